@@ -29,23 +29,24 @@ RUN mkdir -p /opt/parley/share/parley && for part in runtime $EXTRAS; do \
 COPY scripts/deployment/slim_packages.py scripts/deployment/warm_up.py /tools/
 RUN /opt/parley/bin/python /tools/slim_packages.py /opt/parley/lib/python3*/site-packages
 COPY LICENSE README.md pyproject.toml /src/
+COPY parley /src/parley
 COPY common /src/common
 
 FROM packages AS party-packages
 COPY party /src/party
 ARG VERSION=0.dev0
-RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet \
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY_LEARNING="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet \
     --no-cache-dir --no-compile --no-deps --no-build-isolation /src \
  && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
- && cd / && /opt/parley/bin/python /tools/warm_up.py common party
+ && cd / && /opt/parley/bin/python /tools/warm_up.py parley.common parley.party
 
 FROM packages AS learner-packages
 COPY learner /src/learner
 ARG VERSION=0.dev0
-RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet \
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY_LEARNING="$VERSION" python -m pip --python /opt/parley/bin/python install --quiet \
     --no-cache-dir --no-compile --no-deps --no-build-isolation /src \
  && python -m pip --python /opt/parley/bin/python uninstall --quiet --yes setuptools setuptools-scm vcs-versioning \
- && cd / && /opt/parley/bin/python /tools/warm_up.py common learner
+ && cd / && /opt/parley/bin/python /tools/warm_up.py parley.common parley.learner
 
 # One layer, so that what was removed takes no room.
 FROM scratch AS service

@@ -33,7 +33,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 quick: install style  ## within a minute: style, the examples, and the quick unit and contract tests
 	$(BIN)/pytest -n auto -p no:schemathesis --hypothesis-profile quick -m "not slow and not containers" \
-		$(LONGEST:%=--ignore=tests/%.py) common learner party tests/unit tests/contracts
+		$(LONGEST:%=--ignore=tests/%.py) parley tests/unit tests/contracts
 
 test: install  ## run the tests that need no container engine and are not slow, the examples in the docstrings too
 	$(BIN)/pytest -n auto -m "not slow and not containers"
@@ -56,7 +56,7 @@ hospitals: install  ## five hospitals, a key holder and a learner that run until
 	$(BIN)/python -m scripts.demonstrations.hospitals
 
 demo: install  ## five hospitals and a learner on this machine
-	$(BIN)/python scripts/demo.py
+	$(BIN)/python -m scripts.demo
 
 docs: install  ## build the documents as a site in the folder site, strictly; loads nothing
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
@@ -65,31 +65,31 @@ figures: install  ## redraw every figure of the papers, and judge their claims (
 	$(BIN)/python -m scripts.figures $(FIGURES)
 
 bench: install  ## run the benchmarks of time and memory
-	set -e; for benchmark in $(filter-out %/utility.py %/soak.py,$(wildcard scripts/benchmarks/*.py)); do \
-		$(BIN)/python "$$benchmark"; done
+	set -e; for benchmark in $(filter-out %.utility %.soak,$(subst /,.,$(basename $(wildcard scripts/benchmarks/*.py)))); do \
+		$(BIN)/python -m "$$benchmark"; done
 
 soak: install  ## half an hour of eight runs at once: memory, descriptors, threads, and the time of an answer
-	$(BIN)/python scripts/benchmarks/soak.py
+	$(BIN)/python -m scripts.benchmarks.soak
 
 utility: install  ## measure how well untuned runs learn on public data sets (hours; needs PARLEY_DATA)
-	$(BIN)/python scripts/benchmarks/utility.py
+	$(BIN)/python -m scripts.benchmarks.utility
 
 mutants: install  ## change the code that privacy rests on, bit by bit: tests must notice 95 % (hours; ONLY="name.*")
 	$(BIN)/mutmut run $(ONLY)
-	$(BIN)/python tests/mutants/check.py
+	$(BIN)/python -m tests.mutants.check
 
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
 	set -e; for extra in excel export postgres tracing; do $(EXTRA) $$extra | \
 		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-$$extra.lock -; done
-	$(BIN)/python scripts/make_sbom.py
+	$(BIN)/python -m scripts.make_sbom
 
 sbom: install  ## write the bill of materials of the locked packages, which the images carry
-	$(BIN)/python scripts/make_sbom.py
+	$(BIN)/python -m scripts.make_sbom
 
 release: install  ## build the tagged commit's source archive, wheel and images in dist, with their digests
-	$(BIN)/python scripts/make_release.py
+	$(BIN)/python -m scripts.make_release
 
 clean:  ## remove .venv, builds and caches
 	rm -rf .venv build dist *.egg-info .import_linter_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache mutants

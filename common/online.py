@@ -10,8 +10,8 @@ True
 298
 
 Jain & Thakurta, "(Near) Dimension Independent Risk Bounds for Differentially Private Learning", ICML 2014; proofs of
-privacy and regret are in `common.privacy.mechanisms.leader`. What is hidden is one whole cost vector, replaced by any
-other within the bound.
+privacy and regret are in `parley.common.privacy.mechanisms.leader`. What is hidden is one whole cost vector, replaced
+by any other within the bound.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from numbers import Real
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.errors import InvalidInputError
-from common.privacy.calibration import Calibration, check_budget
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.leader import Adversary, LeaderTerms
-from common.privacy.mechanisms.leader_draws import COST_UNIT
-from common.privacy.noise import Noise, SystemNoise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.calibration import Calibration, check_budget
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.mechanisms.leader import Adversary, LeaderTerms
+from parley.common.privacy.mechanisms.leader_draws import COST_UNIT
+from parley.common.privacy.noise import Noise, SystemNoise
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from common.errors import DamagedError
-from common.storage.damage import decoding
+from parley.common.errors import DamagedError
+from parley.common.storage.damage import decoding
 
 _REMEDY = "stop the learner and put back a copy of its state, or start the run anew; it goes on with all others"
 _FILE_REMEDY = "stop the learner and put back a copy of its state"

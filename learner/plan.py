@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
-from common.privacy.account import MICRO
-from common.privacy.guarantee import View
-from common.runs.pricing import guarantees, schedule
-from common.runs.specification import RunSpec
+from parley.common.privacy.account import MICRO
+from parley.common.privacy.guarantee import View
+from parley.common.runs.pricing import guarantees, schedule
+from parley.common.runs.specification import RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Plan:
     """The price of a run and its promise.
 
     ``epsilon_after`` gives for each party, by name, the epsilon it has spent after each of the run's rounds, (rounds,);
-    ``guarantees`` are those of `common.runs.pricing.guarantees`, as JSON.
+    ``guarantees`` are those of `parley.common.runs.pricing.guarantees`, as JSON.
     """
 
     rounds: int

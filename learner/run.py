@@ -10,12 +10,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue
 
-from common.privacy.guarantee import Adjacency
-from common.runs.cohort import Cohort
-from common.runs.specification import PublicRows, RunSpec, SecureSumKind
-from common.strict import Setting
-from learner.damage import decoding_row
-from learner.run_states import RunState
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.runs.cohort import Cohort
+from parley.common.runs.specification import PublicRows, RunSpec, SecureSumKind
+from parley.common.strict import Setting
+from parley.learner.damage import decoding_row
+from parley.learner.run_states import RunState
 
 DEFAULT_SECONDS = 60.0
 """How long a run's rounds may take, unless its user says otherwise."""

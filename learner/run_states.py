@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from common.errors import ConflictError
+from parley.common.errors import ConflictError
 
 RunState = Literal["queued", "recruiting", "running", "paused", "completed", "failed", "cancelled"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from common.algorithms import MOST_ROUNDS, REGISTRY
-from common.errors import InvalidInputError
-from common.forecast.coalitions import expected_excess
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Question
-from common.runs.specification import RunSpec
-from common.wire.party_api import PartyFacts
+from parley.common.algorithms import MOST_ROUNDS, REGISTRY
+from parley.common.errors import InvalidInputError
+from parley.common.forecast.coalitions import expected_excess
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Question
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import PartyFacts
 
 _NAMED = 3
 

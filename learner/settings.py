@@ -1,4 +1,4 @@
-"""The learner's settings: ``learner.toml`` and ``PARLEY_LEARNER_*``; see `common.service.settings`."""
+"""The learner's settings: ``learner.toml`` and ``PARLEY_LEARNER_*``; see `parley.common.service.settings`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, HttpUrl, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from common.client.endpoints import PartyEntry, PeerEntry
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.files.studies import read_study
-from common.secure_sum.messages import MAX_KEY_HOLDERS
-from common.service.settings import ServiceSettings, Shares
-from common.service.tokens import Caller, KnownToken
-from common.strict import Identifier, Name, PublicKey, Setting
+from parley.common.client.endpoints import PartyEntry, PeerEntry
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.files.studies import read_study
+from parley.common.secure_sum.messages import MAX_KEY_HOLDERS
+from parley.common.service.settings import ServiceSettings, Shares
+from parley.common.service.tokens import Caller, KnownToken
+from parley.common.strict import Identifier, Name, PublicKey, Setting
 
 PEER = "peer "
 """Goes before the name of a party or key holder that connects itself: no user's name has a space."""

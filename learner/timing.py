@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from common.algorithms import MOST_ROUNDS
-from common.client.peer import ask_all
-from common.errors import DamagedError, ParleyError
-from common.secure_sum.packing import Layout
-from learner.damage import decoding_row
+from parley.common.algorithms import MOST_ROUNDS
+from parley.common.client.peer import ask_all
+from parley.common.errors import DamagedError, ParleyError
+from parley.common.secure_sum.packing import Layout
+from parley.learner.damage import decoding_row
 
 if TYPE_CHECKING:
-    from common.client.party import PartyClient
-    from common.runs.specification import RunSpec
-    from learner.storage.run_store import RunStore
+    from parley.common.client.party import PartyClient
+    from parley.common.runs.specification import RunSpec
+    from parley.learner.storage.run_store import RunStore
 
 _TRIPS = 3
 _RUNS = 20  # how many of the newest runs are searched for one like it

@@ -17,15 +17,15 @@ from pathlib import Path
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.encoding.saved_text import decode_text
-from common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
-from common.secure_sum.envelope import public_hex
-from common.service.http.proxy import ProxyAccess, spell_hosts
-from common.service.tokens import hash_token, new_token
-from common.storage.certificates import request_certificate
-from common.storage.keys import identity_key, read_private, replace_private, write_private, writing
-from common.strict import one_line
-from common.wire.membership import Invitation, JoinRequest, Membership
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.service.http.proxy import ProxyAccess, spell_hosts
+from parley.common.service.tokens import hash_token, new_token
+from parley.common.storage.certificates import request_certificate
+from parley.common.storage.keys import identity_key, read_private, replace_private, write_private, writing
+from parley.common.strict import one_line
+from parley.common.wire.membership import Invitation, JoinRequest, Membership
 
 _SKEW_SECONDS = 600.0
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)

@@ -14,12 +14,12 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from common.errors import InvalidInputError
-from common.storage.keys import replace_private, writing
-from common.wire.membership import KnownKey
+from parley.common.errors import InvalidInputError
+from parley.common.storage.keys import replace_private, writing
+from parley.common.wire.membership import KnownKey
 
 if TYPE_CHECKING:
-    from party.settings import PartySettings
+    from parley.party.settings import PartySettings
 
 Table = Literal["key_holders", "parties"]
 """The arrays of ``[secure_sum]``."""
@@ -63,7 +63,7 @@ def save_settings(config: Path, text: str) -> None:
 
     Raises OwnKeyError where the party's own key cannot be read.
     """
-    from party.settings import PartySettings  # noqa: PLC0415 -- help comes faster without
+    from parley.party.settings import PartySettings  # noqa: PLC0415 -- help comes faster without
 
     draft = config.resolve().with_name(f".{config.name}.draft")
     with writing(config):

@@ -10,19 +10,19 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, FiniteFloat, HttpUrl, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from common.algorithms import REGISTRY
-from common.client.endpoints import LearnerAddress, PeerEntry
-from common.errors import InvalidInputError
-from common.files.sources import DataSource
-from common.learning.classifiers import LocalClassifier
-from common.privacy.guarantee import Adjacency, Composition, View
-from common.secure_sum.messages import MAX_KEY_HOLDERS
-from common.secure_sum.packing import DEFAULT_KEY_BITS
-from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
-from common.secure_sum.session import Identity
-from common.service.settings import ServiceSettings
-from common.service.tokens import Caller
-from common.strict import Digest, Identifier, PublicKey, Setting
+from parley.common.algorithms import REGISTRY
+from parley.common.client.endpoints import LearnerAddress, PeerEntry
+from parley.common.errors import InvalidInputError
+from parley.common.files.sources import DataSource
+from parley.common.learning.classifiers import LocalClassifier
+from parley.common.privacy.guarantee import Adjacency, Composition, View
+from parley.common.secure_sum.messages import MAX_KEY_HOLDERS
+from parley.common.secure_sum.packing import DEFAULT_KEY_BITS
+from parley.common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
+from parley.common.secure_sum.session import Identity
+from parley.common.service.settings import ServiceSettings
+from parley.common.service.tokens import Caller
+from parley.common.strict import Digest, Identifier, PublicKey, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]

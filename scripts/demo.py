@@ -1,6 +1,6 @@
 """Five hospitals, a learner, a key holder and breast-cancer data: a federation on this machine, from start to model.
 
-    python scripts/demo.py [--keep FOLDER]
+    python -m scripts.demo [--keep FOLDER]
 
 Starts every service as a real process on loopback with settings, tokens and shards of its own (in a temporary folder),
 has the learner train over HTTP while it sees nothing but sums, asks it for predictions on held-out biopsies, and
@@ -32,19 +32,19 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from common.algorithms import settle
-from common.data.columns import Feature, Label
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.files.examples import load_examples
-from common.learning.losses import build_loss
-from common.learning.metrics import accuracy
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from learner.experiments.baselines import baselines
-from learner.experiments.datasets import BIOPSIES, deal, examples
+from parley.common.algorithms import settle
+from parley.common.data.columns import Feature, Label
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.files.examples import load_examples
+from parley.common.learning.losses import build_loss
+from parley.common.learning.metrics import accuracy
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
+from parley.learner.experiments.baselines import baselines
+from parley.learner.experiments.datasets import BIOPSIES, deal, examples
 from scripts.deployment.sites import HOSPITALS, SERVICES, loopback_site
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
 from scripts.make_deployment import Deployment, make_deployment

@@ -1,6 +1,6 @@
 """Public data sets into the folder ``$PARLEY_DATA``, from their publishers or from files that the user has.
 
-    PARLEY_DATA=... python scripts/fetch_data.py [NAME ...] [--from FOLDER]
+    PARLEY_DATA=... python -m scripts.fetch_data [NAME ...] [--from FOLDER]
 
 Without names, every set of `SOURCES`. A set becomes the Parquet files that the figures, tests and benchmarks read; one
 that is there already is left alone. ``--from`` takes a folder that holds the publishers' files under their own names,

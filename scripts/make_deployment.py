@@ -1,7 +1,7 @@
 """Hospitals, a learner and a key holder, made from the breast cancer data: all that they read, in one folder.
 
-    python scripts/make_deployment.py [--parties 5] [--tls] [--out deploy]
-    python scripts/make_deployment.py --renew [--out deploy]
+    python -m scripts.make_deployment [--parties 5] [--tls] [--out deploy]
+    python -m scripts.make_deployment --renew [--out deploy]
 
 What is made, under the folder:
 
@@ -36,12 +36,12 @@ from shlex import quote
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.arrays import IntArray
-from common.data.columns import Columns
-from common.secure_sum.envelope import public_hex
-from common.service.tokens import hash_token, new_token
-from common.storage.keys import read_key, write_key
-from learner.experiments.datasets import BIOPSIES, TEST_FRACTION, shard_sizes, wdbc_columns
+from parley.common.arrays import IntArray
+from parley.common.data.columns import Columns
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.service.tokens import hash_token, new_token
+from parley.common.storage.keys import read_key, write_key
+from parley.learner.experiments.datasets import BIOPSIES, TEST_FRACTION, shard_sizes, wdbc_columns
 from scripts.deployment.authority import certify, expiry, renew
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.files import make_folder, write_file

@@ -1,4 +1,4 @@
-"""Write the page on the dresses of a table that are read, docs/reference/tables.md: ``python scripts/make_dresses.py``.
+"""Write the page on the dresses of a table that are read, docs/reference/tables.md: ``python -m scripts.make_dresses``.
 
 The dresses and the page are those of `tests/support/dresses.py`; a test compares the page with what is read.
 """

@@ -1,6 +1,6 @@
 """Build a release from the tag of the commit that is checked out: source archive, wheel, images, and their digests.
 
-    python scripts/make_release.py [--out dist] [--no-images]
+    python -m scripts.make_release [--out dist] [--no-images]
 
 It refuses a tree with changes, a commit without a tag ``v1.2.3``, fragments in changelog.d that are not in CHANGELOG.md
 yet, and a version of which docs/upgrading.md says nothing. It builds from a fresh clone of the tag, so that nothing

@@ -1,6 +1,6 @@
 """The bills of materials of the images, in CycloneDX: every package of a lock, with its hashes.
 
-    python scripts/make_sbom.py [--out deployments]
+    python -m scripts.make_sbom [--out deployments]
 
 One is of requirements-runtime.lock, which every image has, and one of each extra that an image may be built with.
 `cyclonedx-py` reads the locks. What it adds of the place where packages were found is left out: a lock names none, and

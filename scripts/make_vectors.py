@@ -17,12 +17,12 @@ import gmpy2
 import numpy as np
 from phe import PaillierPrivateKey
 
-from common.secure_sum import pad, paillier
-from common.secure_sum.envelope import Signed
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyfile import seal_key
-from common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
-from common.secure_sum.packing import OFFSET, Layout, decode, encode
+from parley.common.secure_sum import pad, paillier
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.keyfile import seal_key
+from parley.common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
+from parley.common.secure_sum.packing import OFFSET, Layout, decode, encode
 
 FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "secure_sum"
 KEY_BITS = 2048

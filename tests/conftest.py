@@ -14,7 +14,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from common.algorithms import REGISTRY
+from parley.common.algorithms import REGISTRY
 
 REGISTRY.add("probe", "tests.support.probe:Probe")  # one more algorithm for every suite, from outside the framework
 settings.register_profile("reproducible", derandomize=True, deadline=None)

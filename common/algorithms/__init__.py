@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from common.errors import InvalidInputError
-from common.strict import faults
+from parley.common.errors import InvalidInputError
+from parley.common.strict import faults
 
 if TYPE_CHECKING:
-    from common.protocol.algorithm import Algorithm, Choice
-    from common.protocol.facts import FederationFacts
+    from parley.common.protocol.algorithm import Algorithm, Choice
+    from parley.common.protocol.facts import FederationFacts
 
 
 class Registry(Mapping[str, "type[Algorithm]"]):
@@ -57,28 +57,28 @@ class Registry(Mapping[str, "type[Algorithm]"]):
 
 
 REGISTRY = Registry(
-    dp_gd="common.algorithms.dp_gd:DpGd",
-    psgd="common.algorithms.psgd:Psgd",
-    gop="common.algorithms.gop:Gop",
-    release="common.algorithms.release:PrivateRelease",
-    average="common.algorithms.average:AverageMethod",
-    simplex="common.algorithms.simplex:SampledSimplex",
-    ftrl="common.algorithms.ftrl:PrivateLeader",
-    feature="common.algorithms.feature:FeatureMethod",
-    multilevel_feature="common.algorithms.multilevel_feature:MultilevelFeature",
-    matrix_perturbation="common.algorithms.matrix_perturbation:MatrixPerturbation",
-    local_average="common.algorithms.local_average:LocalAverage",
-    pooled="common.algorithms.pooled:Pooled",
-    local="common.algorithms.local:Local",
-    batch="common.algorithms.pooled:Pooled",
-    individual="common.algorithms.local:Local",
-    ensemble_vote="common.algorithms.ensemble_vote:EnsembleVote",
-    ensemble_soft="common.algorithms.ensemble_soft:EnsembleSoft",
-    parameter_average="common.algorithms.parameter_average:ParameterAverage",
-    wu_strongly_convex="common.algorithms.wu_strongly_convex:WuStronglyConvex",
-    evaluate="common.algorithms.evaluate:Evaluate",
-    wu_subgradient="common.algorithms.wu_subgradient:WuSubgradient",
-    describe="common.algorithms.describe:Describe",
+    dp_gd="parley.common.algorithms.dp_gd:DpGd",
+    psgd="parley.common.algorithms.psgd:Psgd",
+    gop="parley.common.algorithms.gop:Gop",
+    release="parley.common.algorithms.release:PrivateRelease",
+    average="parley.common.algorithms.average:AverageMethod",
+    simplex="parley.common.algorithms.simplex:SampledSimplex",
+    ftrl="parley.common.algorithms.ftrl:PrivateLeader",
+    feature="parley.common.algorithms.feature:FeatureMethod",
+    multilevel_feature="parley.common.algorithms.multilevel_feature:MultilevelFeature",
+    matrix_perturbation="parley.common.algorithms.matrix_perturbation:MatrixPerturbation",
+    local_average="parley.common.algorithms.local_average:LocalAverage",
+    pooled="parley.common.algorithms.pooled:Pooled",
+    local="parley.common.algorithms.local:Local",
+    batch="parley.common.algorithms.pooled:Pooled",
+    individual="parley.common.algorithms.local:Local",
+    ensemble_vote="parley.common.algorithms.ensemble_vote:EnsembleVote",
+    ensemble_soft="parley.common.algorithms.ensemble_soft:EnsembleSoft",
+    parameter_average="parley.common.algorithms.parameter_average:ParameterAverage",
+    wu_strongly_convex="parley.common.algorithms.wu_strongly_convex:WuStronglyConvex",
+    evaluate="parley.common.algorithms.evaluate:Evaluate",
+    wu_subgradient="parley.common.algorithms.wu_subgradient:WuSubgradient",
+    describe="parley.common.algorithms.describe:Describe",
 )
 
 

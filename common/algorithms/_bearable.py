@@ -1,8 +1,8 @@
 """How far the noise of all rounds may move a weight, where Wu et al.'s horizon is left open.
 
-*Numbers* want all the way that there is, as in `common.algorithms._heavy_ball`. Of *classes* the sign of a score tells,
-or the largest, and after few steps rounds are worth less: what they bring grows no faster than their number T, and
-their noise by T where it composes by squares (``tight``), but by T^1.5 where each round hides its part alone
+*Numbers* want all the way that there is, as in `parley.common.algorithms._heavy_ball`. Of *classes* the sign of a score
+tells, or the largest, and after few steps rounds are worth less: what they bring grows no faster than their number T,
+and their noise by T where it composes by squares (``tight``), but by T^1.5 where each round hides its part alone
 (``paper``). What is left to gain is the intercept's, and what columns of unlike scales need. Of three classes and more
 a bound on the 1-norm of K d numbers leaves so little of a step that the published noise of a second costs more than it
 brings.
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.algorithms._heavy_ball import SETTLED, drift_of
-from common.algorithms._parameters import rounded
-from common.learning.losses import Squared
+from parley.common.algorithms._heavy_ball import SETTLED, drift_of
+from parley.common.algorithms._parameters import rounded
+from parley.common.learning.losses import Squared
 
 if TYPE_CHECKING:
-    from common.arrays import FloatArray
-    from common.privacy.calibration import Calibration
-    from common.protocol.facts import FederationFacts
+    from parley.common.arrays import FloatArray
+    from parley.common.privacy.calibration import Calibration
+    from parley.common.protocol.facts import FederationFacts
 
 _TIGHT, _PAPER = 0.6, 0.3
 _LONG_STEP, _SHORT_STEP = 32.0, 1.0

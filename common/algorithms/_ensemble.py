@@ -7,7 +7,7 @@ classifier to the votes. What is hidden is all that a party holds.
 sqrt(2 N) in the 2-norm. ``calibration="tight"`` hides that, by integer noise on the counts at the parties, in shares
 under a secure sum. All that the learner does with noisy counts is post-processing, so nobody is trusted, and nothing
 about training, local or global, enters the proof. It draws the shares of alike rows together first, by as much as the
-noise explains how they differ (`common.privacy.shrinkage`).
+noise explains how they differ (`parley.common.privacy.shrinkage`).
 
 The published mechanism (``"paper"``) lets the learner see exact counts, and hides the minimiser of the global risk
 instead: round 1 collects the votes; in round 2 the parties draw the noise of density exp(-beta |b|), in shares, which
@@ -17,7 +17,7 @@ there is a delta.
 *How far a party moves the global minimiser.* Let ``flip`` be how far a row's slope moves when its label does: 2 L by
 the paper; at most 1 of the logistic loss, as l'(t) + l'(-t) = -1 there; sqrt 2 of softmax. If all labels may move by a
 part p of a vote, the minimiser does by flip p / lambda, by strong convexity; and never by more than twice the norm that
-it can have (`common.learning.losses.largest_minimiser`).
+it can have (`parley.common.learning.losses.largest_minimiser`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._parameters import Regularization, algorithm, rounded
-from common.algorithms._voters import Voters, train
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import UNIT
-from common.errors import InvalidInputError
-from common.learning.erm import check_smooth
-from common.learning.losses import Logistic, bounded_slope, largest_minimiser
-from common.learning.model import Model
-from common.learning.soft_labels import is_linear
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import (
+from parley.common.algorithms._parameters import Regularization, algorithm, rounded
+from parley.common.algorithms._voters import Voters, train
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import UNIT
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import check_smooth
+from parley.common.learning.losses import Logistic, bounded_slope, largest_minimiser
+from parley.common.learning.model import Model
+from parley.common.learning.soft_labels import is_linear
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -50,14 +50,20 @@ from common.privacy.events import (
     NoEvent,
     NonPrivateEvent,
 )
-from common.privacy.guarantee import Adjacency, Guarantee
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, add_laplace, fitting, l2_laplace_deviation
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.privacy.shrinkage import smoothed
-from common.protocol.algorithm import Algorithm, Choice, Program, PublicRowsNeeded
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question, Reply
+from parley.common.privacy.guarantee import Adjacency, Guarantee
+from parley.common.privacy.mechanisms.additive import (
+    add_gaussian,
+    add_l2_laplace,
+    add_laplace,
+    fitting,
+    l2_laplace_deviation,
+)
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.privacy.shrinkage import smoothed
+from parley.common.protocol.algorithm import Algorithm, Choice, Program, PublicRowsNeeded
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question, Reply
 
 MOST_ROWS = 2_000
 """How many public rows are asked about, where there are more and nobody says how many."""

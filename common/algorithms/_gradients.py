@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.errors import InvalidInputError
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Question, Reply
+from parley.common.arrays import FloatArray
+from parley.common.errors import InvalidInputError
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Question, Reply
 
 
 def ask_gradients(facts: FederationFacts, n_rounds: int, clip_norm: float) -> tuple[Question, ...]:

@@ -36,12 +36,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from common.algorithms._parameters import LEAST_STEP, rounded
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic, Loss, Softmax, Squared, curvature_of
-from common.privacy.calibration import gaussian_sigmas
-from common.protocol.algorithm import Choice
-from common.protocol.facts import FederationFacts
+from parley.common.algorithms._parameters import LEAST_STEP, rounded
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic, Loss, Softmax, Squared, curvature_of
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.protocol.algorithm import Choice
+from parley.common.protocol.facts import FederationFacts
 
 _DRIFT, _DRIFT_OF_NUMBERS = 1.8, 0.2
 SETTLED = 3.0

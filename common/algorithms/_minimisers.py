@@ -7,18 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.algorithms._parameters import rounded
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import NORMS, Norm
-from common.learning.erm import check_smooth
-from common.learning.model import Model
-from common.privacy.events import Event, NonPrivateEvent
-from common.privacy.mechanisms.output import on_grid, solve
-from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm, Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question, Reveal
+from parley.common.algorithms._parameters import rounded
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import NORMS, Norm
+from parley.common.learning.erm import check_smooth
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event, NonPrivateEvent
+from parley.common.privacy.mechanisms.output import on_grid, solve
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.algorithm import Algorithm, Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question, Reveal
 
 
 def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Question, Query]:

@@ -19,22 +19,22 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._bearable import bearable_drift, rounds_until_settled
-from common.algorithms._gradients import ask_gradients
-from common.algorithms._parameters import CalibrationChoice, ClipNorm, Regularization, Rounds, algorithm
-from common.algorithms._regularization import choose_regularization
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.gradients import gradient_sum
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import Event, GaussianEvent, LaplaceEvent
-from common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.protocol.algorithm import Algorithm, Choice
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._bearable import bearable_drift, rounds_until_settled
+from parley.common.algorithms._gradients import ask_gradients
+from parley.common.algorithms._parameters import CalibrationChoice, ClipNorm, Regularization, Rounds, algorithm
+from parley.common.algorithms._regularization import choose_regularization
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.gradients import gradient_sum
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.events import Event, GaussianEvent, LaplaceEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.protocol.algorithm import Algorithm, Choice
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 L1Clip = Annotated[float, Field(ge=1e-9, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
 Overlap = Annotated[int, Field(ge=1, le=1_000_000, description="kappa: in how many shards one person's record may be")]
@@ -66,9 +66,10 @@ class NoisyGradients(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-        """Lambda by the rule of `common.algorithms._regularization`: the noise of T rounds is as that of one.
+        """Lambda by the rule of `parley.common.algorithms._regularization`: the noise of T rounds is as that of one.
 
-        The rounds too, by `common.algorithms._bearable`; printed steps, for a rho, lead no further by more rounds.
+        The rounds too, by `parley.common.algorithms._bearable`; printed steps, for a rho, lead no further by more
+        rounds.
         """
         one, chosen = cls(**dict(given)), {}  # type: ignore[arg-type]
         if "n_rounds" not in given and given.get("rho") is None:

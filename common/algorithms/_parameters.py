@@ -9,8 +9,8 @@ from typing import Annotated, TypeVar, cast, dataclass_transform
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from common.errors import InvalidInputError
-from common.privacy import calibration
+from parley.common.errors import InvalidInputError
+from parley.common.privacy import calibration
 
 _T = TypeVar("_T")
 _MOST_NAMED = 8

@@ -3,7 +3,7 @@
 *The rule.* Noise of deviation s on each coordinate of the mean gradient moves the minimiser of a regularised risk by
 s / lambda along directions without curvature, and by less along others; noise that is added to a minimiser is
 s / lambda outright, for its sensitivity is. So lambda is to a minimiser what 1 / way is to a descent
-(`common.algorithms._heavy_ball`), and
+(`parley.common.algorithms._heavy_ball`), and
 
     lambda = s / drift
 
@@ -11,22 +11,22 @@ lets noise move the scores of rows of norm 1 by the drift. *What was chosen by l
 excess risk on five of the public sets that ``scripts/benchmarks/forecast_quality.py`` trains on; four others have the
 same optima, and twice as much or half as much makes little difference. No epsilon counts that.
 
-*Noise for a ball* (`common.learning.losses.largest_minimiser`) falls with the root of lambda alone, so the square of s
-takes its place. A minimiser that is strongly regularised falls with lambda itself: from some lambda on, more takes
-signal from under the noise, and predictions, to which the scale of scores is nothing, are the worse for it. That lambda
-was chosen from .003, .01, .03 and .1 by accuracy on scikit-learn's digits, wine and breast cancer and on two sets of
-Gaussian clusters; on iris and three other sets of clusters it does no worse than none.
+*Noise for a ball* (`parley.common.learning.losses.largest_minimiser`) falls with the root of lambda alone, so the
+square of s takes its place. A minimiser that is strongly regularised falls with lambda itself: from some lambda on,
+more takes signal from under the noise, and predictions, to which the scale of scores is nothing, are the worse for it.
+That lambda was chosen from .003, .01, .03 and .1 by accuracy on scikit-learn's digits, wine and breast cancer and on
+two sets of Gaussian clusters; on iris and three other sets of clusters it does no worse than none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.algorithms._parameters import rounded
-from common.protocol.algorithm import Choice
+from parley.common.algorithms._parameters import rounded
+from parley.common.protocol.algorithm import Choice
 
 BETTER_BRANCH = Choice("better_branch", "of the paper's two branches, both private, the one with less noise")
-"""Of computeSlack (`common.privacy.calibration.slack`), where nobody says which."""
+"""Of computeSlack (`parley.common.privacy.calibration.slack`), where nobody says which."""
 _LEAST = 1e-6
 _MOST_FOR_BALL = 0.01
 

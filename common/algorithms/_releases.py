@@ -16,25 +16,25 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from pydantic import Field, ValidationError
 
-from common.algorithms._parameters import Regularization, algorithm, check_take_part
-from common.algorithms._regularization import choose_regularization
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.losses import bounded_slope
-from common.privacy.events import Event, L2LaplaceEvent
-from common.privacy.mechanisms.centroids import centroids
-from common.privacy.mechanisms.generalized import generalized
-from common.privacy.mechanisms.objective import branch_cautions, objective
-from common.privacy.mechanisms.one_against_rest import one_against_rest
-from common.privacy.mechanisms.output import exact, output
-from common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
-from common.privacy.noise import Noise
-from common.privacy.proofs import Proof, applied_after
-from common.protocol.algorithm import Algorithm, Choice
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query
-from common.strict import Identifier, Strict
+from parley.common.algorithms._parameters import Regularization, algorithm, check_take_part
+from parley.common.algorithms._regularization import choose_regularization
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import bounded_slope
+from parley.common.privacy.events import Event, L2LaplaceEvent
+from parley.common.privacy.mechanisms.centroids import centroids
+from parley.common.privacy.mechanisms.generalized import generalized
+from parley.common.privacy.mechanisms.objective import branch_cautions, objective
+from parley.common.privacy.mechanisms.one_against_rest import one_against_rest
+from parley.common.privacy.mechanisms.output import exact, output
+from parley.common.privacy.mechanisms.site import FLOATS, Law, SiteCalibration, SiteRelease, SiteTerms
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Proof, applied_after
+from parley.common.protocol.algorithm import Algorithm, Choice
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query
+from parley.common.strict import Identifier, Strict
 
 Mechanism = Literal["output", "objective", "generalized", "one_against_rest", "centroids", "none"]
 MECHANISMS: Mapping[Mechanism, Callable[[SiteTerms], SiteRelease]] = {

@@ -1,4 +1,4 @@
-"""Who weighs sites' models, and by whose rows: the four second levels of `common.algorithms.feature`.
+"""Who weighs sites' models, and by whose rows: the four second levels of `parley.common.algorithms.feature`.
 
 Rounds are the run's: the first is the release, so a second level's begin with 2.
 """
@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from common.algorithms._parameters import check_take_part, rounded
-from common.algorithms._regularization import choose_regularization
-from common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice, those
-from common.algorithms._span import check_labelled, combined, fitted, in_span, weigh
-from common.algorithms.dp_gd import DpGd
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.privacy.events import Event, NoEvent
-from common.privacy.mechanisms.site import SiteRelease, SiteTerms
-from common.privacy.noise import Noise
-from common.privacy.proofs import Proof, applied_after
-from common.protocol.algorithm import Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._parameters import check_take_part, rounded
+from parley.common.algorithms._regularization import choose_regularization
+from parley.common.algorithms._releases import DRIFTS, Prepared, own_indices, set_site, solvable_choice, those
+from parley.common.algorithms._span import check_labelled, combined, fitted, in_span, weigh
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event, NoEvent
+from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Proof, applied_after
+from parley.common.protocol.algorithm import Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 if TYPE_CHECKING:
-    from common.algorithms.feature import FeatureMethod
+    from parley.common.algorithms.feature import FeatureMethod
 
 _F = TypeVar("_F", bound=FederationFacts)
 Second = Literal["public", "full", "all", "own"]

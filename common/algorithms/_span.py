@@ -21,14 +21,14 @@ import numpy as np
 from pydantic import Field
 from scipy.linalg import qr
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.erm import minimise
-from common.learning.losses import Loss
-from common.learning.model import Model
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Question, Reply
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Loss
+from parley.common.learning.model import Model
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Question, Reply
 
 _RANK = 1e-9
 """A model that adds less than this to the span of others, in parts of the longest, adds nothing."""

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from common.algorithms._parameters import check_take_part
-from common.errors import InvalidInputError
-from common.strict import Identifier, Strict
+from parley.common.algorithms._parameters import check_take_part
+from parley.common.errors import InvalidInputError
+from parley.common.strict import Identifier, Strict
 
 
 class Node(Strict):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.encoding.fixed_point import to_reals
-from common.learning.classifiers import Voter
-from common.privacy.mechanisms.output import on_grid, solve
-from common.protocol.facts import OwnFacts
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.classifiers import Voter
+from parley.common.privacy.mechanisms.output import on_grid, solve
+from parley.common.protocol.facts import OwnFacts
 
 _BLOCK = 2**22
 """Scores that are worked out at a time: 32 MiB."""

@@ -15,17 +15,24 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._parameters import algorithm
-from common.algorithms._releases import MechanismChoice, Prepared, Releases, own_indices, set_site, suited_mechanism
-from common.arrays import FloatArray, IntArray
-from common.learning.model import Model
-from common.privacy.events import Event
-from common.privacy.mechanisms.output import OutputPerturbation, hiding
-from common.privacy.mechanisms.site import SiteRelease
-from common.privacy.noise import Noise
-from common.protocol.algorithm import Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._parameters import algorithm
+from parley.common.algorithms._releases import (
+    MechanismChoice,
+    Prepared,
+    Releases,
+    own_indices,
+    set_site,
+    suited_mechanism,
+)
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event
+from parley.common.privacy.mechanisms.output import OutputPerturbation, hiding
+from parley.common.privacy.mechanisms.site import SiteRelease
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.algorithm import Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _QUERY = Query(1, "release", np.zeros(0))
 

@@ -1,9 +1,9 @@
 """Counts, means, variances and histograms of a study's columns, in one sum of integers with Gaussian noise.
 
 A vector of counts and bounded sums moves by at most its sensitivity in the 2-norm when one record is replaced
-(`common.learning.column_sums` derives it), so one Gaussian release hides all of it at once: (epsilon, delta)-private by
-Balle & Wang 2018 ("Improving the Gaussian Mechanism"), Theorem 8, in noise that is added to integers exactly. Whatever
-is read off it (`common.learning.description`) is post-processing.
+(`parley.common.learning.column_sums` derives it), so one Gaussian release hides all of it at once: (epsilon,
+delta)-private by Balle & Wang 2018 ("Improving the Gaussian Mechanism"), Theorem 8, in noise that is added to integers
+exactly. Whatever is read off it (`parley.common.learning.description`) is post-processing.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._parameters import algorithm
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import NORMS, Norm
-from common.learning.column_sums import ColumnChoice, ColumnSums
-from common.learning.description import Description, read_sums
-from common.learning.model import Model
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import Event, GaussianEvent
-from common.privacy.mechanisms.additive import add_gaussian, fitting
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.protocol.algorithm import Algorithm, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
-from common.strict import Name
+from parley.common.algorithms._parameters import algorithm
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import NORMS, Norm
+from parley.common.learning.column_sums import ColumnChoice, ColumnSums
+from parley.common.learning.description import Description, read_sums
+from parley.common.learning.model import Model
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.events import Event, GaussianEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, fitting
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.protocol.algorithm import Algorithm, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
+from parley.common.strict import Name
 
 _MOST_BINS = 100
 

@@ -16,22 +16,22 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._gradients import ask_gradients, mean_gradient, start_of
-from common.algorithms._heavy_ball import check_stable, choose_descent
-from common.algorithms._parameters import ClipNorm, Regularization, Rounds, Step, algorithm
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.learning.gradients import gradient_sum
-from common.learning.losses import loss_at_zero
-from common.learning.model import Model
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import Event, GaussianEvent
-from common.privacy.mechanisms.additive import add_gaussian, fitting
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.protocol.algorithm import Algorithm, Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._gradients import ask_gradients, mean_gradient, start_of
+from parley.common.algorithms._heavy_ball import check_stable, choose_descent
+from parley.common.algorithms._parameters import ClipNorm, Regularization, Rounds, Step, algorithm
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import loss_at_zero
+from parley.common.learning.model import Model
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.events import Event, GaussianEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, fitting
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.protocol.algorithm import Algorithm, Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 Momentum = Annotated[float, Field(ge=0, lt=1, description="beta: what part of the last move is made again")]
 Averaging = Annotated[
@@ -63,7 +63,7 @@ class DpGd(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-        """By the rule of `common.algorithms._heavy_ball`."""
+        """By the rule of `parley.common.algorithms._heavy_ball`."""
         return choose_descent(facts, given, most_rounds)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:

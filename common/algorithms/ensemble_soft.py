@@ -8,18 +8,18 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._ensemble import Ensemble, classes_of, is_pure
-from common.algorithms._parameters import algorithm
-from common.arrays import FloatArray, IntArray
-from common.encoding.fixed_point import FEATURE_BITS, UNIT
-from common.errors import InvalidInputError
-from common.learning.soft_labels import fit_label_sum, fit_votes, is_linear
-from common.privacy.events import L2LaplaceEvent, LaplaceEvent
-from common.privacy.mechanisms.additive import add_l2_laplace, l2_laplace_deviation
-from common.privacy.mechanisms.site import FLOATS
-from common.privacy.noise import Noise
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Question, Reply
+from parley.common.algorithms._ensemble import Ensemble, classes_of, is_pure
+from parley.common.algorithms._parameters import algorithm
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.encoding.fixed_point import FEATURE_BITS, UNIT
+from parley.common.errors import InvalidInputError
+from parley.common.learning.soft_labels import fit_label_sum, fit_votes, is_linear
+from parley.common.privacy.events import L2LaplaceEvent, LaplaceEvent
+from parley.common.privacy.mechanisms.additive import add_l2_laplace, l2_laplace_deviation
+from parley.common.privacy.mechanisms.site import FLOATS
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Question, Reply
 
 _ISOTROPIC = 20.0
 """How many times the harm of noise on counts that of a statistic does; of four sets, flat from 10 to 30."""

@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from common.algorithms._ensemble import Ensemble
-from common.algorithms._parameters import algorithm
-from common.arrays import FloatArray
-from common.learning.soft_labels import fit_votes
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Reply
+from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms._parameters import algorithm
+from parley.common.arrays import FloatArray
+from parley.common.learning.soft_labels import fit_votes
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Reply
 
 
 @algorithm

@@ -1,9 +1,10 @@
 """How good a model is on the rows that owners held out of its training: counts and sums with Gaussian noise, once.
 
 The model is the run's public rows, so the parties know it by its digest before they approve. Each answers the tally of
-its predictions (`common.learning.tallies`) on held-out rows with Gaussian noise for (epsilon, delta): the analytic one
-of Balle & Wang 2018, Theorem 8, in shares under a secure sum. However many bins there are, one example is in one of
-them (Dwork, McSherry, Nissim & Smith 2006). `common.learning.evaluation` makes estimates and intervals of the sums.
+its predictions (`parley.common.learning.tallies`) on held-out rows with Gaussian noise for (epsilon, delta): the
+analytic one of Balle & Wang 2018, Theorem 8, in shares under a secure sum. However many bins there are, one example is
+in one of them (Dwork, McSherry, Nissim & Smith 2006). `parley.common.learning.evaluation` makes estimates and intervals
+of the sums.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from common.algorithms._parameters import algorithm
-from common.arrays import FloatArray, IntArray
-from common.data.hold_out import Rows
-from common.data.shard import Shard
-from common.encoding.fixed_point import NORMS, Norm
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.learning.tallies import Cells, Errors, tally
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import Event, GaussianEvent
-from common.privacy.mechanisms.additive import add_gaussian, fitting
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.protocol.algorithm import Algorithm, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._parameters import algorithm
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.hold_out import Rows
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import NORMS, Norm
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.learning.tallies import Cells, Errors, tally
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.events import Event, GaussianEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, fitting
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.protocol.algorithm import Algorithm, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _TWO = 2
 

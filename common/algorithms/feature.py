@@ -1,7 +1,7 @@
 """The feature method: a second level of learning in the span of sites' private models.
 
-Xie's thesis, Algorithm 5, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release (`common.algorithms._releases`)
-in round 1. Then, by ``second``:
+Xie's thesis, Algorithm 5, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release
+(`parley.common.algorithms._releases`) in round 1. Then, by ``second``:
 
 - ``public``: the learner weighs the models by labelled rows that are no secret. Nobody pays any more.
 - ``full``: one party, the ``aggregator``, weighs them by its own rows, and releases the weights under its own budget,
@@ -23,21 +23,21 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._parameters import Regularization, Rounds, Step, algorithm
-from common.algorithms._releases import MechanismChoice, Releases, own_indices, those
-from common.algorithms._second_level import SECOND, Levels, Public, Second
-from common.algorithms._span import Selection, ask_models, collected, labelled, placed, selected, spanned
-from common.algorithms.dp_gd import Momentum
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.learning.losses import check_single_score
-from common.privacy.events import Event, NoEvent, NonPrivateEvent
-from common.privacy.noise import Noise
-from common.privacy.proofs import Proof, applied_after, read_after
-from common.protocol.algorithm import Choice, Program, PublicRowsNeeded
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
-from common.strict import Identifier
+from parley.common.algorithms._parameters import Regularization, Rounds, Step, algorithm
+from parley.common.algorithms._releases import MechanismChoice, Releases, own_indices, those
+from parley.common.algorithms._second_level import SECOND, Levels, Public, Second
+from parley.common.algorithms._span import Selection, ask_models, collected, labelled, placed, selected, spanned
+from parley.common.algorithms.dp_gd import Momentum
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import check_single_score
+from parley.common.privacy.events import Event, NoEvent, NonPrivateEvent
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Proof, applied_after, read_after
+from parley.common.protocol.algorithm import Choice, Program, PublicRowsNeeded
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
+from parley.common.strict import Identifier
 
 _SHOWS_THROUGH = "the sites' models are released as they are: their raw minimisers show through, whatever comes after"
 

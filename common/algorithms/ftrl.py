@@ -2,9 +2,9 @@
 
 Columns are actions, but for a study's intercept, and a party's rows, in their order, the costs of its rounds, in
 [-1, 1]. In round t each party draws an action by the sum of its rows before the t-th, so that its row t is not looked
-at before. The first answer pays for all rounds (`common.privacy.mechanisms.leader` has the proofs). Labels play no
-part. A party remembers no action from one round to the next, so each is drawn anew: `common.online.Leader` may draw
-seldom.
+at before. The first answer pays for all rounds (`parley.common.privacy.mechanisms.leader` has the proofs). Labels play
+no part. A party remembers no action from one round to the next, so each is drawn anew: `parley.common.online.Leader`
+may draw seldom.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from common.algorithms._parameters import CalibrationChoice, Rounds, algorithm
-from common.algorithms._releases import own_indices
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.privacy.events import Event, NoEvent
-from common.privacy.mechanisms.leader import LeaderTerms
-from common.privacy.mechanisms.leader_draws import COST_UNIT
-from common.privacy.noise import Noise
-from common.privacy.proofs import Draws, Proof
-from common.protocol.algorithm import Algorithm, Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question, Reply
+from parley.common.algorithms._parameters import CalibrationChoice, Rounds, algorithm
+from parley.common.algorithms._releases import own_indices
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event, NoEvent
+from parley.common.privacy.mechanisms.leader import LeaderTerms
+from parley.common.privacy.mechanisms.leader_draws import COST_UNIT
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Draws, Proof
+from parley.common.protocol.algorithm import Algorithm, Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question, Reply
 
 _BITS = 10
 """What the wire may cut off of an integer, for the largest shards."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from common.algorithms._minimisers import Curated, ask_minimiser
-from common.algorithms._parameters import Regularization, SlackChoice, algorithm
-from common.algorithms._regularization import BETTER_BRANCH, choose_regularization
-from common.algorithms._releases import solvable_choice, too_little
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.losses import bounded_slope, check_single_score
-from common.privacy.calibration import Calibration, check_epsilon_delta
-from common.privacy.events import ApproximateEvent, Event
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.objective import ASSUMED, ObjectivePerturbation, branch_cautions, objective
-from common.privacy.mechanisms.site import SiteTerms
-from common.privacy.noise import Noise
-from common.privacy.proofs import Proof, applied_after
-from common.protocol.algorithm import Choice
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._minimisers import Curated, ask_minimiser
+from parley.common.algorithms._parameters import Regularization, SlackChoice, algorithm
+from parley.common.algorithms._regularization import BETTER_BRANCH, choose_regularization
+from parley.common.algorithms._releases import solvable_choice, too_little
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import bounded_slope, check_single_score
+from parley.common.privacy.calibration import Calibration, check_epsilon_delta
+from parley.common.privacy.events import ApproximateEvent, Event
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.mechanisms.objective import ASSUMED, ObjectivePerturbation, branch_cautions, objective
+from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Proof, applied_after
+from parley.common.protocol.algorithm import Choice
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _DRIFT = 2.4
 _ASSUMPTIONS = ("all owners trust the curator with their raw data", *ASSUMED)
@@ -38,7 +38,7 @@ class Gop(Curated):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rule of `common.algorithms._regularization`, or the least that a solver surely can do with.
+        """Lambda by the rule of `_regularization`, or the least that a solver surely can do with.
 
         Of the paper's two branches the one with less noise.
         """
@@ -52,7 +52,7 @@ class Gop(Curated):
         return chosen | {"regularization": solvable_choice(lambdas["regularization"], [("objective", site)])}
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of a lambda that is far less than would be chosen, as of `common.algorithms._releases`; and near a cliff."""
+        """Of a lambda that is far less than would be chosen, as of `_releases`; and near a cliff."""
         given: dict[str, Any] = {"calibration": self.calibration}
         told = too_little(
             self.regularization,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from common.algorithms._minimisers import Exact, ask_minimiser
-from common.algorithms._parameters import Regularization, algorithm
-from common.learning.model import Model
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Question
+from parley.common.algorithms._minimisers import Exact, ask_minimiser
+from parley.common.algorithms._parameters import Regularization, algorithm
+from parley.common.learning.model import Model
+from parley.common.protocol.algorithm import Program
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Question
 
 
 @algorithm

@@ -4,9 +4,9 @@ Pathak, Rane & Raj, "Multiparty Differential Privacy via Aggregation of Locally 
 Classifiers", NIPS 2010, as in Rajkumar & Agarwal 2012's comparison.
 
 The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L). It is drawn in K shares
-under secure sum (a Gaussian scale mixture; see `common.privacy.noise`), or whole at each party where the learner sees
-each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes' weights. So it is the `average` of
-output perturbation's minimisers, with noise of density exp(-beta |b|).
+under secure sum (a Gaussian scale mixture; see `parley.common.privacy.noise`), or whole at each party where the learner
+sees each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes' weights. So it is the
+`average` of output perturbation's minimisers, with noise of density exp(-beta |b|).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from common.algorithms._parameters import Regularization, algorithm
-from common.algorithms._releases import Site
-from common.algorithms.average import AverageMethod
-from common.arrays import FloatArray
-from common.protocol.facts import OwnFacts
+from parley.common.algorithms._parameters import Regularization, algorithm
+from parley.common.algorithms._releases import Site
+from parley.common.algorithms.average import AverageMethod
+from parley.common.arrays import FloatArray
+from parley.common.protocol.facts import OwnFacts
 
 
 @algorithm

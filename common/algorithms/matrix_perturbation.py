@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.algorithms._minimisers import ask_minimiser
-from common.algorithms._parameters import Regularization, algorithm
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_NORM, to_integers
-from common.learning.erm import minimise
-from common.learning.losses import check_single_score
-from common.learning.model import Model
-from common.privacy.events import Event, NonPrivateEvent
-from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._minimisers import ask_minimiser
+from parley.common.algorithms._parameters import Regularization, algorithm
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_NORM, to_integers
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import check_single_score
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event, NonPrivateEvent
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.algorithm import Algorithm, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 
 @algorithm

@@ -2,9 +2,9 @@
 
 Xie's thesis, Section 6.1 and Fig. 6.1, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release. A leaf releases a
 private model of its own rows. A node above leaves maps its own rows to what its children's models make of them, 1 long
-(`common.algorithms._span`), learns private weights w from these, and releases B^T w, a model of the rows themselves.
-The root's is the model. Each level is a round, whose message carries the releases of all levels below; each site has a
-part in one round, and is charged once, for it uses its rows once.
+(`parley.common.algorithms._span`), learns private weights w from these, and releases B^T w, a model of the rows
+themselves. The root's is the model. Each level is a round, whose message carries the releases of all levels below; each
+site has a part in one round, and is charged once, for it uses its rows once.
 
 *Who sees what*: the learner every release, and each site that is asked the releases of the levels below it. All of them
 are private, so what anybody does with them is post-processing.
@@ -16,23 +16,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.algorithms._parameters import algorithm
-from common.algorithms._releases import Releases, own_indices, set_site, those
-from common.algorithms._span import ask_models, collected, in_span, placed, spanned
-from common.algorithms._tree import Nodes, children_of, levels_of
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import check_single_score
-from common.learning.model import Model
-from common.privacy.events import Event, NoEvent
-from common.privacy.mechanisms.site import SiteRelease
-from common.privacy.noise import Noise
-from common.privacy.proofs import Proof, applied_after, read_after
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._parameters import algorithm
+from parley.common.algorithms._releases import Releases, own_indices, set_site, those
+from parley.common.algorithms._span import ask_models, collected, in_span, placed, spanned
+from parley.common.algorithms._tree import Nodes, children_of, levels_of
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import check_single_score
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event, NoEvent
+from parley.common.privacy.mechanisms.site import SiteRelease
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Proof, applied_after, read_after
+from parley.common.protocol.algorithm import Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _WHO_SEES_WHAT = "the learner sees every site's release, and sites that are asked see those of the levels below them"
 

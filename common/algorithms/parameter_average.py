@@ -2,11 +2,12 @@
 
 Pathak, Rane & Raj, NIPS 2010, as Hamm, Cao & Belkin 2016 compare with it (Section 5), for two classes and more. One
 party moves the sum of M minimisers by at most 2 L / lambda (``calibration="paper"``, which takes them for exact). A
-minimiser has a norm of at most some r (`common.learning.losses.largest_minimiser`); with weights kept within that ball,
-in integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is a delta).
+minimiser has a norm of at most some r (`parley.common.learning.losses.largest_minimiser`); with weights kept within
+that ball, in integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is
+a delta).
 
-Where parties lack classes (`common.privacy.mechanisms.own_classes`), the published average is of fits of the classes
-that each has, by M; the tight one, of fits of all, by how many have the class, which parties mark at no cost.
+Where parties lack classes (`parley.common.privacy.mechanisms.own_classes`), the published average is of fits of the
+classes that each has, by M; the tight one, of fits of all, by how many have the class, which parties mark at no cost.
 """
 
 from __future__ import annotations
@@ -17,29 +18,29 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.algorithms._ensemble import is_pure, unit_of_noise
-from common.algorithms._minimisers import ask_minimiser
-from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
-from common.algorithms._regularization import choose_for_ball, choose_regularization
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
-from common.errors import InvalidInputError
-from common.learning.losses import bounded_slope, largest_minimiser
-from common.learning.model import Model
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
-from common.privacy.guarantee import Adjacency
-from common.privacy.mechanisms import own_classes
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.output import on_grid, solve, within
-from common.privacy.mechanisms.site import FLOATS
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.privacy.shrinkage import shrunk
-from common.protocol.algorithm import Algorithm, Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._ensemble import is_pure, unit_of_noise
+from parley.common.algorithms._minimisers import ask_minimiser
+from parley.common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
+from parley.common.algorithms._regularization import choose_for_ball, choose_regularization
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import bounded_slope, largest_minimiser
+from parley.common.learning.model import Model
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.mechanisms import own_classes
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from parley.common.privacy.mechanisms.output import on_grid, solve, within
+from parley.common.privacy.mechanisms.site import FLOATS
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.privacy.shrinkage import shrunk
+from parley.common.protocol.algorithm import Algorithm, Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _DRIFT, _EXACT = 0.15, "each party's model is the exact minimiser on its shard"
 
@@ -54,7 +55,7 @@ class ParameterAverage(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rules of `common.algorithms._regularization`."""
+        """Lambda by the rules of `parley.common.algorithms._regularization`."""
         one = cls(**dict(given) | {"regularization": 1.0})  # type: ignore[arg-type]
         one.questions(facts)
         noise = facts.deviation_of_sum(one.deviation(facts.everyone)) / len(facts.parties)

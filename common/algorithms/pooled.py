@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.algorithms._minimisers import Curated, Exact
-from common.algorithms._parameters import Regularization, algorithm
+from parley.common.algorithms._minimisers import Curated, Exact
+from parley.common.algorithms._parameters import Regularization, algorithm
 
 
 @algorithm

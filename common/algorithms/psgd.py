@@ -22,25 +22,25 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._gradients import ask_gradients, mean_gradient, start_of
-from common.algorithms._parameters import ClipNorm, Regularization, Rounds, algorithm
-from common.algorithms._regularization import BETTER_BRANCH, choose_regularization
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.learning.gradients import gradient_sum
-from common.learning.losses import check_single_score
-from common.learning.model import Model
-from common.privacy import calibration
-from common.privacy.calibration import cliff_caution, sigma_star
-from common.privacy.events import Event, L2LaplaceEvent
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.site import FLOATS
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.protocol.algorithm import Algorithm, Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._gradients import ask_gradients, mean_gradient, start_of
+from parley.common.algorithms._parameters import ClipNorm, Regularization, Rounds, algorithm
+from parley.common.algorithms._regularization import BETTER_BRANCH, choose_regularization
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import check_single_score
+from parley.common.learning.model import Model
+from parley.common.privacy import calibration
+from parley.common.privacy.calibration import cliff_caution, sigma_star
+from parley.common.privacy.events import Event, L2LaplaceEvent
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from parley.common.privacy.mechanisms.site import FLOATS
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.protocol.algorithm import Algorithm, Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _DRIFT = 1.8
 
@@ -60,7 +60,7 @@ class Psgd(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """The better branch; and lambda by the rule of `common.algorithms._regularization`: rho, drawn anew, fades."""
+        """The better branch; and lambda by the rule of `_regularization`: rho, drawn anew, fades."""
         chosen = {} if "calibration" in given else {"calibration": BETTER_BRANCH}
         terms: dict[str, Any] = dict(given) | {name: choice.value for name, choice in chosen.items()}
         one = cls(**terms | {"regularization": 1.0})

@@ -11,15 +11,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.algorithms._parameters import algorithm
-from common.algorithms._releases import Prepared, Releases
-from common.arrays import FloatArray, IntArray
-from common.learning.model import Model
-from common.privacy.events import Event
-from common.privacy.noise import Noise
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._parameters import algorithm
+from parley.common.algorithms._releases import Prepared, Releases
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.algorithm import Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _QUERY = Query(1, "release", np.zeros(0), "each")
 

@@ -13,16 +13,16 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._parameters import CalibrationChoice, Regularization, algorithm, rounded_up
-from common.algorithms._releases import own_indices
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.learning.simplex import SimplexProblem, theta_near_minimiser
-from common.privacy.events import Event
-from common.privacy.mechanisms.sampling import (
+from parley.common.algorithms._parameters import CalibrationChoice, Regularization, algorithm, rounded_up
+from parley.common.algorithms._releases import own_indices
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.learning.simplex import SimplexProblem, theta_near_minimiser
+from parley.common.privacy.events import Event
+from parley.common.privacy.mechanisms.sampling import (
     SimplexSampling,
     allowed,
     best_sampling,
@@ -31,11 +31,11 @@ from common.privacy.mechanisms.sampling import (
     sampling,
     told,
 )
-from common.privacy.noise import Noise
-from common.privacy.proofs import Draws, Proof
-from common.protocol.algorithm import Algorithm, Choice, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Draws, Proof
+from parley.common.protocol.algorithm import Algorithm, Choice, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 _QUERY = Query(1, "draw", np.zeros(0), "each")
 _BITS = 10

@@ -14,15 +14,15 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._gradients import mean_gradient, start_of
-from common.algorithms._noisy_gradients import NoisyGradients
-from common.algorithms._parameters import algorithm
-from common.arrays import FloatArray
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.protocol.algorithm import Program
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._gradients import mean_gradient, start_of
+from parley.common.algorithms._noisy_gradients import NoisyGradients
+from parley.common.algorithms._parameters import algorithm
+from parley.common.arrays import FloatArray
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.protocol.algorithm import Program
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Question
 
 Rho = Annotated[
     float | None,

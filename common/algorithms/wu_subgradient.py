@@ -15,16 +15,16 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from common.algorithms._bearable import bearable_step
-from common.algorithms._gradients import mean_gradient, start_of
-from common.algorithms._noisy_gradients import NoisyGradients
-from common.algorithms._parameters import Step, algorithm
-from common.arrays import FloatArray
-from common.learning.losses import Squared
-from common.learning.model import Model
-from common.protocol.algorithm import Choice, Program
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from parley.common.algorithms._bearable import bearable_step
+from parley.common.algorithms._gradients import mean_gradient, start_of
+from parley.common.algorithms._noisy_gradients import NoisyGradients
+from parley.common.algorithms._parameters import Step, algorithm
+from parley.common.arrays import FloatArray
+from parley.common.learning.losses import Squared
+from parley.common.learning.model import Model
+from parley.common.protocol.algorithm import Choice, Program
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
 
 WeightBound = Annotated[float, Field(ge=1e-9, le=1000, description="theta_max: the largest absolute value of a weight")]
 
@@ -41,7 +41,7 @@ class WuSubgradient(NoisyGradients):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-        """The step of classes, by `common.algorithms._bearable`; then the rounds and lambda."""
+        """The step of classes, by `parley.common.algorithms._bearable`; then the rounds and lambda."""
         if "step" in given or isinstance(facts.loss, Squared):
             return super(WuSubgradient, cls).choose(facts, given, most_rounds)  # noqa: UP008 -- slots make it another
         one = cls(**dict(given))  # type: ignore[arg-type]

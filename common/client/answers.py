@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from common.encoding.canonical_json import check_counts
-from common.errors import TooLargeError
+from parley.common.encoding.canonical_json import check_counts
+from parley.common.errors import TooLargeError
 
 _LONGEST, _MOST_VALUES = 2**22, 2**16  # bytes, and values: the longest are a thousand receipts
 

@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from common.client.peer import all_of, ask_all
-from common.errors import AwaitingOwnerError, ParleyError, PartyRefusedError, UnavailableError
-from common.privacy.guarantee import View
-from common.runs.certificate import SignedApproval
-from common.runs.cohort import Cohort
-from common.runs.members import Member
-from common.runs.specification import RunSpec
-from common.wire.party_api import Approval, PartyFacts, RunProposal
+from parley.common.client.peer import all_of, ask_all
+from parley.common.errors import AwaitingOwnerError, ParleyError, PartyRefusedError, UnavailableError
+from parley.common.privacy.guarantee import View
+from parley.common.runs.certificate import SignedApproval
+from parley.common.runs.cohort import Cohort
+from parley.common.runs.members import Member
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import Approval, PartyFacts, RunProposal
 
 if TYPE_CHECKING:
-    from common.client.party import PartyClient
+    from parley.common.client.party import PartyClient
 
 _T = TypeVar("_T")
 

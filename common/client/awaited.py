@@ -17,10 +17,10 @@ from contextlib import suppress
 
 import httpx
 
-from common.client.endpoints import PeerEntry
-from common.client.peer import Line
-from common.client.transport import Connection, ConnectionPool, PeerRequest
-from common.errors import ConflictError
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.peer import Line
+from parley.common.client.transport import Connection, ConnectionPool, PeerRequest
+from parley.common.errors import ConflictError
 
 PING_SECONDS = 15.0
 """How long a connection is not in use before it is tried; after three times that its other side gives it up."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.encoding.canonical_json import NameTwiceError, read_json
-from common.errors import InvalidInputError
+from parley.common.encoding.canonical_json import NameTwiceError, read_json
+from parley.common.errors import InvalidInputError
 
 
 def read_parameters(given: list[str] | None) -> dict[str, Any]:

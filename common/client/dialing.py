@@ -1,4 +1,4 @@
-"""A service opens its connections to those who ask it: see `common.client.awaited` for the other side.
+"""A service opens its connections to those who ask it: see `parley.common.client.awaited` for the other side.
 
 From the learner's 101 on, uvicorn serves a connection as it serves one that was accepted: the same application, the
 same limits. One connection more is kept than is in use. Where none can be had, another is tried after a pause that
@@ -15,12 +15,12 @@ from typing import Any
 
 import structlog
 
-from common.client.awaited import PING_SECONDS
-from common.client.endpoints import LearnerAddress
-from common.client.handshake import open_to
-from common.client.renewal import renew_for, renewing
-from common.errors import InvalidInputError, UnavailableError
-from common.service.http.connections import Beside, BoundedProtocol, BoundedServer
+from parley.common.client.awaited import PING_SECONDS
+from parley.common.client.endpoints import LearnerAddress
+from parley.common.client.handshake import open_to
+from parley.common.client.renewal import renew_for, renewing
+from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.http.connections import Beside, BoundedProtocol, BoundedServer
 
 _SPARE, _MOST = 1, 8
 _SHAKE_SECONDS = 20.0

@@ -7,10 +7,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
-from common.encoding.saved_text import decode_text
-from common.errors import InvalidInputError
-from common.service.http.proxy import ProxyUrl
-from common.strict import Identifier, PublicKey, Setting, TokenHash, is_loopback
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import InvalidInputError
+from parley.common.service.http.proxy import ProxyUrl
+from parley.common.strict import Identifier, PublicKey, Setting, TokenHash, is_loopback
 
 
 class PeerEntry(Setting):

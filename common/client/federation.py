@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.client.peer import ask_all
-from common.encoding.fixed_point import from_wire, sum_of_answers
-from common.errors import ParleyError, QuorumLostError, UnavailableError
-from common.protocol.messages import Query, Reply
-from common.runs.specification import RunSpec
-from common.secure_sum.envelope import Signed
-from common.service.tracing.switch import traced_round
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.client.peer import ask_all
+from parley.common.encoding.fixed_point import from_wire, sum_of_answers
+from parley.common.errors import ParleyError, QuorumLostError, UnavailableError
+from parley.common.protocol.messages import Query, Reply
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import Signed
+from parley.common.service.tracing.switch import traced_round
 
 if TYPE_CHECKING:
-    from common.client.party import PartyClient
+    from parley.common.client.party import PartyClient
 
 _T = TypeVar("_T")
 _PIECE = 2**16  # numbers

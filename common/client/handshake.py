@@ -1,4 +1,4 @@
-"""What is said on a connection to a learner before its roles are turned round: see `common.client.awaited`.
+"""What is said on a connection to a learner before its roles are turned round: see `parley.common.client.awaited`.
 
 On the way there may be an HTTP proxy, which is asked to connect (RFC 9110, 9.3.6), and is told user and password where
 it asks for them. TLS begins behind it, so it sees the learner's name and nothing else.
@@ -19,13 +19,13 @@ import httpx
 from cryptography import x509
 from pydantic import BaseModel, HttpUrl, ValidationError
 
-from common.client.answers import parse_answer
-from common.client.endpoints import LearnerAddress
-from common.encoding.saved_text import as_utf8, decode_text
-from common.errors import InvalidInputError, TooLargeError, UnavailableError
-from common.service.http.proxy import ProxyAccess, spell_hosts
-from common.service.http.tls import client_context
-from common.storage.certificates import hosts_of
+from parley.common.client.answers import parse_answer
+from parley.common.client.endpoints import LearnerAddress
+from parley.common.encoding.saved_text import as_utf8, decode_text
+from parley.common.errors import InvalidInputError, TooLargeError, UnavailableError
+from parley.common.service.http.proxy import ProxyAccess, spell_hosts
+from parley.common.service.http.tls import client_context
+from parley.common.storage.certificates import hosts_of
 
 UPGRADE = "parley-peer"
 """What connections become: HTTP/1.1 with the roles turned round."""

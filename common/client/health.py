@@ -7,10 +7,10 @@ import ssl
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 
-from common.errors import InvalidInputError, UnavailableError
-from common.service.http.tls import load_chain, read_authority
-from common.service.settings import ServiceSettings, Tls
-from common.strict import spelt_address
+from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.http.tls import load_chain, read_authority
+from parley.common.service.settings import ServiceSettings, Tls
+from parley.common.strict import spelt_address
 
 _SECONDS = 5.0
 _LONGEST_REASON = 2**14  # bytes of a problem document that are read

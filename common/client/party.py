@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from common.arrays import IntArray
-from common.client.receipted_peer import ReceiptedPeer
-from common.encoding.canonical_json import JSON
-from common.encoding.fixed_point import checked_integers
-from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
-from common.protocol.messages import Query
-from common.protocol.receipts import APPROVAL, Binding
-from common.runs.certificate import SignedApproval
-from common.runs.costs import longest_body
-from common.secure_sum.envelope import Signed
-from common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunProposal
+from parley.common.arrays import IntArray
+from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.encoding.canonical_json import JSON
+from parley.common.encoding.fixed_point import checked_integers
+from parley.common.encoding.npy import NPY, unpack_array
+from parley.common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
+from parley.common.protocol.messages import Query
+from parley.common.protocol.receipts import APPROVAL, Binding
+from parley.common.runs.certificate import SignedApproval
+from parley.common.runs.costs import longest_body
+from parley.common.secure_sum.envelope import Signed
+from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunProposal
 
 _LONGEST_REFUSAL = 2**16
 

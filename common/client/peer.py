@@ -16,11 +16,11 @@ from typing import Any, ClassVar, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from common.client.answers import M, parse_answer
-from common.client.endpoints import PeerEntry
-from common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
-from common.encoding.canonical_json import JSON
-from common.errors import (
+from parley.common.client.answers import M, parse_answer
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
+from parley.common.encoding.canonical_json import JSON
+from parley.common.errors import (
     AwaitingOwnerError,
     InvalidInputError,
     LedgerError,
@@ -29,14 +29,14 @@ from common.errors import (
     TooLargeError,
     UnavailableError,
 )
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import MessageError, SignatureError
-from common.secure_sum.messages import Roster
-from common.service.http.tls import client_context
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
-from common.service.tracing.switch import traced_request
-from common.strict import one_line
-from common.wire.roster_api import Signature
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import MessageError, SignatureError
+from parley.common.secure_sum.messages import Roster
+from parley.common.service.http.tls import client_context
+from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
+from parley.common.service.tracing.switch import traced_request
+from parley.common.strict import one_line
+from parley.common.wire.roster_api import Signature
 
 P = TypeVar("P", bound="Peer")
 _T = TypeVar("_T")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.client.peer import Line, Peer
-from common.client.receipts import ReceiptKeeper
-from common.client.transport import LONGEST_ANSWER
-from common.encoding.canonical_json import JSON
-from common.errors import LedgerError, RefusedError
-from common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
-from common.service.witnessing.messages import HeldReceipts
+from parley.common.client.peer import Line, Peer
+from parley.common.client.receipts import ReceiptKeeper
+from parley.common.client.transport import LONGEST_ANSWER
+from parley.common.encoding.canonical_json import JSON
+from parley.common.errors import LedgerError, RefusedError
+from parley.common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
+from parley.common.service.witnessing.messages import HeldReceipts
 
 _RECEIPT = RECEIPT_HEADER.lower().encode()
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from common.errors import LedgerError
-from common.protocol.head import Head
-from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt
+from parley.common.errors import LedgerError
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt
 
 _REMEMBERED = 1024
 _MOST_UNSETTLED = 64

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import structlog
 
-from common.client.endpoints import LearnerAddress
-from common.client.handshake import ask_as_member
-from common.errors import InvalidInputError, ParleyError, UnavailableError
-from common.service.http.connections import Beside, BoundedServer
-from common.storage.certificates import Credentials
-from common.storage.keys import replace_private, writing
-from common.wire.membership import CertificateRequest, Membership
+from parley.common.client.endpoints import LearnerAddress
+from parley.common.client.handshake import ask_as_member
+from parley.common.errors import InvalidInputError, ParleyError, UnavailableError
+from parley.common.service.http.connections import Beside, BoundedServer
+from parley.common.storage.certificates import Credentials
+from parley.common.storage.keys import replace_private, writing
+from parley.common.wire.membership import CertificateRequest, Membership
 
 RENEWAL_PATH = "/v1/roster/certificate"
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.data.cells import as_numbers
-from common.data.columns import AnyFeature, Columns, Feature
-from common.data.layout import centred
-from common.data.maps import MOST_NUMBERS, Projection
-from common.data.records import design_of
-from common.data.study import Study
-from common.encoding.fixed_point import FEATURE_BITS, WEIGHT_BITS, truncate
-from common.errors import InvalidDataError, InvalidInputError
+from parley.common.arrays import FloatArray
+from parley.common.data.cells import as_numbers
+from parley.common.data.columns import AnyFeature, Columns, Feature
+from parley.common.data.layout import centred
+from parley.common.data.maps import MOST_NUMBERS, Projection
+from parley.common.data.records import design_of
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import FEATURE_BITS, WEIGHT_BITS, truncate
+from parley.common.errors import InvalidDataError, InvalidInputError
 
 _MOST = 0.5
 _DIGITS = 6

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.data.cells import Coded, Column, as_coded
-from common.data.columns import Category, Label
-from common.data.study import Study
-from common.encoding.spelling import spelling
-from common.errors import InvalidDataError
+from parley.common.data.cells import Coded, Column, as_coded
+from parley.common.data.columns import Category, Label
+from parley.common.data.study import Study
+from parley.common.encoding.spelling import spelling
+from parley.common.errors import InvalidDataError
 
 Meanings = Mapping[str, str]
 """What values of a column mean: a value as it is spelt, and a value of the study, or nothing for a missing one."""

@@ -15,8 +15,8 @@ from numbers import Real
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.encoding.spelling import spelling
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.encoding.spelling import spelling
 
 MISSING_TEXTS = frozenset({
     "#N/A", "#N/A N/A", "#NA", "-", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", ".", "1.#IND", "1.#QNAN", "<NA>", "?", "N/A",

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 
-from common.arrays import FloatArray
-from common.encoding.classes import MAX_CLASSES
-from common.encoding.spelling import spelling
-from common.strict import Name, PlainName, PlainText, Strict
+from parley.common.arrays import FloatArray
+from parley.common.encoding.classes import MAX_CLASSES
+from parley.common.encoding.spelling import spelling
+from parley.common.strict import Name, PlainName, PlainText, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]
 Missing = Literal["refuse", "drop", "value"]

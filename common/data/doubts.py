@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.encoding.spelling import so_many, spelling
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.encoding.spelling import so_many, spelling
 
 MOSTLY = 0.5
 """A larger share of a column's values is most of it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from common.data.doubts import Doubt
-from common.errors import InvalidDataError
+from parley.common.data.doubts import Doubt
+from parley.common.errors import InvalidDataError
 
 FaultKind = Literal[
     "absent", "not numeric", "missing", "list missing", "label missing", "beyond the bounds", "unknown category",

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.arrays import BoolArray, FloatArray, IntArray
 
 Rows = Literal["training", "held_out"]
 """Which rows a run is about; all are for training where a study holds none out."""

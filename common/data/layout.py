@@ -8,9 +8,10 @@ Nothing here is a statistic of private data: what a row is divided by follows fr
 
 *Mapped alike everywhere.* A projection's matrix travels in the study as float32, bit for bit. Columns are put on
 the grid of 2^-16 and the matrix on that of 2^-20, so their products are exact in float64, in whatever order BLAS adds
-(`common.encoding.fixed_point`): rows within the radius have the same bits on every machine. Rows beyond it, cosines and
-sines are rounded as a machine's libraries do, and may so come to lie one step apart on the grid of a shard. Nothing
-depends on that: no row of a party has to equal another machine's, and public rows travel as the learner made them.
+(`parley.common.encoding.fixed_point`): rows within the radius have the same bits on every machine. Rows beyond it,
+cosines and sines are rounded as a machine's libraries do, and may so come to lie one step apart on the grid of a shard.
+Nothing depends on that: no row of a party has to equal another machine's, and public rows travel as the learner made
+them.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.columns import Category, Feature, Missing, missing_policy
-from common.data.maps import Projection, RandomFeatures, RowMap, numbers_of
-from common.encoding.fixed_point import FEATURE_BITS, truncate, weights_on_grid
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.columns import Category, Feature, Missing, missing_policy
+from parley.common.data.maps import Projection, RandomFeatures, RowMap, numbers_of
+from parley.common.encoding.fixed_point import FEATURE_BITS, truncate, weights_on_grid
 
 if TYPE_CHECKING:
-    from common.data.study import Study
+    from parley.common.data.study import Study
 
 _MAPPED = 2**20
 """Numbers that are mapped together: 8 MiB."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.cell_rules import AS_THEY_ARE, CellRules
-from common.data.cells import MISSING, UNKNOWN, Block, Column, as_coded, as_codes, as_numbers
-from common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled
-from common.data.doubts import (
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.cell_rules import AS_THEY_ARE, CellRules
+from parley.common.data.cells import MISSING, UNKNOWN, Block, Column, as_coded, as_codes, as_numbers
+from parley.common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled
+from parley.common.data.doubts import (
     MOSTLY,
     CodeWatch,
     Doubt,
@@ -30,15 +30,15 @@ from common.data.doubts import (
     other_truths,
     truths_among,
 )
-from common.data.faults import FaultKind, Faults
-from common.data.hold_out import move_held_out_last
-from common.data.layout import DesignLayout
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import FEATURE_BITS
-from common.encoding.spelling import spelling
-from common.errors import InvalidDataError
+from parley.common.data.faults import FaultKind, Faults
+from parley.common.data.hold_out import move_held_out_last
+from parley.common.data.layout import DesignLayout
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import FEATURE_BITS
+from parley.common.encoding.spelling import spelling
+from parley.common.errors import InvalidDataError
 
 BLOCK_ROWS = 2**14
 NARROW = 0.1

@@ -1,8 +1,8 @@
 """Maps of a study's columns into the unit ball: a projection to fewer, random features of a kernel, or both in turn.
 
 A map is public and the same for every row, so it costs no privacy. `Projection` is fitted to public rows
-(`common.data.auxiliary`) or known otherwise; `RandomFeatures` follow from a seed (Rahimi & Recht, "Random Features for
-Large-Scale Kernel Machines", 2007). `common.data.layout` computes them.
+(`parley.common.data.auxiliary`) or known otherwise; `RandomFeatures` follow from a seed (Rahimi & Recht, "Random
+Features for Large-Scale Kernel Machines", 2007). `parley.common.data.layout` computes them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from common.arrays import FloatArray
-from common.strict import Digest, Strict
+from parley.common.arrays import FloatArray
+from parley.common.strict import Digest, Strict
 
 MOST_NUMBERS = 2**19
 """The most numbers of a projection: 2.7 MiB of a study, which travels with each run."""

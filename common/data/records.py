@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import BoolArray, FloatArray
-from common.data.cell_rules import CellRules
-from common.data.cells import MISSING, UNKNOWN, Block, Entries, as_codes, as_numbers
-from common.data.columns import Category, SparseFeatures, missing_policy
-from common.data.loading import Loading
-from common.data.shard import Shard
-from common.data.sparse import Matrix, SparseShard
-from common.data.sparse_loading import SparseLoading
-from common.data.study import Study
-from common.errors import InvalidInputError
+from parley.common.arrays import BoolArray, FloatArray
+from parley.common.data.cell_rules import CellRules
+from parley.common.data.cells import MISSING, UNKNOWN, Block, Entries, as_codes, as_numbers
+from parley.common.data.columns import Category, SparseFeatures, missing_policy
+from parley.common.data.loading import Loading
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import Matrix, SparseShard
+from parley.common.data.sparse_loading import SparseLoading
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
 
 Naming = Callable[[int], str]
 """What to call a row in an error, by its number from 0."""

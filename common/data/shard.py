@@ -1,9 +1,9 @@
 """One owner's private examples, or those of many owners stacked.
 
 A `Shard` that exists is safe to compute on: its constructor projects every row into the unit ball of its norm, replaces
-rows that are not numbers by zeros and puts everything on the grid of `common.encoding.fixed_point`, so no algorithm has
-to check again and no row can move a sum by more than the declared sensitivity. Loading an owner's file is stricter
-(`common.data.loading` refuses). Rows of which few numbers are not zero: `common.data.sparse`.
+rows that are not numbers by zeros and puts everything on the grid of `parley.common.encoding.fixed_point`, so no
+algorithm has to check again and no row can move a sum by more than the declared sensitivity. Loading an owner's file is
+stricter (`parley.common.data.loading` refuses). Rows of which few numbers are not zero: `parley.common.data.sparse`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 
 _S = TypeVar("_S", bound="Shard")
 _CACHED = 2**17

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import OUTWARDS, SURELY_INSIDE, Shard, assembled, into_unit_cube, keep
-from common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
-from common.errors import InvalidInputError
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.shard import OUTWARDS, SURELY_INSIDE, Shard, assembled, into_unit_cube, keep
+from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
+from parley.common.errors import InvalidInputError
 
 Matrix: TypeAlias = "csr_array[Any, Any]"
 """A sparse matrix, row by row."""

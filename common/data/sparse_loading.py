@@ -1,4 +1,4 @@
-"""Rows of sparse features as a sparse shard, block by block, and every fault counted as `common.data.loading` does.
+"""Rows of sparse features as a sparse shard, block by block, and every fault counted as `loading` does.
 
 A row lists its entries that are not zero. They are divided by the study's bound; the intercept is the last column.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.cell_rules import AS_THEY_ARE, CellRules
-from common.data.cells import Column, Entries
-from common.data.columns import SparseFeatures
-from common.data.faults import FaultKind
-from common.data.hold_out import is_held_out
-from common.data.loading import Loading
-from common.data.shard import Shard
-from common.data.sparse import Matrix, SparseShard
-from common.data.study import Study
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.cell_rules import AS_THEY_ARE, CellRules
+from parley.common.data.cells import Column, Entries
+from parley.common.data.columns import SparseFeatures
+from parley.common.data.faults import FaultKind
+from parley.common.data.hold_out import is_held_out
+from parley.common.data.loading import Loading
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import Matrix, SparseShard
+from parley.common.data.study import Study
 
 
 class SparseLoading(Loading):

@@ -1,7 +1,8 @@
 """A study: what is to be learnt, in public terms that every owner agrees on.
 
 Columns are scaled by the study's declared bounds and values alone, never by statistics of private data:
-`common.data.layout` says how a row becomes one of the unit ball, `common.data.loading` how a table becomes a shard.
+`parley.common.data.layout` says how a row becomes one of the unit ball, `parley.common.data.loading` how a table
+becomes a shard.
 
     {"format": "parley-study-2", "kind": "binary", "name": "loans", "missing": "drop",
      "features": [{"name": "age", "lower": 17, "upper": 90},
@@ -17,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from common.data.columns import (
+from parley.common.data.columns import (
     AnyFeature,
     AnyLabel,
     Category,
@@ -31,12 +32,12 @@ from common.data.columns import (
     largest_norm,
     missing_policy,
 )
-from common.data.hold_out import HoldOut
-from common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
-from common.data.maps import Projection, RandomFeatures, RowMap
-from common.encoding.canonical_json import canonical_digest
-from common.encoding.fixed_point import Norm
-from common.strict import Digest, PlainName, PlainText, Strict
+from parley.common.data.hold_out import HoldOut
+from parley.common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
+from parley.common.data.maps import Projection, RandomFeatures, RowMap
+from parley.common.encoding.canonical_json import canonical_digest
+from parley.common.encoding.fixed_point import Norm
+from parley.common.strict import Digest, PlainName, PlainText, Strict
 
 StudyKind = Literal["binary", "multiclass", "regression"]
 
@@ -59,16 +60,16 @@ class Study(Strict):
     each its own norm, so that none has less than the signal that the noise is scaled to; the largest norm that any row
     can have; or a public bound, and rows beyond it are projected. If not given, its own of classes, which are told by
     the sign of a score or the largest; of a real number, to which scores add up, the largest. ``auxiliary`` names the
-    public rows from which bounds were taken, if they were (`common.data.auxiliary`), by SHA-256 of their file.
+    public rows from which bounds were taken, if they were (`parley.common.data.auxiliary`), by SHA-256 of their file.
     ``projection`` and ``random_features`` map the columns into the unit ball before the intercept joins them and a row
-    is divided, one after the other where a study has both (`common.data.maps`). The largest norm is then that of the
-    ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.
+    is divided, one after the other where a study has both (`parley.common.data.maps`). The largest norm is then that of
+    the ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.
     ``norm`` is that by which rows are at most 1. By the ``max`` norm numbers lie in [-1, 1], values of categories and
-    the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which is 1.
-    Features may be `SparseFeatures`, of which a study has no other.
-    ``title`` and ``purpose`` say in plain words what it is and what for, as a column's ``description`` and ``unit`` do:
-    all of it is in the digest that parties approve, so nobody's words change under them.
-    ``hold_out`` is the share of each owner's rows that is kept for evaluation; see `common.data.hold_out`.
+    the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which is 1. Features may be
+    `SparseFeatures`, of which a study has no other. ``title`` and ``purpose`` say in plain words what it is and what
+    for, as a column's ``description`` and ``unit`` do: all of it is in the digest that parties approve, so nobody's
+    words change under them. ``hold_out`` is the share of each owner's rows that is kept for evaluation; see
+    `parley.common.data.hold_out`.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"

@@ -14,7 +14,7 @@ from json.encoder import c_make_encoder, encode_basestring, encode_basestring_as
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
-from common.errors import TooLargeError
+from parley.common.errors import TooLargeError
 
 JSON = "application/json"
 """The media type of JSON."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from common.arrays import FloatArray, IntArray
+    from parley.common.arrays import FloatArray, IntArray
 
 
 MAX_CLASSES = 100

@@ -29,8 +29,8 @@ from typing import Literal
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.errors import InvalidInputError
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.errors import InvalidInputError
 
 Norm = Literal["euclidean", "max"]
 """By which rows are at most 1: the root of the sum of squares, or the largest absolute value."""

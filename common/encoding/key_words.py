@@ -8,7 +8,7 @@ from unicodedata import normalize
 
 from mnemonic import Mnemonic
 
-from common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError
 
 WORDS = 6
 """Of a key, compared by people."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError
 
 NPY = "application/x-npy"
 """The media type of an array."""

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.encoding.canonical_json import UnhurriedEncoder, check_counts, json_pieces, read_json
-from common.errors import TooLargeError
+from parley.common.encoding.canonical_json import UnhurriedEncoder, check_counts, json_pieces, read_json
+from parley.common.errors import TooLargeError
 
 _LONG = 1000  # numbers of a row that has lines of its own
 _LEAST = 500  # bytes of a line that is read into an array: a part of a long row has as many digits and commas

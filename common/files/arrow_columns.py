@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from common.arrays import FloatArray
-from common.data.cells import MISSING, MISSING_TEXTS, Coded, Column
+from parley.common.arrays import FloatArray
+from parley.common.data.cells import MISSING, MISSING_TEXTS, Coded, Column
 
 _REAL = pa.float64()
 

@@ -1,8 +1,8 @@
 """Records of JSON, and sheets of workbooks, as tables: imported only while files are read.
 
 What they take is not told by their file: cells that are far apart, or records that share no name, span billions, and a
-workbook is packed. So a child process reads them (`common.files.json_reader`, `common.files.sheet_reader`), within
-bounds that grow with the file.
+workbook is packed. So a child process reads them (`parley.common.files.json_reader`,
+`parley.common.files.sheet_reader`), within bounds that grow with the file.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from common.errors import InvalidDataError, TooLargeError
-from common.files.streams import TableStream
-from common.files.tables import reading
-from common.service.child import AnyArray, ChildBounds, receive_arrays
+from parley.common.errors import InvalidDataError, TooLargeError
+from parley.common.files.streams import TableStream
+from parley.common.files.tables import reading
+from parley.common.service.child import AnyArray, ChildBounds, receive_arrays
 
 _MEMORY, _MEMORY_A_BYTE = 192 * 2**20, 8
 """Bytes that reading may take: for 2 million cells, however well they are packed, and by each byte of the file more."""
@@ -41,7 +41,9 @@ def sheet_table(path: Path, name: str | None = None) -> TableStream:
     reading takes more than `cell_bounds`.
     """
     if find_spec("python_calamine") is None:
-        raise InvalidDataError(f"data file {path} is a workbook, which needs pip install 'parley[excel]'; or save CSV")
+        raise InvalidDataError(
+            f"data file {path} is a workbook, which needs pip install 'parley-learning[excel]'; or save CSV"
+        )
     return _cells("sheet_reader", path, *([] if name is None else [name]))
 
 
@@ -67,7 +69,7 @@ def _cells(reader: str, path: Path, *arguments: str) -> TableStream:
     with reading(path):
         path.open("rb").close()
     try:
-        arrays = receive_arrays(f"common.files.{reader}", str(path), *arguments, bounds=cell_bounds(path))
+        arrays = receive_arrays(f"parley.common.files.{reader}", str(path), *arguments, bounds=cell_bounds(path))
         schema, *batches = map(pa.py_buffer, arrays)
     except TooLargeError as error:
         raise InvalidDataError(error.detail) from None

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from common.encoding.spelling import shortened
-from common.errors import InvalidDataError
+from parley.common.encoding.spelling import shortened
+from parley.common.errors import InvalidDataError
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _IDENTIFYING = frozenset({
@@ -108,7 +108,7 @@ def same_columns(path: Path, names: Collection[str], first: Path, first_names: C
 
     >>> same_columns(Path("b.csv"), ["age", "dose"], Path("a.csv"), ["age", "ill"])
     Traceback (most recent call last):
-    common.errors.InvalidDataError: data file b.csv lacks column 'ill', which a.csv has
+    parley.common.errors.InvalidDataError: data file b.csv lacks column 'ill', which a.csv has
     """
     meant = columns_meant(names, first_names)
     if len(meant) == len(names) == len(first_names):
@@ -156,7 +156,7 @@ def check_header(where: str, names: Sequence[str]) -> None:
 
     >>> check_header("adult.csv", ["39", "State-gov", "77516"])
     Traceback (most recent call last):
-    common.errors.InvalidDataError: data file adult.csv has no line of names: its first line looks like values
+    parley.common.errors.InvalidDataError: data file adult.csv has no line of names: its first line looks like values
     """
     empty = [number for number, name in enumerate(names, 1) if not name.strip()]
     if empty:

@@ -6,8 +6,8 @@ closed. pyarrow parses it, from a source of ours that unpacks, decodes and takes
 table, block by block. No block ends between CR and LF, where pyarrow would lose a byte of a quoted cell, and each holds
 the end of a row.
 
-What two ways of reading fit is refused until its owner says which (`common.files.csv_format`). An error names lines and
-columns, and never what stands there.
+What two ways of reading fit is refused until its owner says which (`parley.common.files.csv_format`). An error names
+lines and columns, and never what stands there.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from typing import Any, BinaryIO, Self
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from common.encoding.spelling import so_many
-from common.errors import InvalidDataError
-from common.files.csv_format import SEPARATORS, CsvFormat
-from common.files.number_signs import AS_PROGRAMS
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import InvalidDataError
+from parley.common.files.csv_format import SEPARATORS, CsvFormat
+from parley.common.files.number_signs import AS_PROGRAMS
 
 _BLOCK = 2**19
 _LONGEST_ROW = 2**26

@@ -1,4 +1,4 @@
-"""What an owner says of how CSV files are written; what is not said is detected (`common.files.csv_files`).
+"""What an owner says of how CSV files are written; what is not said is detected (`parley.common.files.csv_files`).
 
 Settings have it as ``data.csv``, commands as ``--csv "separator=; decimal=,"``.
 """
@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from common.errors import InvalidInputError
-from common.strict import Setting, faults
+from parley.common.errors import InvalidInputError
+from parley.common.strict import Setting, faults
 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """The separators of cells by name; another may be said as the character itself."""

@@ -3,7 +3,7 @@
 A CSV file tells no types. A column that a study tells apart by spelling is of texts, as they stand in the file; another
 is of numbers where all of its cells are such or missing, in all files, and of texts where not, or where a number begins
 with a 0 as codes do. Each file tells itself how it is written, and with which signs its numbers are
-(`common.files.number_signs`).
+(`parley.common.files.number_signs`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from common.data.cells import MISSING_TEXTS
-from common.encoding.spelling import spelling
-from common.files.column_names import columns_meant, same_columns, same_wanted
-from common.files.csv_files import CsvFile
-from common.files.csv_format import CsvFormat
-from common.files.number_signs import NumberSigns, SignEvidence, casts, decide, first_sign, said_sign
-from common.files.streams import TableStream, gathered
-from common.files.tables import check_names, reading, unreadable
+from parley.common.data.cells import MISSING_TEXTS
+from parley.common.encoding.spelling import spelling
+from parley.common.files.column_names import columns_meant, same_columns, same_wanted
+from parley.common.files.csv_files import CsvFile
+from parley.common.files.csv_format import CsvFormat
+from parley.common.files.number_signs import NumberSigns, SignEvidence, casts, decide, first_sign, said_sign
+from parley.common.files.streams import TableStream, gathered
+from parley.common.files.tables import check_names, reading, unreadable
 
 TextColumns = Mapping[str, Collection[str]]
 """Columns that hold texts, and the values that a study declares of each: these are never missing ones."""

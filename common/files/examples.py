@@ -4,7 +4,7 @@ Batches are of some rows, of a Parquet file of a few columns at a time, so that 
 memory. Numbers of a CSV file are parsed as such at once; only where that fails is it read again as text, to see how
 numbers are written, and to count what is none.
 
-Rows of sparse features: `common.files.sparse_examples`.
+Rows of sparse features: `parley.common.files.sparse_examples`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.data.cell_rules import CellRules
-from common.data.cells import Block
-from common.data.faults import UnfitDataError
-from common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.arrow_columns import column_of
-from common.files.column_names import columns_meant, renamed, same_wanted
-from common.files.csv_format import CsvFormat
-from common.files.csv_tables import CsvTable
-from common.files.file_tables import file_table, source_files
-from common.files.parquet_files import as_texts, open_parquet
-from common.files.sources import DataSource
-from common.files.sparse_examples import list_blocks, sparse_blocks
-from common.files.streams import TableStream, gathered
-from common.files.tables import check_columns, check_names, one_kind, reading
+from parley.common.data.cell_rules import CellRules
+from parley.common.data.cells import Block
+from parley.common.data.faults import UnfitDataError
+from parley.common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.arrow_columns import column_of
+from parley.common.files.column_names import columns_meant, renamed, same_wanted
+from parley.common.files.csv_format import CsvFormat
+from parley.common.files.csv_tables import CsvTable
+from parley.common.files.file_tables import file_table, source_files
+from parley.common.files.parquet_files import as_texts, open_parquet
+from parley.common.files.sources import DataSource
+from parley.common.files.sparse_examples import list_blocks, sparse_blocks
+from parley.common.files.streams import TableStream, gathered
+from parley.common.files.tables import check_columns, check_names, one_kind, reading
 
 _GATHERED_ROWS = 2**12
 _PARQUET_COLUMNS = 8
@@ -55,7 +55,7 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
     rules = CellRules(clip, data.values)
     if (paths := source_files(data)) is not None:
         return _load_files(data.source, paths, study, data.csv, rules)
-    from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
+    from parley.common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
     with open_stream(data, study.text_values) as rows:
         loading, n_rows = _collected(rows, study, rules)
@@ -114,7 +114,7 @@ def _named(batch: Any, meant: Mapping[str, str]) -> Any:  # noqa: ANN401 -- pyar
 
 def _collected_lists(stream: TableStream, study: Study, rules: CellRules) -> tuple[Loading, int]:
     """The rows of a stream with two columns of lists, and how many there are."""
-    from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- SciPy, for who needs it
+    from parley.common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- SciPy, for who needs it
 
     loading, start = SparseLoading(study, 0, rules), 0
     names = [name for name in stream.schema.names if name in study.table_names]
@@ -223,7 +223,7 @@ def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pya
 
 def _load_sparse(paths: Sequence[Path], study: Study, rules: CellRules) -> Loaded:
     """The examples of files in a study of sparse features, of some after those of others."""
-    from common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- as above
+    from parley.common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- as above
 
     files = []
     for path in paths:

@@ -9,17 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.data.columns import Columns
-from common.encoding.spelling import shortened
-from common.errors import InvalidDataError
-from common.files.cell_tables import json_table, sheet_table
-from common.files.column_names import columns_meant, same_columns
-from common.files.csv_format import CsvFormat
-from common.files.csv_tables import CsvTable, TextColumns, csv_stream
-from common.files.parquet_files import as_texts, open_parquet
-from common.files.sources import DataSource, sqlite_table
-from common.files.streams import STREAM_ROWS, TableStream
-from common.files.tables import check_names, kind_of, one_kind, reading
+from parley.common.data.columns import Columns
+from parley.common.encoding.spelling import shortened
+from parley.common.errors import InvalidDataError
+from parley.common.files.cell_tables import json_table, sheet_table
+from parley.common.files.column_names import columns_meant, same_columns
+from parley.common.files.csv_format import CsvFormat
+from parley.common.files.csv_tables import CsvTable, TextColumns, csv_stream
+from parley.common.files.parquet_files import as_texts, open_parquet
+from parley.common.files.sources import DataSource, sqlite_table
+from parley.common.files.streams import STREAM_ROWS, TableStream
+from parley.common.files.tables import check_names, kind_of, one_kind, reading
 
 _NO_TEXTS: Mapping[str, tuple[str, ...]] = {}
 

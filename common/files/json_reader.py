@@ -1,4 +1,4 @@
-"""What the child process of `common.files.cell_tables` runs for JSON: it reads records and sends Arrow's messages."""
+"""What the child process of `cell_tables` runs for JSON: it reads records and sends Arrow's messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.encoding.canonical_json import NameTwiceError, distinct_names
-from common.encoding.saved_text import decode_text
-from common.errors import InvalidDataError, TooLargeError
-from common.files.cell_columns import cell_array, cell_type
-from common.files.cell_tables import arrow_message, cell_bounds
-from common.files.streams import STREAM_ROWS
-from common.service.child import AnyArray, send_arrays
+from parley.common.encoding.canonical_json import NameTwiceError, distinct_names
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import InvalidDataError, TooLargeError
+from parley.common.files.cell_columns import cell_array, cell_type
+from parley.common.files.cell_tables import arrow_message, cell_bounds
+from parley.common.files.streams import STREAM_ROWS
+from parley.common.service.child import AnyArray, send_arrays
 
 _DECODER = json.JSONDecoder(object_pairs_hook=distinct_names)
 _SPACE, _COMMA = re.compile(r"[ \t\n\r]*"), re.compile(r"[ \t\n\r]*,[ \t\n\r]*(?!\])")

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from common.data.cells import MISSING_TEXTS
-from common.encoding.spelling import shortened
-from common.errors import InvalidDataError
-from common.files.csv_format import CsvFormat
+from parley.common.data.cells import MISSING_TEXTS
+from parley.common.encoding.spelling import shortened
+from parley.common.errors import InvalidDataError
+from parley.common.files.csv_format import CsvFormat
 
 _BLANKS = "[ \\x{a0}\\x{202f}\\x{2009}]"
 _THOUSANDS = {"point": "[.]", "comma": "[,]", "space": _BLANKS, "apostrophe": "['’]"}

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import compute
 
-from common.data.loading import BLOCK_ROWS
-from common.encoding.spelling import shortened
-from common.errors import InvalidDataError
+from parley.common.data.loading import BLOCK_ROWS
+from parley.common.encoding.spelling import shortened
+from parley.common.errors import InvalidDataError
 
 MOST_TEXT = 2**26
 """Bytes that the texts of a column may have in the rows that are read together."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.encoding.saved_text import decode_text
-from common.errors import InvalidDataError
-from common.files.sources import PostgresTable
-from common.files.streams import TableStream
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import InvalidDataError
+from parley.common.files.sources import PostgresTable
+from parley.common.files.streams import TableStream
 
 _BATCH_BYTES = 2**20
 _NUMBERS = frozenset({"real", "double precision", "numeric", "money"})
@@ -140,7 +140,7 @@ class _Connection:
 def _connected(dsn: str, snapshot: str | None = None) -> _Connection:
     """A connection in a read-only transaction that sees one state."""
     if find_spec("adbc_driver_postgresql") is None:
-        raise InvalidDataError("tables of PostgreSQL need pip install 'parley[postgres]'")
+        raise InvalidDataError("tables of PostgreSQL need pip install 'parley-learning[postgres]'")
     with _refusing("PostgreSQL"):
         connection = _Connection(dsn)
         try:

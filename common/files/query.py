@@ -16,19 +16,19 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from common.encoding.spelling import shortened
-from common.errors import InvalidDataError
-from common.files.cell_tables import sheet_table
-from common.files.csv_format import CsvFormat
-from common.files.csv_tables import TextColumns
-from common.files.file_tables import file_table
-from common.files.parquet_files import check_texts
-from common.files.postgres_tables import PostgresReader
-from common.files.sources import DataSource, PostgresTable, Spill, TableAt, sqlite_table
-from common.files.sqlite_tables import sqlite_stream
-from common.files.streams import STREAM_ROWS, TableStream
-from common.files.tables import BOOKS
-from common.storage.scratch import scratch_folder
+from parley.common.encoding.spelling import shortened
+from parley.common.errors import InvalidDataError
+from parley.common.files.cell_tables import sheet_table
+from parley.common.files.csv_format import CsvFormat
+from parley.common.files.csv_tables import TextColumns
+from parley.common.files.file_tables import file_table
+from parley.common.files.parquet_files import check_texts
+from parley.common.files.postgres_tables import PostgresReader
+from parley.common.files.sources import DataSource, PostgresTable, Spill, TableAt, sqlite_table
+from parley.common.files.sqlite_tables import sqlite_stream
+from parley.common.files.streams import STREAM_ROWS, TableStream
+from parley.common.files.tables import BOOKS
+from parley.common.storage.scratch import scratch_folder
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,

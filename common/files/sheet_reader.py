@@ -1,4 +1,4 @@
-"""What the child process of `common.files.cell_tables` runs: it reads a sheet and sends it as Arrow's messages."""
+"""What the child process of `cell_tables` runs: it reads a sheet and sends it as Arrow's messages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook
 
-from common.errors import InvalidDataError
-from common.files.cell_columns import cell_array, cell_type
-from common.files.cell_tables import arrow_message, cell_bounds
-from common.files.streams import STREAM_ROWS
-from common.service.child import AnyArray, send_arrays
+from parley.common.errors import InvalidDataError
+from parley.common.files.cell_columns import cell_array, cell_type
+from parley.common.files.cell_tables import arrow_message, cell_bounds
+from parley.common.files.streams import STREAM_ROWS
+from parley.common.service.child import AnyArray, send_arrays
 
 _EMPTY = ("", "#N/A")
 """Cells that hold nothing."""

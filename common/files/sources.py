@@ -1,7 +1,7 @@
 """Where an owner's examples live, as settings say it: files, a table of a database, or a query over named tables.
 
-A query is run by `common.files.query` and sees the named tables and nothing else. What a connection to PostgreSQL takes
-is in the environment or in a file: never in the settings, so never in a log, an error or the ledger.
+A query is run by `parley.common.files.query` and sees the named tables and nothing else. What a connection to
+PostgreSQL takes is in the environment or in a file: never in the settings, so never in a log, an error or the ledger.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
-from common.data.cell_rules import said_values
-from common.errors import InvalidInputError
-from common.files.csv_format import CsvFormat, said_csv
-from common.strict import Setting
+from parley.common.data.cell_rules import said_values
+from parley.common.errors import InvalidInputError
+from parley.common.files.csv_format import CsvFormat, said_csv
+from parley.common.strict import Setting
 
 _QUERY = re.compile(r"\s*(select|with|from)\s", re.IGNORECASE)
 _TABLE_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"

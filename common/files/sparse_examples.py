@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.cells import Column, Entries
-from common.data.columns import missing_policy
-from common.encoding.saved_text import text_of
-from common.errors import InvalidDataError
-from common.files.arrow_columns import column_of
-from common.files.streams import TableStream
-from common.files.tables import UNPACK, check_names, check_text, reading
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.cells import Column, Entries
+from parley.common.data.columns import missing_policy
+from parley.common.encoding.saved_text import text_of
+from parley.common.errors import InvalidDataError
+from parley.common.files.arrow_columns import column_of
+from parley.common.files.streams import TableStream
+from parley.common.files.tables import UNPACK, check_names, check_text, reading
 
 if TYPE_CHECKING:
-    from common.data.study import Study
+    from parley.common.data.study import Study
 
 SparseBlock: TypeAlias = tuple[Entries, Column]
 """Some rows: their entries, and their labels."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.errors import InvalidDataError
-from common.files.cell_columns import cell_array
-from common.files.streams import STREAM_ROWS, TableStream
+from parley.common.errors import InvalidDataError
+from parley.common.files.cell_columns import cell_array
+from parley.common.files.streams import STREAM_ROWS, TableStream
 
 _HIDDEN = 1
 """How SQLite marks columns that SELECT * leaves out; it takes those that are generated."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.errors import InvalidDataError, ParleyError
+from parley.common.errors import InvalidDataError, ParleyError
 
 STREAM_ROWS = 2**11
 """Rows of a batch: of fifty columns of numbers, 800 KB."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.storage.handed_files import read_handed_json
-from common.strict import faults
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.storage.handed_files import read_handed_json
+from parley.common.strict import faults
 
 if TYPE_CHECKING:
-    from common.runs.signed_study import SignedStudy
+    from parley.common.runs.signed_study import SignedStudy
 
 
 def read_study(path: Path, keys: Collection[str] = ()) -> Study:
@@ -47,7 +47,7 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     try:
         if not _is_signed(content):
             return Study.model_validate_json(content), None
-        from common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
+        from parley.common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
 
         signed = SignedStudy.model_validate_json(content)
         signed.verify()

@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.data.columns import Feature
-from common.data.doubts import Doubt
-from common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
-from common.data.loading import NARROW, Loaded
-from common.data.study import Study
-from common.encoding.spelling import shortened, so_many
-from common.files.column_names import check_header, columns_meant, identifier_words, near_name, person_words
-from common.files.examples import load_examples, load_source
-from common.files.file_tables import column_names, source_files
-from common.files.sources import DataSource
+from parley.common.data.columns import Feature
+from parley.common.data.doubts import Doubt
+from parley.common.data.faults import MOST_COLUMNS, FaultKind, UnfitDataError, remedies
+from parley.common.data.loading import NARROW, Loaded
+from parley.common.data.study import Study
+from parley.common.encoding.spelling import shortened, so_many
+from parley.common.files.column_names import check_header, columns_meant, identifier_words, near_name, person_words
+from parley.common.files.examples import load_examples, load_source
+from parley.common.files.file_tables import column_names, source_files
+from parley.common.files.sources import DataSource
 
 _MOST_EMPTY = 0.5
 _MOST_NAMED = 5
@@ -231,7 +231,7 @@ def _source_names(data: DataSource) -> tuple[str, ...]:
     """The columns of a source that is no query: of several files those of the first."""
     if (paths := source_files(data)) is not None:
         return column_names(paths[0], data.csv)
-    from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
+    from parley.common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
     with open_stream(data) as rows:
         return tuple(rows.schema.names)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from common.files.column_names import columns_meant
-from common.files.csv_files import CsvFile
-from common.files.tables import kind_of, reading
+from parley.common.files.column_names import columns_meant
+from parley.common.files.csv_files import CsvFile
+from parley.common.files.tables import kind_of, reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,17 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from common.arrays import FloatArray, IntArray
-from common.data.cells import MISSING_TEXTS, as_coded, as_numbers
-from common.encoding.spelling import spelling
-from common.errors import InvalidDataError
-from common.files.arrow_columns import column_of
-from common.files.column_names import check_header, identifier_words, person_words
-from common.files.file_tables import file_table, source_files
-from common.files.sources import DataSource
-from common.files.streams import TableStream
-from common.files.tables import check_columns
-from common.strict import PLAIN
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.cells import MISSING_TEXTS, as_coded, as_numbers
+from parley.common.encoding.spelling import spelling
+from parley.common.errors import InvalidDataError
+from parley.common.files.arrow_columns import column_of
+from parley.common.files.column_names import check_header, identifier_words, person_words
+from parley.common.files.file_tables import file_table, source_files
+from parley.common.files.sources import DataSource
+from parley.common.files.streams import TableStream
+from parley.common.files.tables import check_columns
+from parley.common.strict import PLAIN
 
 ColumnKind = Literal["number", "text", "date", "figure", "mixed", "empty"]
 """A figure is a number with a sign that programs do not read; mixed are numbers beside a few texts."""
@@ -112,7 +112,7 @@ def _opened(data: DataSource) -> Iterator[TableStream]:
         check_columns(stream.name, stream.schema.names)
         yield stream
         return
-    from common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
+    from parley.common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
 
     with open_stream(data, as_texts=True) as stream:
         check_columns(stream.name, stream.schema.names)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from common.encoding.saved_text import is_utf16
-from common.encoding.spelling import shortened
-from common.errors import InvalidDataError
+from parley.common.encoding.saved_text import is_utf16
+from parley.common.encoding.spelling import shortened
+from parley.common.errors import InvalidDataError
 
 TableKind = Literal["csv", "parquet", "arrow", "json", "sheet"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from common.data.study import Study
+    from parley.common.data.study import Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class BestConstant:
 def best_constant(study: Study | None) -> BestConstant | None:
     """That of a study's label, by its loss; None where nothing is known, or no weights are that constant.
 
-    >>> from common.data.columns import Feature, Label
-    >>> from common.data.study import Study
+    >>> from parley.common.data.columns import Feature, Label
+    >>> from parley.common.data.study import Study
     >>> label = Label(name="fraud", values=("no", "yes"), shares=(0.95, 0.05))
     >>> known = best_constant(Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label))
     >>> round(known.loss, 3), round(known.gain, 3), round(known.bend, 3)

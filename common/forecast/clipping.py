@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import xlogy
 
-from common.arrays import FloatArray
+from parley.common.arrays import FloatArray
 
 _POINTS, _HALVINGS = 200, 50
 _TINY = 1e-300

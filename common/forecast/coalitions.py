@@ -1,7 +1,7 @@
 """Who should take part in a run: the excess fitness of coalitions of owners, and the best among them.
 
 A coalition C whose answers weigh w_l, with noise of variance v_l, on n_l examples, comes to
-(`common.forecast.excess_risk`)
+(`parley.common.forecast.excess_risk`)
 
     excess(C) = start + psi(A_C / W_C^2),  A_C = sum over l of (noise v_l + sample w_l^2 / n_l),  W_C = sum of w_l,
 
@@ -28,12 +28,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray
-from common.forecast.dynamics import Answers, Forecaster, Load, Method, Problem
-from common.forecast.excess_risk import Interval, Response, response_of
-from common.forecast.forecasters import forecaster_of, in_place_of_forecast
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
+from parley.common.arrays import FloatArray
+from parley.common.forecast.dynamics import Answers, Forecaster, Load, Method, Problem
+from parley.common.forecast.excess_risk import Interval, Response, response_of
+from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
 
 Members = npt.NDArray[np.bool_]
 _FEW = 8

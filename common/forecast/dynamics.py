@@ -23,11 +23,11 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.forecast.best_constant import BestConstant, best_constant
-from common.forecast.clipping import clipped_excess
-from common.learning.losses import Logistic, Loss, Softmax, curvature_of, loss_at_zero
-from common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.arrays import FloatArray
+from parley.common.forecast.best_constant import BestConstant, best_constant
+from parley.common.forecast.clipping import clipped_excess
+from parley.common.learning.losses import Logistic, Loss, Softmax, curvature_of, loss_at_zero
+from parley.common.protocol.facts import FederationFacts, OwnFacts
 
 _DIVERGED = 1e60
 """How far a descent goes at most that goes further and further: its squares are numbers still."""
@@ -257,7 +257,7 @@ class Descent(Method):
         return min(1.0, self.slope / length, self.slope_l1 / longest)
 
     def beside(self, problem: Problem, left: FloatArray) -> FloatArray:
-        """By clipping, which takes most from the slopes of examples on the wrong side: `common.forecast.clipping`."""
+        """By clipping, which takes most from the slopes of examples on the wrong side: `clipping`."""
         if not isinstance(problem.loss, Logistic | Softmax):  # no likelihood of classes
             return np.zeros_like(left)
         return clipped_excess(problem.loss.outputs, self.slope, left)

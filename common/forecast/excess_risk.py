@@ -4,8 +4,8 @@
 regularisation: so methods that are regularised differently can be compared, and regularisation counts as the harm it
 does.
 
-`common.forecast.plausible_worlds` says what data may be like, and `common.forecast.dynamics` what a way of training
-makes of a direction of curvature h: with its reach r and spread q at h + lambda the excess in a world is
+`parley.common.forecast.plausible_worlds` says what data may be like, and `parley.common.forecast.dynamics` what a way
+of training makes of a direction of curvature h: with its reach r and spread q at h + lambda the excess in a world is
 
     start + psi(disturbance),    start = sum of energy (1 - h r)^2,
     disturbance = sum of (h/2) (q v_fresh + r^2 (v_once + h s / n)) chi^2,
@@ -18,7 +18,7 @@ scores, by the slope L. A is such that psi has the growth of E loss(z) - loss(0)
 *The interval* has the outer quantiles over worlds and chi-squares together; a weighted sum of these is taken for the
 gamma of its mean and variance, which the fourth moments of heavier noise widen. *The estimate* has the medians over the
 worlds of the start, and of what each of the three disturbances makes of a unit. So it is a function of one linear form,
-whose least `common.forecast.coalitions` can find. Where it would leave the interval, the interval is widened.
+whose least `parley.common.forecast.coalitions` can find. Where it would leave the interval, the interval is widened.
 
 The hinge has no curvature: it is taken for its smoothed kin, Huber's with h = 1/2, and the high end adds the zigzag of
 steps across its kink. A projection that binds keeps noise from doing more harm: the low end grows with the noise only
@@ -34,10 +34,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
-from common.arrays import FloatArray
-from common.forecast.dynamics import LinearRange, Load, Method, Problem
-from common.forecast.plausible_worlds import Worlds, worlds_of
-from common.learning.losses import Loss
+from parley.common.arrays import FloatArray
+from parley.common.forecast.dynamics import LinearRange, Load, Method, Problem
+from parley.common.forecast.plausible_worlds import Worlds, worlds_of
+from parley.common.learning.losses import Loss
 
 RATE = 0.9
 """How often an interval holds what is measured."""

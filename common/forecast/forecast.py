@@ -1,9 +1,10 @@
 """What a run will achieve, before it is run, from public facts alone: who should take part, and is it worth it?
 
 *Excess fitness* is f - f*, by how much the model's mean loss, on the population of which the owners' examples are
-samples, exceeds the least that any weights have; neither is regularised. `common.forecast.dynamics` says how each
-algorithm trains, `common.forecast.plausible_worlds` what the data may be like, `common.forecast.excess_risk` what
-excess that makes of noise and sample, `common.forecast.coalitions` who should take part.
+samples, exceeds the least that any weights have; neither is regularised. `parley.common.forecast.dynamics` says how
+each algorithm trains, `parley.common.forecast.plausible_worlds` what the data may be like,
+`parley.common.forecast.excess_risk` what excess that makes of noise and sample, `parley.common.forecast.coalitions` who
+should take part.
 
 *In the label's own terms.* Of two classes, by the logistic loss, the error exceeds the least that any classifier has by
 at most sqrt(2 (f - f*)), if some weights have the population's own probabilities (Zhang 2004, Annals of Statistics 32,
@@ -24,15 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.forecast.coalitions import CoalitionRun, Coalitions, Members
-from common.forecast.dynamics import Problem, Tilt
-from common.forecast.excess_risk import RATE, Interval, excess_of_constant, response_of
-from common.forecast.forecasters import forecaster_of, in_place_of_forecast
-from common.learning.losses import Logistic, Loss, Softmax, Squared
-from common.protocol.algorithm import Algorithm
-from common.protocol.cautions import cautions
-from common.protocol.facts import FederationFacts
+from parley.common.arrays import FloatArray
+from parley.common.forecast.coalitions import CoalitionRun, Coalitions, Members
+from parley.common.forecast.dynamics import Problem, Tilt
+from parley.common.forecast.excess_risk import RATE, Interval, excess_of_constant, response_of
+from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from parley.common.learning.losses import Logistic, Loss, Softmax, Squared
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.cautions import cautions
+from parley.common.protocol.facts import FederationFacts
 
 ASSUMPTIONS = (
     "the owners' examples are samples of one population",

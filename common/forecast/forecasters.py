@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from common.errors import InvalidInputError
-from common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
-from common.privacy import calibration
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.errors import InvalidInputError
+from parley.common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
+from parley.common.privacy import calibration
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
 
 if TYPE_CHECKING:
-    from common.algorithms._ensemble import Ensemble
-    from common.algorithms.average import AverageMethod
-    from common.algorithms.describe import Describe
-    from common.algorithms.dp_gd import DpGd
-    from common.algorithms.ftrl import PrivateLeader
-    from common.algorithms.gop import Gop
-    from common.algorithms.pooled import Pooled
-    from common.algorithms.psgd import Psgd
-    from common.algorithms.wu_strongly_convex import WuStronglyConvex
-    from common.algorithms.wu_subgradient import WuSubgradient
-    from common.privacy.mechanisms.objective import ObjectivePerturbation
+    from parley.common.algorithms._ensemble import Ensemble
+    from parley.common.algorithms.average import AverageMethod
+    from parley.common.algorithms.describe import Describe
+    from parley.common.algorithms.dp_gd import DpGd
+    from parley.common.algorithms.ftrl import PrivateLeader
+    from parley.common.algorithms.gop import Gop
+    from parley.common.algorithms.pooled import Pooled
+    from parley.common.algorithms.psgd import Psgd
+    from parley.common.algorithms.wu_strongly_convex import WuStronglyConvex
+    from parley.common.algorithms.wu_subgradient import WuSubgradient
+    from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 
 
 def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
@@ -212,22 +212,22 @@ def _no_noise(_algorithm: Pooled, _facts: OwnFacts) -> Answers:
 
 
 _ENTRIES: Mapping[str, _Entry | str] = {
-    "common.algorithms.dp_gd:DpGd": _Entry(_dp_gd, _dp_gd_answers),
-    "common.algorithms.psgd:Psgd": _Entry(_psgd, _psgd_answers, coupled=True),
-    "common.algorithms.wu_strongly_convex:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
-    "common.algorithms.wu_subgradient:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
-    "common.algorithms.average:AverageMethod": _Entry(_average, _average_answers, unless=_several_mechanisms),
-    "common.algorithms.local_average:LocalAverage": _Entry(_average, _average_answers),
-    "common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
-    "common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
-    "common.algorithms.parameter_average:ParameterAverage": "no forecast is known of an average that hides parties",
-    "common.algorithms.release:PrivateRelease": "every owner releases a model of its own, so there is no common one",
-    "common.algorithms.simplex:SampledSimplex": "no bound is known of samples but the worst case's",
-    "common.algorithms.feature:FeatureMethod": "no bound is known of models that are weighed by a second level",
-    "common.algorithms.multilevel_feature:MultilevelFeature": "no bound is known of models that climb a tree",
-    "common.algorithms.matrix_perturbation:MatrixPerturbation": "every owner releases a model of its own",
-    "common.algorithms.local:Local": "every owner keeps a model of its own, so there is no common one to forecast",
-    "common.algorithms.evaluate:Evaluate": "it trains no model, and tells how good one is",
+    "parley.common.algorithms.dp_gd:DpGd": _Entry(_dp_gd, _dp_gd_answers),
+    "parley.common.algorithms.psgd:Psgd": _Entry(_psgd, _psgd_answers, coupled=True),
+    "parley.common.algorithms.wu_strongly_convex:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
+    "parley.common.algorithms.wu_subgradient:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
+    "parley.common.algorithms.average:AverageMethod": _Entry(_average, _average_answers, unless=_several_mechanisms),
+    "parley.common.algorithms.local_average:LocalAverage": _Entry(_average, _average_answers),
+    "parley.common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
+    "parley.common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
+    "parley.common.algorithms.parameter_average:ParameterAverage": "no forecast is known of averages that hide parties",
+    "parley.common.algorithms.release:PrivateRelease": "each owner releases a model of its own: there is no common one",
+    "parley.common.algorithms.simplex:SampledSimplex": "no bound is known of samples but the worst case's",
+    "parley.common.algorithms.feature:FeatureMethod": "no bound is known of models that are weighed by a second level",
+    "parley.common.algorithms.multilevel_feature:MultilevelFeature": "no bound is known of models that climb a tree",
+    "parley.common.algorithms.matrix_perturbation:MatrixPerturbation": "every owner releases a model of its own",
+    "parley.common.algorithms.local:Local": "every owner keeps a model of its own: no common one is forecast",
+    "parley.common.algorithms.evaluate:Evaluate": "it trains no model, and tells how good one is",
 }
 
 
@@ -260,8 +260,8 @@ def _led(algorithm: PrivateLeader, facts: FederationFacts) -> str:
 
 
 _IN_PLACE: Mapping[str, Callable[[Any, FederationFacts], str]] = {
-    "common.algorithms.describe:Describe": _describe,
-    "common.algorithms.ftrl:PrivateLeader": _led,
-    "common.algorithms.ensemble_vote:EnsembleVote": _ensemble,
-    "common.algorithms.ensemble_soft:EnsembleSoft": _ensemble,
+    "parley.common.algorithms.describe:Describe": _describe,
+    "parley.common.algorithms.ftrl:PrivateLeader": _led,
+    "parley.common.algorithms.ensemble_vote:EnsembleVote": _ensemble,
+    "parley.common.algorithms.ensemble_soft:EnsembleSoft": _ensemble,
 }

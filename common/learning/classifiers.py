@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from common.strict import Strict
+from parley.common.strict import Strict
 
 if TYPE_CHECKING:
-    from common.arrays import FloatArray, IntArray
+    from parley.common.arrays import FloatArray, IntArray
 
 _Strength = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
 _Depth = Annotated[int | None, Field(ge=1, le=1_000, description="the deepest that a tree may be; any if not given")]

@@ -34,13 +34,13 @@ from typing import Self
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.columns import Bounded, Category, Label, missing_policy
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.classes import decode_classes
-from common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT
-from common.errors import InvalidInputError
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.columns import Bounded, Category, Label, missing_policy
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.classes import decode_classes
+from parley.common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT
+from parley.common.errors import InvalidInputError
 
 SQUARES = 13 / 8
 """How many times squares count."""

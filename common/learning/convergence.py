@@ -34,10 +34,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import SUMMED_ROWS, rows_of_a_block
-from common.errors import InvalidInputError
-from common.learning.losses import Loss, bounded_slope, loss_at_zero
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import SUMMED_ROWS, rows_of_a_block
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Loss, bounded_slope, loss_at_zero
 
 TOLERANCE = 1e-9
 """The norm of the objective's gradient, on the sum scale, at which a private minimiser counts as solved."""

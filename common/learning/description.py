@@ -18,11 +18,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from common.arrays import FloatArray
-from common.data.columns import Label, RealLabel
-from common.learning.column_sums import SQUARES, ColumnSums, NumberSums, ValueSums
-from common.learning.ratios import ratio_ends
-from common.strict import Strict
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Label, RealLabel
+from parley.common.learning.column_sums import SQUARES, ColumnSums, NumberSums, ValueSums
+from parley.common.learning.ratios import ratio_ends
+from parley.common.strict import Strict
 
 _TWO_SIDED_95 = 1.959964
 _TWO_SIDED_97_5 = 2.241403

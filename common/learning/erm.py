@@ -7,8 +7,8 @@ The problem, on the sum scale, for the examples (x_i, y_i) of a shard:
 solved by Newton's method with step halving. Where an example has K scores, w is (K, d); then, and where there are more
 than `DENSE_COLUMNS` columns, each Newton step is found by conjugate gradients, which need no matrix of K d rows. Every
 problem of a stack takes its own steps until its gradient is small. Where examples are few, it starts at what
-`common.learning.solvers.span` finds, which commonly leaves nothing to do. Sparse rows and dense ones give the same
-bits.
+`parley.common.learning.solvers.span` finds, which commonly leaves nothing to do. Sparse rows and dense ones give the
+same bits.
 
 Of more columns, those that occur in a party's rows are solved for, a party at a time: where no row has an entry F's
 gradient is Lambda w + linear, and w = -linear / Lambda at once. From there on, all gradients lie in the span of the
@@ -16,8 +16,8 @@ rows, however long and dense the linear term is, so conjugate gradients need few
 471,000 entries in 29,000 of 3.2 million columns, that is 20 to 200 times faster than `span`.
 
 Where Newton's method leaves a longer gradient, plain gradient steps follow, which shorten it for certain. So
-`common.learning.convergence` bounds, from public numbers, the gradient that is left, whatever the examples are, and no
-problem is refused for what they are.
+`parley.common.learning.convergence` bounds, from public numbers, the gradient that is left, whatever the examples are,
+and no problem is refused for what they are.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray
-from common.data.shard import Shard, rows_of_a_block
-from common.data.sparse import DENSE_COLUMNS, SparseShard, in_occurring_columns
-from common.errors import InvalidInputError
-from common.learning.losses import Loss
-from common.learning.solvers.risk import Risk
-from common.learning.solvers.span import are_few, minimise_in_span
+from parley.common.arrays import BoolArray, FloatArray
+from parley.common.data.shard import Shard, rows_of_a_block
+from parley.common.data.sparse import DENSE_COLUMNS, SparseShard, in_occurring_columns
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Loss
+from parley.common.learning.solvers.risk import Risk
+from parley.common.learning.solvers.span import are_few, minimise_in_span
 
 _BLOCK = 2**22
 """How many numbers the matrices of a block of problems have: 32 MiB."""
@@ -58,7 +58,7 @@ def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
     problem counts as solved, which bounds the distance to the minimiser by tolerance / regularization. Where Newton's
     method does not get there, up to ``most_steps`` gradient steps follow, as long as rounding lets them shorten the
     gradient. The answer is the iterate of the shortest: examples never make an error, and
-    `common.learning.convergence` tells how long it can be.
+    `parley.common.learning.convergence` tells how long it can be.
 
     Raises InvalidInputError, before any example is touched, when the regularization is not positive or the curvature of
     the loss has no bound.

@@ -19,10 +19,10 @@ import numpy as np
 from pydantic import Field
 from scipy.special import ndtri
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.learning.ratios import Spread, ratio_ends
-from common.learning.tallies import Cells, Errors
-from common.strict import Strict
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.learning.ratios import Spread, ratio_ends
+from parley.common.learning.tallies import Cells, Errors
+from parley.common.strict import Strict
 
 COVERAGE = 0.95
 """How often an interval holds the true value."""

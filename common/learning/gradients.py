@@ -1,7 +1,7 @@
 """The exact sum of clipped gradients.
 
 A shard is read in blocks of rows: each block's sum is exact in float64, and the blocks are added as int64, so the bits
-do not depend on the blocks (`common.encoding.fixed_point` has the bounds).
+do not depend on the blocks (`parley.common.encoding.fixed_point` has the bounds).
 
 *One score.* The gradient of an example is slope * x with |x| <= 1, so clipping the slope clips the gradient.
 
@@ -20,11 +20,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_EXAMPLES, SLOPE_BITS, UNIT, truncate, weights_on_grid
-from common.errors import InvalidInputError
-from common.learning.losses import Loss
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_EXAMPLES, SLOPE_BITS, UNIT, truncate, weights_on_grid
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Loss
 
 
 def gradient_sum(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from scipy.special import expit, lambertw, logsumexp, softmax
 
-from common.arrays import FloatArray
-from common.encoding.classes import decode_classes
-from common.errors import InvalidInputError
+from parley.common.arrays import FloatArray
+from parley.common.encoding.classes import decode_classes
+from parley.common.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from common.data.study import Study
+    from parley.common.data.study import Study
 
 
 class Loss(Protocol):

@@ -1,8 +1,8 @@
 """How good a model is: fitness relative to the best, errors of a regression, and rates for classes however unbalanced.
 
 All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, AUCs or
-errors. A row of zeros is no example, as in `common.learning.tallies`: a study dropped it, and what a model makes of it
-tells nothing. Fitness alone counts it, for it is what training makes small and what proofs speak of.
+errors. A row of zeros is no example, as in `parley.common.learning.tallies`: a study dropped it, and what a model makes
+of it tells nothing. Fitness alone counts it, for it is what training makes small and what proofs speak of.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import math
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.errors import InvalidInputError
-from common.learning.losses import Loss
-from common.learning.model import Model
+from parley.common.arrays import BoolArray, FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Loss
+from parley.common.learning.model import Model
 
 
 def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> float:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.errors import InvalidInputError
+from parley.common.arrays import FloatArray
+from parley.common.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard, rows_of_a_block
-from common.data.sparse import SparseShard, in_occurring_columns
-from common.learning.losses import Loss, slope_within
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard, rows_of_a_block
+from parley.common.data.sparse import SparseShard, in_occurring_columns
+from parley.common.learning.losses import Loss, slope_within
 
 _U = 2.0**-53
 _MOST_STEPS = 10**5

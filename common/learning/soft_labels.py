@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.erm import minimise
-from common.learning.losses import Logistic, Loss, Softmax
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Logistic, Loss, Softmax
 
 if TYPE_CHECKING:
-    from common.arrays import FloatArray
+    from parley.common.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

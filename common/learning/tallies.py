@@ -24,11 +24,11 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logit
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.encoding.fixed_point import MAX_EXAMPLES, UNIT, weights_on_grid
-from common.errors import InvalidInputError
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, weights_on_grid
+from parley.common.errors import InvalidInputError
 
 
 class Tally(Protocol):

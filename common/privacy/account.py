@@ -1,12 +1,12 @@
 """A party's budget in whole units, and what is charged to it.
 
 Under a *filter* what all runs amount to is told by their Gaussian part, a sum of mu^2, and their slack, a sum of deltas
-(see `common.privacy.filter`). A budget (epsilon, delta) bears a Gaussian part whose exact profile at epsilon is at most
-delta, however runs are chosen by what earlier ones answered, where there is no slack. Where there is, each has a half
-of delta to itself. Which it is, the first charge decides, before anything was answered: whoever might still trade one
-against the other, by what was answered, would take slack where the Gaussian part tells little and more of that where it
-tells much, and so get nearly twice the delta. So slack comes first or never: an account that began without bears none,
-and one with slack reserved bears nothing else until it is charged.
+(see `parley.common.privacy.filter`). A budget (epsilon, delta) bears a Gaussian part whose exact profile at epsilon is
+at most delta, however runs are chosen by what earlier ones answered, where there is no slack. Where there is, each has
+a half of delta to itself. Which it is, the first charge decides, before anything was answered: whoever might still
+trade one against the other, by what was answered, would take slack where the Gaussian part tells little and more of
+that where it tells much, and so get nearly twice the delta. So slack comes first or never: an account that began
+without bears none, and one with slack reserved bears nothing else until it is charged.
 
 What has no delta at all may also simply add up to epsilon: the losses of pure releases do on any course of answers. So
 on courses that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the deltas
@@ -15,8 +15,8 @@ of both are one. With a budget of delta = 0 nothing but that sum is possible.
 Under *basic* composition epsilons and deltas add up: better where (epsilon, delta) of a run is all that is known. That
 is a filter too if each run is charged whole, however early it stops (Rogers, Roth, Ullman & Vadhan, "Privacy Odometers
 and Filters", 2016; of runs side by side, Haney et al., "Concurrent Composition for Interactive Differential Privacy
-with Adaptive Privacy-Loss Parameters", 2023): `common.runs.pricing` charges all of a run with a delta at its first
-answer. Pure rounds are charged one by one, for each is a pure release by itself.
+with Adaptive Privacy-Loss Parameters", 2023): `parley.common.runs.pricing` charges all of a run with a delta at its
+first answer. Pure rounds are charged one by one, for each is a pure release by itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from common.errors import BudgetExhaustedError, InvalidInputError, check_not_negative
-from common.privacy.calibration import gaussian_epsilon
-from common.privacy.filter import largest_square
-from common.privacy.guarantee import Adjacency, Composition
+from parley.common.errors import BudgetExhaustedError, InvalidInputError, check_not_negative
+from parley.common.privacy.calibration import gaussian_epsilon
+from parley.common.privacy.filter import largest_square
+from parley.common.privacy.guarantee import Adjacency, Composition
 
 MICRO = 10**6
 """Micro-units to one epsilon."""

@@ -2,7 +2,7 @@
 
 An *event* says what one answer of one party costs: the privacy-loss distribution of the worst pair of neighbouring
 shards. Events are frozen data, independent of the shard's values. Gaussian events compose in closed form (mu adds in
-squares; Dong, Roth & Su 2022, Corollary 3.3), and so do draws (`common.privacy.draws`). Everything else composes
+squares; Dong, Roth & Su 2022, Corollary 3.3), and so do draws (`parley.common.privacy.draws`). Everything else composes
 through the privacy-loss distributions of `dp_accounting` (pessimistic, connect-the-dots), which is imported where it is
 first needed because it is slow to load.
 """
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.errors import InvalidInputError
-from common.privacy.calibration import gaussian_epsilon, mu_of_draws
-from common.privacy.composition import branches
-from common.privacy.draws import concentrated_epsilon, rho_of_draws
-from common.privacy.events import (
+from parley.common.arrays import FloatArray
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.calibration import gaussian_epsilon, mu_of_draws
+from parley.common.privacy.composition import branches
+from parley.common.privacy.draws import concentrated_epsilon, rho_of_draws
+from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
     Event,
@@ -33,7 +33,7 @@ from common.privacy.events import (
     NonPrivateEvent,
     Release,
 )
-from common.privacy.l2_laplace import l2_laplace_delta
+from parley.common.privacy.l2_laplace import l2_laplace_delta
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution

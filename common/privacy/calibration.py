@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import chdtri, log_ndtr, ndtri_exp
 
-from common.arrays import FloatArray
-from common.errors import InvalidInputError, check_not_negative
+from parley.common.arrays import FloatArray
+from parley.common.errors import InvalidInputError, check_not_negative
 
 Calibration = Literal["paper", "tight"]
 SlackCalibration = Literal["paper", "better_branch", "tight"]
@@ -190,7 +190,7 @@ def pure_mu(epsilon: float) -> float:
 
 
 def mu_of_draws(spread: float, draws: int) -> float:
-    """The mu of the Gaussian release that covers so many draws of an index; `common.privacy.draws` has the proof."""
+    """The mu of the Gaussian release that covers so many draws of an index; `draws` has the proof."""
     check_not_negative(draws=draws)
     return math.sqrt(draws) * pure_mu(spread / 2)
 

@@ -16,7 +16,7 @@ from itertools import accumulate, islice
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import IntArray
+from parley.common.arrays import IntArray
 
 Words = npt.NDArray[np.uint64]
 Reader = Callable[[int], Words]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaincinv, log_ndtr
 
-from common.arrays import FloatArray
-from common.privacy.calibration import bisect
-from common.privacy.events import (
+from parley.common.arrays import FloatArray
+from parley.common.privacy.calibration import bisect
+from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
     Event,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, product
 
-from common.errors import InvalidInputError
-from common.privacy.events import (
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
     Event,

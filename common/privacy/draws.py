@@ -22,8 +22,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from common.errors import check_not_negative
-from common.privacy.calibration import (
+from parley.common.errors import check_not_negative
+from parley.common.privacy.calibration import (
     ROUNDING,
     bisect,
     check_epsilon,
@@ -32,7 +32,7 @@ from common.privacy.calibration import (
     mu_of_draws,
     pure_mu,
 )
-from common.privacy.events import DrawEvent
+from parley.common.privacy.events import DrawEvent
 
 MOST_DRAWS = 2**40
 """More are not counted."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.errors import check_not_negative
+from parley.common.errors import check_not_negative
 
 
 @dataclass(frozen=True, slots=True)

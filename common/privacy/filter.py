@@ -4,7 +4,8 @@ A release is *covered* by mu and slack s where, but for an event of probability 
 better than one of N(0, 1) from N(mu, 1). Where each release may be chosen by all answers before it, those whose squares
 add up to at most B have together the privacy of one Gaussian release of mu = sqrt(B) (Smith & Thakurta, "Fully Adaptive
 Composition for Gaussian Differential Privacy", 2022: the filter sum mu^2 <= B), and slack adds up. So runs need not be
-known ahead, and none needs to know what the others ask. How B and slack share one delta `common.privacy.account` says.
+known ahead, and none needs to know what the others ask. How B and slack share one delta `parley.common.privacy.account`
+says.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from common.arrays import FloatArray
-from common.errors import BudgetExhaustedError, check_not_negative
-from common.privacy.calibration import ROUNDING, gaussian_delta, mu_of_draws, pure_mu
-from common.privacy.events import (
+from parley.common.arrays import FloatArray
+from parley.common.errors import BudgetExhaustedError, check_not_negative
+from parley.common.privacy.calibration import ROUNDING, gaussian_delta, mu_of_draws, pure_mu
+from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
     Event,
@@ -33,7 +34,7 @@ from common.privacy.events import (
     Release,
     SequentialEvent,
 )
-from common.privacy.l2_laplace import l2_laplace_delta
+from parley.common.privacy.l2_laplace import l2_laplace_delta
 
 _QUADRATURE = 2e-15  # of a profile in the tail, absolute
 _BOUNDS = 1e-6, 20.0  # beyond these a release is covered as if nothing but its bound were known

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from common.privacy.calibration import Calibration  # which loads scipy, and settings need not
+    from parley.common.privacy.calibration import Calibration  # which loads scipy, and settings need not
 
 Adjacency = Literal["replace_one", "whole_party"]
 
@@ -81,7 +81,7 @@ def as_sentence(assumption: str) -> str:
 
 
 Composition = Literal["filter", "basic"]
-"""How the costs of runs count together: see `common.privacy.account`."""
+"""How the costs of runs count together: see `parley.common.privacy.account`."""
 
 
 @dataclass(frozen=True, slots=True)

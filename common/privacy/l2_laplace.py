@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import betainc, gammainccinv, gammaincinv
 
-from common.arrays import FloatArray
-from common.errors import InvalidInputError, check_not_negative
+from parley.common.arrays import FloatArray
+from parley.common.errors import InvalidInputError, check_not_negative
 
 _TAIL = 1e-20
 """The probability left out at either end of a quadrature."""

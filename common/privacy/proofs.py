@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.learning.losses import Loss
-from common.privacy.events import GaussianEvent, L2LaplaceEvent, LaplaceEvent
-from common.privacy.noise import Noise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Loss
+from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, LaplaceEvent
+from parley.common.privacy.noise import Noise
 
 NoiseLaw = GaussianEvent | LaplaceEvent | L2LaplaceEvent
 """An event that says what law the noise on a vector has, relative to the sensitivity."""

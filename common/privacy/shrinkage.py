@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from common.arrays import FloatArray
+from parley.common.arrays import FloatArray
 
 _LESS = 3.0
 _RATIOS = np.geomspace(1e-8, 1e5, 131)

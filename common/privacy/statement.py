@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from common.privacy.account import MICRO, SQUARE_UNITS, Account, Cost, delta_units
-from common.privacy.calibration import gaussian_mu
-from common.privacy.events import ApproximateEvent, GaussianEvent, Release
-from common.privacy.filter import cover
+from parley.common.privacy.account import MICRO, SQUARE_UNITS, Account, Cost, delta_units
+from parley.common.privacy.calibration import gaussian_mu
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent, Release
+from parley.common.privacy.filter import cover
 
 SPENT_MEANS = "what the answers cost if what was asked had not depended on them: what is promised is the limit"
 """What *spent* is, wherever it is shown.
@@ -23,7 +23,7 @@ def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
 
     Raises InvalidInputError for an epsilon or a delta that no run can have.
 
-    >>> from common.privacy.account import limit
+    >>> from parley.common.privacy.account import limit
     >>> in_words(limit(5, 1e-5), 0.5, 1e-6)[1]
     'Left is one Gaussian run of (5, 1e-05), or 81 of (0.5, 1e-06), or 3 by methods of which only that is known.'
     >>> in_words(limit(5, 1e-5, composition="basic"), 0.5, 1e-6)[1]

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
-from common.privacy.noise import Noise, Scale, Shape
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.privacy.noise import Noise, Scale, Shape
 
 _A = TypeVar("_A", bound=npt.NDArray[Any])
 _NATS = 72.0  # e^-72 < 2^-103

@@ -12,19 +12,19 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from common.arrays import FloatArray, IntArray
-from common.data.hold_out import Rows
-from common.data.shard import Shard
-from common.encoding.fixed_point import Norm
-from common.encoding.spelling import as_told
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.privacy.events import Event, NonPrivateEvent
-from common.privacy.guarantee import Adjacency, Guarantee
-from common.privacy.noise import Noise
-from common.privacy.proofs import Proof
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question, Reply
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.hold_out import Rows
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import Norm
+from parley.common.encoding.spelling import as_told
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.privacy.events import Event, NonPrivateEvent
+from parley.common.privacy.guarantee import Adjacency, Guarantee
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Proof
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question, Reply
 
 PublicRowsNeeded = Literal["none", "rows", "labelled"]
 Program = Generator[Query, Reply, Model]
@@ -131,7 +131,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """Why the event of the query's round holds, so that the contract suite can test it (`common.privacy.proofs`).
+        """Why the event of the query's round holds, so that the contract suite can test it (`proofs`).
 
         None where nothing is claimed (`NonPrivateEvent`) or an answer does not depend on the data (`NoEvent`).
         """

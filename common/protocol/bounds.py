@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import from_wire, to_reals
-from common.privacy.noise import NoNoise
-from common.privacy.proofs import PostProcessing, Proof
-from common.privacy.tails import ReachOfNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query
+from parley.common.arrays import BoolArray, FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import from_wire, to_reals
+from parley.common.privacy.noise import NoNoise
+from parley.common.privacy.proofs import PostProcessing, Proof
+from parley.common.privacy.tails import ReachOfNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query
 
 
 def exceeds_bound(

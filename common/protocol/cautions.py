@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.privacy.accountant import epsilon_after
-from common.privacy.guarantee import delta_caution
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.guarantee import delta_caution
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
 
 
 def cautions(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
 
-from common.errors import ReplayMismatchError
-from common.learning.model import Model
-from common.protocol.algorithm import Program
-from common.protocol.messages import Query, Reply
+from parley.common.errors import ReplayMismatchError
+from parley.common.learning.model import Model
+from parley.common.protocol.algorithm import Program
+from parley.common.protocol.messages import Query, Reply
 
 
 class Federation(Protocol):

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
-from common.encoding.fixed_point import Norm, wire_shift
-from common.errors import InvalidInputError
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.encoding.fixed_point import Norm, wire_shift
+from parley.common.errors import InvalidInputError
 
 _T = TypeVar("_T")
 
 if TYPE_CHECKING:
-    from common.data.study import Study
-    from common.learning.classifiers import LocalClassifier
-    from common.learning.losses import Loss
+    from parley.common.data.study import Study
+    from parley.common.learning.classifiers import LocalClassifier
+    from parley.common.learning.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)

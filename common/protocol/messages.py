@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.encoding.fixed_point import MAX_NORM
-from common.encoding.npy import pack_array
-from common.errors import InvalidInputError
+from parley.common.arrays import FloatArray
+from parley.common.encoding.fixed_point import MAX_NORM
+from parley.common.encoding.npy import pack_array
+from parley.common.errors import InvalidInputError
 
 Reveal = Literal["sum", "each"]
 

@@ -19,10 +19,10 @@ from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.encoding.canonical_json import canonical
-from common.errors import InvalidReceiptError, ParleyError
-from common.protocol.head import Head
-from common.secure_sum.envelope import Signed, public_hex
+from parley.common.encoding.canonical_json import canonical
+from parley.common.errors import InvalidReceiptError, ParleyError
+from parley.common.protocol.head import Head
+from parley.common.secure_sum.envelope import Signed, public_hex
 
 RECEIPT_HEADER = "Parley-Receipt"
 """The header of a receipt, of a request and of its answer."""

@@ -9,16 +9,16 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from common.data.shard import Shard
-from common.data.sparse import SparseShard
-from common.encoding.fixed_point import from_wire, sum_of_answers, to_wire
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm
-from common.protocol.driver import NoLog, drive
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Reply
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import SparseShard
+from parley.common.encoding.fixed_point import from_wire, sum_of_answers, to_wire
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.driver import NoLog, drive
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Reply
 
 _LANES = 2**21
 """How many integers a block of parties answers with at most, or rows are asked about: a dozen arrays of so many."""

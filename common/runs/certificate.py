@@ -15,9 +15,9 @@ from typing import Annotated, Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field, JsonValue
 
-from common.encoding.canonical_json import canonical
-from common.secure_sum.envelope import Signed, public_hex
-from common.strict import Digest, Identifier, PublicKey, Strict
+from parley.common.encoding.canonical_json import canonical
+from parley.common.secure_sum.envelope import Signed, public_hex
+from parley.common.strict import Digest, Identifier, PublicKey, Strict
 
 _TAG = "parley-certificate-1"
 _Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from common.strict import Strict
+from parley.common.strict import Strict
 
 
 class Cohort(Strict):

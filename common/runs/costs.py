@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.secure_sum.packing import DEFAULT_KEY_BITS, MAX_D, Layout
+from parley.common.secure_sum.packing import DEFAULT_KEY_BITS, MAX_D, Layout
 
 if TYPE_CHECKING:
-    from common.protocol.messages import Question
-    from common.runs.specification import RunSpec
+    from parley.common.protocol.messages import Question
+    from parley.common.runs.specification import RunSpec
 
 NUMBER = 8
 """Bytes of a number on the wire."""
@@ -20,7 +20,7 @@ NOISE_SECONDS = 4e-7
 """About how long an exact integer of noise takes: 3,231,961 discrete Gaussians took 1.25 s, as many discrete Laplaces
 1.20 s, on one core of a server (2026)."""
 
-_HEAD = 128  # bytes before an array's: `common.encoding.npy` writes no more
+_HEAD = 128  # bytes before an array's: `parley.common.encoding.npy` writes no more
 _ANSWER_AT_LEARNER = 4 * NUMBER  # bytes of a number of each answer: in pieces, whole, checked, and as a real
 _QUESTION_AT_LEARNER = 14 * NUMBER  # of a question's, once: what `dp_gd` steps by, and sends; measured (2026)
 _ROUND_IN_MEMORY = 5 * NUMBER  # bytes of a number: as computed, as noise, as sent, as stored, and in stock for the next

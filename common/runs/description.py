@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from common.algorithms.describe import Describe
-from common.errors import InvalidInputError
-from common.learning.description import Description
-from common.learning.model import Model
-from common.runs.model_document import read_document, weights_of_document
-from common.runs.specification import RunSpec
+from parley.common.algorithms.describe import Describe
+from parley.common.errors import InvalidInputError
+from parley.common.learning.description import Description
+from parley.common.learning.model import Model
+from parley.common.runs.model_document import read_document, weights_of_document
+from parley.common.runs.specification import RunSpec
 
 
 def description_of(spec: RunSpec, document: Mapping[str, Any]) -> Description:

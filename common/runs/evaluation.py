@@ -12,21 +12,21 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from common.algorithms.evaluate import Evaluate
-from common.arrays import FloatArray
-from common.data.columns import Label
-from common.encoding.fixed_point import MAX_NORM
-from common.errors import InvalidInputError
-from common.learning.evaluation import Evaluation, evaluate_classes, evaluate_errors
-from common.learning.losses import build_loss
-from common.learning.model import Model
-from common.learning.tallies import Errors
-from common.privacy.account import DELTA_UNITS, MICRO
-from common.runs.certificate import Certificate
-from common.runs.members import Budget, Member
-from common.runs.pricing import guarantees
-from common.runs.specification import PublicRows, RunSpec
-from common.runs.weights import whole_weights
+from parley.common.algorithms.evaluate import Evaluate
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Label
+from parley.common.encoding.fixed_point import MAX_NORM
+from parley.common.errors import InvalidInputError
+from parley.common.learning.evaluation import Evaluation, evaluate_classes, evaluate_errors
+from parley.common.learning.losses import build_loss
+from parley.common.learning.model import Model
+from parley.common.learning.tallies import Errors
+from parley.common.privacy.account import DELTA_UNITS, MICRO
+from parley.common.runs.certificate import Certificate
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.pricing import guarantees
+from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.weights import whole_weights
 
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""

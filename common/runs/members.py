@@ -8,11 +8,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from common.encoding.canonical_json import canonical_digest
-from common.encoding.fixed_point import MAX_EXAMPLES
-from common.errors import InvalidInputError
-from common.privacy.calibration import check_budget
-from common.strict import Digest, Identifier, Strict
+from parley.common.encoding.canonical_json import canonical_digest
+from parley.common.encoding.fixed_point import MAX_EXAMPLES
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.calibration import check_budget
+from parley.common.strict import Digest, Identifier, Strict
 
 MOST_PARTIES = 100_000
 

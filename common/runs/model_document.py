@@ -12,20 +12,20 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 
-from common.arrays import FloatArray
-from common.data.columns import Label
-from common.data.study import Study
-from common.encoding.canonical_json import canonical, canonical_digest
-from common.errors import InvalidInputError
-from common.learning.losses import build_loss
-from common.learning.model import KINDS, Model
-from common.privacy.calibration import Calibration
-from common.privacy.guarantee import Adjacency, Unit, View
-from common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
-from common.runs.evaluation import RunEvaluation, evaluation_of
-from common.runs.specification import PublicRows, RunSpec
-from common.runs.weights import Row, SparseRow, told_weights, whole_weights
-from common.strict import Digest, Name, Strict, faults
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Label
+from parley.common.data.study import Study
+from parley.common.encoding.canonical_json import canonical, canonical_digest
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import build_loss
+from parley.common.learning.model import KINDS, Model
+from parley.common.privacy.calibration import Calibration
+from parley.common.privacy.guarantee import Adjacency, Unit, View
+from parley.common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
+from parley.common.runs.evaluation import RunEvaluation, evaluation_of
+from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.weights import Row, SparseRow, told_weights, whole_weights
+from parley.common.strict import Digest, Name, Strict, faults
 
 FORMAT = "parley-model-2"
 
@@ -44,7 +44,7 @@ def _axes_of(weights: object) -> int:
 
 
 class Promise(Strict):
-    """A guarantee of a run, as `common.privacy.guarantee.Guarantee` explains it."""
+    """A guarantee of a run, as `parley.common.privacy.guarantee.Guarantee` explains it."""
 
     epsilon: Annotated[float | None, Field(description="null where nothing is promised")]
     delta: float

@@ -9,12 +9,12 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import expit, softmax
 
-from common.arrays import FloatArray
-from common.data.columns import RealLabel
-from common.data.records import rows_of
-from common.data.study import Study
-from common.learning.model import Model
-from common.runs.model_document import read_model
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import RealLabel
+from parley.common.data.records import rows_of
+from parley.common.data.study import Study
+from parley.common.learning.model import Model
+from parley.common.runs.model_document import read_model
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,10 +1,10 @@
 """Charge or refuse: what a run costs a party, round by round, in whole units.
 
 Across runs a filter adds up the square of each round's mu, and slack; basic composition adds up epsilons and deltas:
-see `common.privacy.account`. Squares, and pure epsilons, are charged round by round. Of a run with a delta, all of
-epsilon and delta is charged with the first answer: within the run events compose tightly, to an (epsilon, delta) that
-is proven of all its rounds together and of no part of them. If its epsilon were charged as it grows, a learner could
-end the run where the answers reveal much and spend the rest on another: up to 7 times the budget's delta in 1,000
+see `parley.common.privacy.account`. Squares, and pure epsilons, are charged round by round. Of a run with a delta, all
+of epsilon and delta is charged with the first answer: within the run events compose tightly, to an (epsilon, delta)
+that is proven of all its rounds together and of no part of them. If its epsilon were charged as it grows, a learner
+could end the run where the answers reveal much and spend the rest on another: up to 7 times the budget's delta in 1,000
 rounds (`tests/audit/test_stopping.py`).
 """
 
@@ -18,16 +18,16 @@ from itertools import accumulate, chain
 
 import numpy as np
 
-from common.errors import BudgetExhaustedError
-from common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price, delta_units
-from common.privacy.accountant import added_epsilon, epsilon_after, pure_epsilons
-from common.privacy.co_owner import with_part
-from common.privacy.composition import releases
-from common.privacy.events import ApproximateEvent, Event, NoEvent
-from common.privacy.filter import cover
-from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, View
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.errors import BudgetExhaustedError
+from parley.common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price, delta_units
+from parley.common.privacy.accountant import added_epsilon, epsilon_after, pure_epsilons
+from parley.common.privacy.co_owner import with_part
+from parley.common.privacy.composition import releases
+from parley.common.privacy.events import ApproximateEvent, Event, NoEvent
+from parley.common.privacy.filter import cover
+from parley.common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, View
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
 
 ALWAYS = (
     "bounds, categories, shares of classes and all other terms of study and run do not follow from the examples",

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 
-from common.encoding.canonical_json import canonical
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.runs.specification import RunSpec
-from common.secure_sum.envelope import sha256_hex
-from common.secure_sum.errors import Reason, RosterError, RoundError
-from common.secure_sum.messages import MAX_TEXT, SESSION_BYTES, Roster, RosterKeyHolder, RosterParty, SumQuery
+from parley.common.encoding.canonical_json import canonical
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import sha256_hex
+from parley.common.secure_sum.errors import Reason, RosterError, RoundError
+from parley.common.secure_sum.messages import MAX_TEXT, SESSION_BYTES, Roster, RosterKeyHolder, RosterParty, SumQuery
 
 
 def session_of(run: str, spec: RunSpec) -> str:
@@ -29,7 +29,7 @@ def noise_text(algorithm: Algorithm, facts: OwnFacts, round: int) -> str:
 
     Nine digits, so that two machines whose last bits differ spell the same.
 
-    >>> from common.privacy.events import GaussianEvent
+    >>> from parley.common.privacy.events import GaussianEvent
     >>> _spell(GaussianEvent(mu=1 / 3))
     'GaussianEvent(mu=0.333333333)'
     """

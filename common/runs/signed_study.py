@@ -7,11 +7,11 @@ from typing import Annotated, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field, StringConstraints
 
-from common.data.study import Study
-from common.encoding.canonical_json import canonical
-from common.errors import InvalidInputError
-from common.secure_sum.envelope import Signed, public_hex
-from common.strict import Identifier, PublicKey, Strict
+from parley.common.data.study import Study
+from parley.common.encoding.canonical_json import canonical
+from parley.common.errors import InvalidInputError
+from parley.common.secure_sum.envelope import Signed, public_hex
+from parley.common.strict import Identifier, PublicKey, Strict
 
 _TAG = "parley/study/1"
 

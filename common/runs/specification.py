@@ -10,21 +10,21 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, JsonValue, field_serializer, field_validator, model_validator
 
-from common.algorithms import MOST_ROUNDS, build_algorithm, settle
-from common.arrays import FloatArray, IntArray
-from common.data.hold_out import count_held_out
-from common.data.study import Study
-from common.encoding.canonical_json import canonical, canonical_digest
-from common.encoding.fixed_point import MAX_EXAMPLES
-from common.errors import InvalidInputError
-from common.learning.losses import build_loss
-from common.privacy.guarantee import Adjacency
-from common.protocol.algorithm import Algorithm, Choice
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Question
-from common.runs.members import MOST_PARTIES, Member, MemberColumns
-from common.secure_sum.packing import MAX_CONTRIBUTORS
-from common.strict import Digest, Name, Strict
+from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settle
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.hold_out import count_held_out
+from parley.common.data.study import Study
+from parley.common.encoding.canonical_json import canonical, canonical_digest
+from parley.common.encoding.fixed_point import MAX_EXAMPLES
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import build_loss
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.protocol.algorithm import Algorithm, Choice
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Question
+from parley.common.runs.members import MOST_PARTIES, Member, MemberColumns
+from parley.common.secure_sum.packing import MAX_CONTRIBUTORS
+from parley.common.strict import Digest, Name, Strict
 
 SecureSumKind = Literal["none", "paillier"]
 MAX_WIDTH = 2**24

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from pydantic import Field, FiniteFloat, GetCoreSchemaHandler, model_validator
 from pydantic_core import core_schema
 
-from common.arrays import FloatArray, IntArray
-from common.strict import Strict
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.strict import Strict
 
 _FEW = 3  # a row of which fewer than a third is not zero is spelt by its entries,
 _MANY = 100  # if it is at least so long

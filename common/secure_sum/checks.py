@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.secure_sum.envelope import Signed, check_digest
-from common.secure_sum.errors import BlobError, ContributorsError, Reason, RoundError
-from common.secure_sum.messages import Contribution, Roster, RoundMessage
-from common.secure_sum.paillier import blocks_from_blob, check_units, public_key
-from common.secure_sum.sealing import SEAL_BYTES, unseal
+from parley.common.secure_sum.envelope import Signed, check_digest
+from parley.common.secure_sum.errors import BlobError, ContributorsError, Reason, RoundError
+from parley.common.secure_sum.messages import Contribution, Roster, RoundMessage
+from parley.common.secure_sum.paillier import blocks_from_blob, check_units, public_key
+from parley.common.secure_sum.sealing import SEAL_BYTES, unseal
 
 
 def check_contribution(head: Signed, asked: RoundMessage, query: str, roster: Roster) -> Contribution:

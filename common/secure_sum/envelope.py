@@ -15,7 +15,7 @@ from typing import Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from common.secure_sum.errors import BlobError, MessageError, Reason, SignatureError
+from parley.common.secure_sum.errors import BlobError, MessageError, Reason, SignatureError
 
 HASH_BYTES = 32
 KEY_BYTES = 32

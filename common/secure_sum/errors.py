@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from common.errors import SecureSumError
+from parley.common.errors import SecureSumError
 
 
 class Reason(StrEnum):

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 
-from common.arrays import IntArray
-from common.secure_sum.envelope import KEY_BYTES, Signed
-from common.secure_sum.keyholder import KeyHolderRole
-from common.secure_sum.learner import LearnerRole, Sum
-from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
-from common.secure_sum.paillier import FreshObfuscators, ObfuscatorSource, RandomBytes
-from common.secure_sum.party import PartyPolicy, PartyRole
-from common.secure_sum.session import Identity
+from parley.common.arrays import IntArray
+from parley.common.secure_sum.envelope import KEY_BYTES, Signed
+from parley.common.secure_sum.keyholder import KeyHolderRole
+from parley.common.secure_sum.learner import LearnerRole, Sum
+from parley.common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
+from parley.common.secure_sum.paillier import FreshObfuscators, ObfuscatorSource, RandomBytes
+from parley.common.secure_sum.party import PartyPolicy, PartyRole
+from parley.common.secure_sum.session import Identity
 
 
 @dataclass(frozen=True, slots=True)

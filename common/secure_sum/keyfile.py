@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from phe import PaillierPrivateKey
 
-from common.secure_sum.errors import OwnKeyError, Reason
-from common.secure_sum.paillier import RandomBytes, private_key
+from parley.common.secure_sum.errors import OwnKeyError, Reason
+from parley.common.secure_sum.paillier import RandomBytes, private_key
 
 _MAGIC = b"parley-paillier-1"
 _SALT_BYTES = 16

@@ -17,15 +17,31 @@ from enum import Enum
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.arrays import IntArray
-from common.secure_sum.checks import check_blob, check_contribution, check_set
-from common.secure_sum.envelope import Signed, check_digest, sha256_hex
-from common.secure_sum.errors import BlobError, ContributorsError, MessageError, Reason, RoundError, SignatureError
-from common.secure_sum.messages import Contribution, Open, Opened, Roster, RosterMember, Scalar, SumQuery, set_digest
-from common.secure_sum.packing import decode
-from common.secure_sum.pad import SEED_BYTES, add, expand
-from common.secure_sum.paillier import blocks_from_blob
-from common.secure_sum.session import End, Role, Transitions
+from parley.common.arrays import IntArray
+from parley.common.secure_sum.checks import check_blob, check_contribution, check_set
+from parley.common.secure_sum.envelope import Signed, check_digest, sha256_hex
+from parley.common.secure_sum.errors import (
+    BlobError,
+    ContributorsError,
+    MessageError,
+    Reason,
+    RoundError,
+    SignatureError,
+)
+from parley.common.secure_sum.messages import (
+    Contribution,
+    Open,
+    Opened,
+    Roster,
+    RosterMember,
+    Scalar,
+    SumQuery,
+    set_digest,
+)
+from parley.common.secure_sum.packing import decode
+from parley.common.secure_sum.pad import SEED_BYTES, add, expand
+from parley.common.secure_sum.paillier import blocks_from_blob
+from parley.common.secure_sum.session import End, Role, Transitions
 
 
 class LearnerState(Enum):

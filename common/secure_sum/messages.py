@@ -20,12 +20,12 @@ from typing import Any, ClassVar, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.encoding.canonical_json import canonical
-from common.encoding.fixed_point import FRACTION_BITS
-from common.secure_sum.envelope import HASH_BYTES, KEY_BYTES, Signed, sha256_hex
-from common.secure_sum.errors import ContributorsError, MessageError, Reason, RoundError
-from common.secure_sum.packing import GUARD_BITS, LANE_BITS, MAX_CONTRIBUTORS, MAX_D, Layout
-from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS, check_moduli
+from parley.common.encoding.canonical_json import canonical
+from parley.common.encoding.fixed_point import FRACTION_BITS
+from parley.common.secure_sum.envelope import HASH_BYTES, KEY_BYTES, Signed, sha256_hex
+from parley.common.secure_sum.errors import ContributorsError, MessageError, Reason, RoundError
+from parley.common.secure_sum.packing import GUARD_BITS, LANE_BITS, MAX_CONTRIBUTORS, MAX_D, Layout
+from parley.common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS, check_moduli
 
 VERSION = 1
 SESSION_BYTES = 16
@@ -34,7 +34,7 @@ MAX_KEY_HOLDERS = 16
 MAX_TEXT = 100
 MAX_BODY = 2**20
 """Bytes of a message's body: what is long is attached. The largest is the roster of `MAX_CONTRIBUTORS` parties."""
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # as `common.runs.specification.Identifier`
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # as `parley.common.runs.specification.Identifier`
 _HEX = re.compile(r"[0-9a-f]+")
 
 Scalar = int | float | str

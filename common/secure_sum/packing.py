@@ -8,7 +8,7 @@ zero::
           | value lanes-1 + 2^53 | ... | value 1 + 2^53 | 1 (count) |
 
 L stays at least 64 bits below the key, so k <= 1,024 plaintexts below 2^L add up without wrapping modulo n, and a key
-holder has room to hide whether dishonest ones do (`common.secure_sum.pad.reduced_sum`).
+holder has room to hide whether dishonest ones do (`parley.common.secure_sum.pad.reduced_sum`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import IntArray
-from common.secure_sum.errors import PackingError, Reason
+from parley.common.arrays import IntArray
+from parley.common.secure_sum.errors import PackingError, Reason
 
 LANE_BITS = 64
 GUARD_BITS = 10

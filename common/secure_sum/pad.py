@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-from common.secure_sum.packing import Layout, blocks_from_bytes
+from parley.common.secure_sum.packing import Layout, blocks_from_bytes
 
 if TYPE_CHECKING:
-    from common.secure_sum.paillier import RandomBytes
+    from parley.common.secure_sum.paillier import RandomBytes
 
 SEED_BYTES = 32
 _MULTIPLE_BYTES = 7

@@ -18,7 +18,7 @@ from typing import Protocol
 import phe.util
 from phe import PaillierPrivateKey, PaillierPublicKey, generate_paillier_keypair
 
-from common.secure_sum.errors import BlobError, KeyMaterialError, OwnKeyError, Reason
+from parley.common.secure_sum.errors import BlobError, KeyMaterialError, OwnKeyError, Reason
 
 try:
     import gmpy2

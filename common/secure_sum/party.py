@@ -11,21 +11,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from common.arrays import IntArray
-from common.secure_sum.envelope import Signed, check_digest, sha256_hex
-from common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RosterError, RoundError, SignatureError
-from common.secure_sum.messages import Contribution, Opened, Roster, SumQuery
-from common.secure_sum.packing import DEFAULT_KEY_BITS, Layout, encode
-from common.secure_sum.pad import SEED_BYTES, split
-from common.secure_sum.paillier import (
+from parley.common.arrays import IntArray
+from parley.common.secure_sum.envelope import Signed, check_digest, sha256_hex
+from parley.common.secure_sum.errors import (
+    KeyMaterialError,
+    MessageError,
+    Reason,
+    RosterError,
+    RoundError,
+    SignatureError,
+)
+from parley.common.secure_sum.messages import Contribution, Opened, Roster, SumQuery
+from parley.common.secure_sum.packing import DEFAULT_KEY_BITS, Layout, encode
+from parley.common.secure_sum.pad import SEED_BYTES, split
+from parley.common.secure_sum.paillier import (
     ObfuscatorSource,
     RandomBytes,
     blocks_to_blob,
     encrypt_blocks,
     public_key,
 )
-from common.secure_sum.sealing import seal
-from common.secure_sum.session import End, Identity, Role, Transitions
+from parley.common.secure_sum.sealing import seal
+from parley.common.secure_sum.session import End, Identity, Role, Transitions
 
 
 class PartyState(Enum):

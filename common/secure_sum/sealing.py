@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from common.secure_sum.errors import BlobError, Reason
-from common.secure_sum.paillier import RandomBytes
+from parley.common.secure_sum.errors import BlobError, Reason
+from parley.common.secure_sum.paillier import RandomBytes
 
 SEAL_BYTES = 48
 """How much longer a sealed blob is: a key that was drawn for it alone, and an authentication tag."""

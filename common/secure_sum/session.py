@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.secure_sum.envelope import public_hex
-from common.secure_sum.errors import Reason, RosterError, StateError
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.secure_sum.errors import Reason, RosterError, StateError
 
 if TYPE_CHECKING:
-    from common.secure_sum.messages import Message, Roster, RosterMember, RoundMessage
+    from parley.common.secure_sum.messages import Message, Roster, RosterMember, RoundMessage
 
 
 class End:

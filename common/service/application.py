@@ -13,7 +13,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 
 import structlog
 from fastapi import FastAPI
@@ -23,26 +22,27 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
-from common.service import problems
-from common.service.fair_use import CallerTurns, SignIns, Turn
-from common.service.http.connections import SIGNED_IN
-from common.service.http.reference import reference_page
-from common.service.http.strict_json import CountedBody, StrictRoute
-from common.service.logs import place_of
-from common.service.openapi import EVENTS_MEDIA_TYPE, REFUSED, completed, operation_id
-from common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
-from common.service.prometheus import Metrics
-from common.service.settings import Limits, Shares
-from common.service.tokens import KnownToken, SignInError, Tokens
-from common.service.tracing.switch import traced_answer
+from parley.common import parley_version
+from parley.common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
+from parley.common.service import problems
+from parley.common.service.fair_use import CallerTurns, SignIns, Turn
+from parley.common.service.http.connections import SIGNED_IN
+from parley.common.service.http.reference import reference_page
+from parley.common.service.http.strict_json import CountedBody, StrictRoute
+from parley.common.service.logs import place_of
+from parley.common.service.openapi import EVENTS_MEDIA_TYPE, REFUSED, completed, operation_id
+from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
+from parley.common.service.prometheus import Metrics
+from parley.common.service.settings import Limits, Shares
+from parley.common.service.tokens import KnownToken, SignInError, Tokens
+from parley.common.service.tracing.switch import traced_answer
 
 REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """What anybody may ask without a token."""
 
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
-"""FastAPI's own would send messages of errors, and time what is drawn after an answer; `common.service.tracing` not."""
+"""FastAPI's own would send messages of errors, and time what is drawn after an answer; `tracing` not."""
 _HEALTH_PATH = "/healthz"
 _SLICE_SECONDS, _MEMORY_SECONDS, _REST_SECONDS = 2.0, 2.0, 0.25
 """How long a request counts as its caller's turn, its caller as active after it, and rests at most: `CallerTurns`."""
@@ -77,7 +77,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     app = FastAPI(
         title=title,
         description=description,
-        version=version("parley"),
+        version=parley_version(),
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own load scripts from elsewhere; `reference_page` is served instead
         redoc_url=None,

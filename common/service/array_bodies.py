@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from common.encoding.canonical_json import JSON
-from common.encoding.npy import NPY
-from common.errors import UnsupportedMediaError
+from parley.common.encoding.canonical_json import JSON
+from parley.common.encoding.npy import NPY
+from parley.common.errors import UnsupportedMediaError
 
 
 def is_json(request: Request) -> bool:

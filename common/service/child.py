@@ -36,7 +36,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from common.errors import InvalidDataError, InvalidInputError, ParleyError, TooLargeError
+from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError, TooLargeError
 
 AnyArray = npt.NDArray[Any]
 
@@ -165,7 +165,7 @@ def _told(error: Exception, bounds: ChildBounds | None) -> ParleyError:
         return error
     if bounds:
         return InvalidDataError(f"{bounds.what} cannot be read: {type(error).__name__}")
-    from common.service.logs import place_of  # noqa: PLC0415 -- 20 MB that a child that does not fail need not load
+    from parley.common.service.logs import place_of  # noqa: PLC0415 -- 20 MB that a child that does not fail need not load
 
     return ParleyError(f"{type(error).__name__} at {place_of(error)}")
 

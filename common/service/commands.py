@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from importlib import metadata
 from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from common.errors import InvalidInputError, ParleyError, UnavailableError
+from parley.common import parley_version
+from parley.common.errors import InvalidInputError, ParleyError, UnavailableError
 
 _FORMAT = "parley.format"
 
@@ -77,7 +77,7 @@ AsIsOption = Annotated[
 
 def _print_version(ctx: typer.Context, asked: bool) -> None:  # noqa: FBT001 -- as Typer calls it
     if asked:
-        typer.echo(f"{ctx.command.name} {metadata.version('parley')}")
+        typer.echo(f"{ctx.command.name} {parley_version()}")
         raise typer.Exit
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
-from common.errors import InvalidInputError
-from common.storage.keys import writing
-from common.strict import is_loopback
+from parley.common.errors import InvalidInputError
+from parley.common.storage.keys import writing
+from parley.common.strict import is_loopback
 
 IMAGE_USER = 10001
 """Whom a container runs as whose folder root has made: the images' own user."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Self
 
-from common.errors import ShareUsedUpError
+from parley.common.errors import ShareUsedUpError
 
 _MOST_ADDRESSES = 10_000
 _WINDOW = 60.0  # seconds in which failed sign-ins are counted

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi.routing import APIRoute
 
-from common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
+from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 
 EVENTS_MEDIA_TYPE = "text/event-stream"
 _EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}

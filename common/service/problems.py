@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Match
 
-from common.errors import ParleyError, ShareUsedUpError
+from parley.common.errors import ParleyError, ShareUsedUpError
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:parley:problem:"

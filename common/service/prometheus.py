@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
-from common.errors import ForbiddenError, ParleyError
+from parley.common.errors import ForbiddenError, ParleyError
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps of no use
 

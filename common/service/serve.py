@@ -22,15 +22,15 @@ import uvicorn
 from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
 
-from common.errors import InvalidInputError
-from common.service import logs
-from common.service.garbage import FullCollections
-from common.service.http.connections import Beside, BoundedServer, connections_allowed
-from common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority
-from common.service.prometheus import Metrics
-from common.service.settings import ServiceSettings, Tls
-from common.service.tokens import Tokens
-from common.service.tracing.switch import begin_tracing
+from parley.common.errors import InvalidInputError
+from parley.common.service import logs
+from parley.common.service.garbage import FullCollections
+from parley.common.service.http.connections import Beside, BoundedServer, connections_allowed
+from parley.common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority
+from parley.common.service.prometheus import Metrics
+from parley.common.service.settings import ServiceSettings, Tls
+from parley.common.service.tokens import Tokens
+from parley.common.service.tracing.switch import begin_tracing
 
 _WARNING_DAYS = 30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)

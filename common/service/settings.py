@@ -20,12 +20,12 @@ from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_valid
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
-from common.encoding.saved_text import decode_text
-from common.errors import InvalidInputError
-from common.service.tokens import Caller, KnownToken
-from common.service.tracing.switch import Tracing
-from common.storage.keys import identity_key, read_key
-from common.strict import Identifier, Setting, faults, is_loopback
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import InvalidInputError
+from parley.common.service.tokens import Caller, KnownToken
+from parley.common.service.tracing.switch import Tracing
+from parley.common.storage.keys import identity_key, read_key
+from parley.common.strict import Identifier, Setting, faults, is_loopback
 
 _FILE = "_file"
 _VERSION = 1

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from common.service.settings import Settings
+from parley.common.service.settings import Settings
 
 SettingSource = Literal["file", "environment", "default"]
 
@@ -60,7 +60,7 @@ def explain_settings(
 
     ``defaults`` is the table that stands in where none is given.
 
-    >>> from common.service.settings import Tls
+    >>> from parley.common.service.settings import Tls
     >>> print(next(explain_settings(Tls)).head)
     certificate  (path, required)
     """

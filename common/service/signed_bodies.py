@@ -8,9 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from common.errors import UnsupportedMediaError
-from common.secure_sum.envelope import Signed
-from common.service.http.whole_bodies import read_whole
+from parley.common.errors import UnsupportedMediaError
+from parley.common.secure_sum.envelope import Signed
+from parley.common.service.http.whole_bodies import read_whole
 
 SIGNED_MEDIA_TYPE = "application/x-parley-signed"
 

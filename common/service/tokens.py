@@ -17,8 +17,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from common.errors import UnauthorizedError
-from common.strict import Identifier, Setting, TokenHash
+from parley.common.errors import UnauthorizedError
+from parley.common.strict import Identifier, Setting, TokenHash
 
 _SCHEME = "bearer "
 

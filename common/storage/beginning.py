@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from common.errors import LedgerError, UnavailableError
-from common.storage.chain import Chain, ChainRecord
-from common.storage.keys import sync_directory, writing
-from common.storage.salvage import set_aside
-from common.storage.scratch import locked
-from common.storage.sqlite import Schema
+from parley.common.errors import LedgerError, UnavailableError
+from parley.common.storage.chain import Chain, ChainRecord
+from parley.common.storage.keys import sync_directory, writing
+from parley.common.storage.salvage import set_aside
+from parley.common.storage.scratch import locked
+from parley.common.storage.sqlite import Schema
 
 
 def begin_chain(stem: Path, schema: Schema, first: ChainRecord, *, replaces: bool = False) -> None:

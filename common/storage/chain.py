@@ -20,12 +20,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from common.encoding.canonical_json import canonical, own_json
-from common.errors import LedgerError
-from common.protocol.head import Head
-from common.storage.head_file import HeadFile
-from common.storage.links import LINK_BYTES, Links
-from common.storage.sqlite import Database, Schema
+from parley.common.encoding.canonical_json import canonical, own_json
+from parley.common.errors import LedgerError
+from parley.common.protocol.head import Head
+from parley.common.storage.head_file import HeadFile
+from parley.common.storage.links import LINK_BYTES, Links
+from parley.common.storage.sqlite import Database, Schema
 
 _TABLES = (
     """CREATE TABLE entries (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from common.errors import DamagedError, NotFoundError, ParleyError, UnavailableError
+from parley.common.errors import DamagedError, NotFoundError, ParleyError, UnavailableError
 
 _FAULTS = (ArithmeticError, AttributeError, LookupError, ParleyError, RecursionError, TypeError, ValueError)
 
@@ -21,7 +21,7 @@ def decoding(what: str, remedy: str) -> Iterator[None]:
     >>> with decoding("the row of run 7 in the table runs", "put back a copy"):
     ...     int("seven")
     Traceback (most recent call last):
-    common.errors.DamagedError: the row of run 7 in the table runs is damaged: put back a copy
+    parley.common.errors.DamagedError: the row of run 7 in the table runs is damaged: put back a copy
     """
     try:
         yield

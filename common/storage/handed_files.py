@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.encoding.canonical_json import NameTwiceError, check_counts, read_json
-from common.encoding.saved_text import decode_text
-from common.errors import InvalidInputError, TooLargeError
+from parley.common.encoding.canonical_json import NameTwiceError, check_counts, read_json
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import InvalidInputError, TooLargeError
 
 _LONGEST = 2**23
 """Bytes: as many as a body in JSON may have, and more."""

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.errors import ConflictError, LedgerError, UnavailableError
-from common.protocol.head import Head
+from parley.common.errors import ConflictError, LedgerError, UnavailableError
+from parley.common.protocol.head import Head
 
 _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
 

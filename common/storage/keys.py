@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from common.errors import UnavailableError
-from common.secure_sum.errors import OwnKeyError, Reason
+from parley.common.errors import UnavailableError
+from parley.common.secure_sum.errors import OwnKeyError, Reason
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

@@ -8,7 +8,7 @@ a record takes two bytes of memory in the place of 32.
 
 from __future__ import annotations
 
-from common.protocol.head import Head
+from parley.common.protocol.head import Head
 
 LINK_BYTES = 32
 FIRST = bytes(LINK_BYTES)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from common.errors import UnavailableError
+from parley.common.errors import UnavailableError
 
 _ADVICE = (
     "stop the service, put the newest files in place together, and start it again: it checks what it finds; a file "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from common.storage.chain import next_link
+from parley.common.storage.chain import next_link
 
 _ENDS = (".db", ".db-wal", ".db-shm", ".head")
 

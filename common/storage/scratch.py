@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError
 
 _PREFIX = "parley-scratch-"
 

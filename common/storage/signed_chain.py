@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.errors import LedgerError
-from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
-from common.storage.chain import Apply, Chain
-from common.storage.sqlite import Schema
+from parley.common.errors import LedgerError
+from parley.common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
+from parley.common.storage.chain import Apply, Chain
+from parley.common.storage.sqlite import Schema
 
 if TYPE_CHECKING:
-    from common.secure_sum.session import Identity
+    from parley.common.secure_sum.session import Identity
 
 Replaced = Callable[[Receipt], bool]
 """Whether what a receipt of another chain of the same keeper says is accounted for in this one."""

@@ -25,11 +25,11 @@ from typing import Any
 
 import structlog
 
-from common.errors import ParleyError, UnavailableError, VersionError
-from common.storage.fair_lock import FairLock
-from common.storage.open_files import OpenFiles
-from common.storage.room import keep_room, why_unwritable
-from common.storage.turns import WriterTurns
+from parley.common.errors import ParleyError, UnavailableError, VersionError
+from parley.common.storage.fair_lock import FairLock
+from parley.common.storage.open_files import OpenFiles
+from parley.common.storage.room import keep_room, why_unwritable
+from parley.common.storage.turns import WriterTurns
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",

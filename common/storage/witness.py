@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from common.protocol.receipts import read_receipt, verify_receipt
-from common.storage.sqlite import Database, Schema
+from parley.common.protocol.receipts import read_receipt, verify_receipt
+from parley.common.storage.sqlite import Database, Schema
 
 _TABLES = (
     """CREATE TABLE receipts (                        -- the newest of each chain

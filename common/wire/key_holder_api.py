@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from common.secure_sum.messages import SESSION_BYTES
-from common.strict import PlainName, Strict
+from parley.common.secure_sum.messages import SESSION_BYTES
+from parley.common.strict import PlainName, Strict
 
 SessionId = Annotated[
     str, Field(pattern=f"^[0-9a-f]{{{2 * SESSION_BYTES}}}$", description="128 bits, lower-case hexadecimal")

@@ -13,12 +13,12 @@ from typing import Annotated, Literal, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
-from common.encoding.canonical_json import canonical, read_json
-from common.errors import InvalidInputError, TooLargeError
-from common.runs.signed_study import SignedStudy
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import SignatureError
-from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
+from parley.common.encoding.canonical_json import canonical, read_json
+from parley.common.errors import InvalidInputError, TooLargeError
+from parley.common.runs.signed_study import SignedStudy
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import SignatureError
+from parley.common.strict import Identifier, PublicKey, Strict, TokenHash, faults
 
 _TAG, _REQUEST_TAG = "parley/invitation/1", "parley/joining/1"
 _Pem = Annotated[str, StringConstraints(max_length=2**14)]

@@ -8,16 +8,16 @@ from typing import Annotated, Self
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, ValidationError
 
-from common.encoding.canonical_json import canonical
-from common.encoding.fixed_point import MAX_EXAMPLES
-from common.errors import ForbiddenError, InvalidInputError, UnknownMembersError
-from common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
-from common.privacy.guarantee import Adjacency, Composition
-from common.runs.consent import NO_KEY_HOLDER, NO_SUMS, OwnerRules
-from common.runs.members import MemberColumns
-from common.runs.specification import RunOutline, RunSpec
-from common.secure_sum.party import PartyPolicy
-from common.strict import Digest, Identifier, OneLine, PlainName, PublicKey, Strict, faults
+from parley.common.encoding.canonical_json import canonical
+from parley.common.encoding.fixed_point import MAX_EXAMPLES
+from parley.common.errors import ForbiddenError, InvalidInputError, UnknownMembersError
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
+from parley.common.privacy.guarantee import Adjacency, Composition
+from parley.common.runs.consent import NO_KEY_HOLDER, NO_SUMS, OwnerRules
+from parley.common.runs.members import MemberColumns
+from parley.common.runs.specification import RunOutline, RunSpec
+from parley.common.secure_sum.party import PartyPolicy
+from parley.common.strict import Digest, Identifier, OneLine, PlainName, PublicKey, Strict, faults
 
 
 class PartyFacts(OwnerRules):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from common.strict import Strict
+from parley.common.strict import Strict
 
 
 class Signature(Strict):

@@ -14,53 +14,53 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
-from common.client.approval import with_sizes
-from common.client.awaited import Switchboard
-from common.client.endpoints import PeerEntry
-from common.client.party import PartyClient
-from common.client.peer import Line
-from common.client.receipted_peer import ReceiptedPeer
-from common.data.study import Study
-from common.encoding.number_lines import document_lines
-from common.errors import ConflictError, DamagedError, UnauthorizedError
-from common.learning.description import Description
-from common.runs.description import description_of
-from common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
-from common.runs.model_document import ModelDocument, check_format
-from common.runs.predictions import predict
-from common.service.application import PUBLIC_PATHS, caller, service
-from common.service.http.page_headers import page_headers
-from common.service.http.strict_json import large_json
-from common.service.http.whole_bodies import WholeBody
-from common.service.prometheus import Metrics
-from common.service.tokens import Tokens
-from learner.api.callers import is_user
-from learner.api.catalogue import add_catalogue, add_public, add_user
-from learner.api.connections import add_connections
-from learner.api.membership import LiveRoster, add_membership
-from learner.api.page import PAGE_PATHS, add_page
-from learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
-from learner.api.roles import Roles, check_every_route
-from learner.api.run_metrics import RunCounters, RunGauge
-from learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
-from learner.damage import decoding_row
-from learner.execution.engine import Engine
-from learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
-from learner.execution.fair_use import FairUse
-from learner.execution.round_report import read_public_data
-from learner.execution.witnesses import Witnesses
-from learner.forecasting.report import foresee_owners, foresee_parties
-from learner.forecasting.views import ForecastView
-from learner.models.card import CARD_SOURCES, card_page, model_card
-from learner.models.verification import verification_of
-from learner.run import Pause, Run
-from learner.run_states import ENDS, RunState
-from learner.secure_sum.coordinator import SecureSumCoordinator
-from learner.selection import settled
-from learner.settings import LearnerSettings, load_studies
-from learner.storage.public_rows import PublicRowStore
-from learner.storage.roster_store import RosterStore
-from learner.storage.run_store import RunStore
+from parley.common.client.approval import with_sizes
+from parley.common.client.awaited import Switchboard
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import Line
+from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.data.study import Study
+from parley.common.encoding.number_lines import document_lines
+from parley.common.errors import ConflictError, DamagedError, UnauthorizedError
+from parley.common.learning.description import Description
+from parley.common.runs.description import description_of
+from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
+from parley.common.runs.model_document import ModelDocument, check_format
+from parley.common.runs.predictions import predict
+from parley.common.service.application import PUBLIC_PATHS, caller, service
+from parley.common.service.http.page_headers import page_headers
+from parley.common.service.http.strict_json import large_json
+from parley.common.service.http.whole_bodies import WholeBody
+from parley.common.service.prometheus import Metrics
+from parley.common.service.tokens import Tokens
+from parley.learner.api.callers import is_user
+from parley.learner.api.catalogue import add_catalogue, add_public, add_user
+from parley.learner.api.connections import add_connections
+from parley.learner.api.membership import LiveRoster, add_membership
+from parley.learner.api.page import PAGE_PATHS, add_page
+from parley.learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
+from parley.learner.api.roles import Roles, check_every_route
+from parley.learner.api.run_metrics import RunCounters, RunGauge
+from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
+from parley.learner.damage import decoding_row
+from parley.learner.execution.engine import Engine
+from parley.learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
+from parley.learner.execution.fair_use import FairUse
+from parley.learner.execution.round_report import read_public_data
+from parley.learner.execution.witnesses import Witnesses
+from parley.learner.forecasting.report import foresee_owners, foresee_parties
+from parley.learner.forecasting.views import ForecastView
+from parley.learner.models.card import CARD_SOURCES, card_page, model_card
+from parley.learner.models.verification import verification_of
+from parley.learner.run import Pause, Run
+from parley.learner.run_states import ENDS, RunState
+from parley.learner.secure_sum.coordinator import SecureSumCoordinator
+from parley.learner.selection import settled
+from parley.learner.settings import LearnerSettings, load_studies
+from parley.learner.storage.public_rows import PublicRowStore
+from parley.learner.storage.roster_store import RosterStore
+from parley.learner.storage.run_store import RunStore
 
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from common.errors import ForbiddenError
-from common.service.http.connections import CERTIFIED
-from learner.settings import INVITED, PEER
+from parley.common.errors import ForbiddenError
+from parley.common.service.http.connections import CERTIFIED
+from parley.learner.settings import INVITED, PEER
 
 
 def is_user(caller: str) -> bool:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import FastAPI, Query, Request
 
-from common.algorithms import REGISTRY, parameter_schema
-from common.client.party import PartyClient
-from common.client.peer import ask_all
-from common.data.study import Study
-from common.errors import InvalidInputError, NotFoundError, ParleyError
-from common.runs.specification import PublicRows
-from common.service import problems
-from common.service.application import caller
-from common.service.problems import ProblemDocument
-from common.wire.party_api import BudgetReport, PartyFacts
-from learner.api.schemas import (
+from parley.common.algorithms import REGISTRY, parameter_schema
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import ask_all
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError, NotFoundError, ParleyError
+from parley.common.runs.specification import PublicRows
+from parley.common.service import problems
+from parley.common.service.application import caller
+from parley.common.service.problems import ProblemDocument
+from parley.common.wire.party_api import BudgetReport, PartyFacts
+from parley.learner.api.schemas import (
     AlgorithmView,
     NewestReceipt,
     PageLimit,
@@ -28,12 +28,12 @@ from learner.api.schemas import (
     StudySummary,
     UserView,
 )
-from learner.api.table_task import Kind
-from learner.api.uploads import TABLE_BODY, Uploads
+from parley.learner.api.table_task import Kind
+from parley.learner.api.uploads import TABLE_BODY, Uploads
 
 if TYPE_CHECKING:
-    from learner.api.app import LearnerService
-    from learner.api.roles import Roles
+    from parley.learner.api.app import LearnerService
+    from parley.learner.api.roles import Roles
 
 
 def add_catalogue(app: FastAPI, learner: LearnerService) -> None:

@@ -1,4 +1,4 @@
-"""Where parties and key holders connect that cannot be reached: see `common.client.awaited`."""
+"""Where parties and key holders connect that cannot be reached: see `parley.common.client.awaited`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 import structlog
 from fastapi import FastAPI, Request, Response
 
-from common.client.awaited import Switchboard
-from common.client.handshake import CONNECT_PATH, UPGRADE
-from common.errors import InvalidInputError
-from common.service.application import caller
-from common.service.http.connections import TAKE_OVER
-from learner.api.callers import check_certified, peer_of
+from parley.common.client.awaited import Switchboard
+from parley.common.client.handshake import CONNECT_PATH, UPGRADE
+from parley.common.errors import InvalidInputError
+from parley.common.service.application import caller
+from parley.common.service.http.connections import TAKE_OVER
+from parley.learner.api.callers import check_certified, peer_of
 
 _SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
 

@@ -13,24 +13,24 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, Field
 
-from common.client.awaited import Switchboard
-from common.client.endpoints import PartyEntry, PeerEntry
-from common.client.party import PartyClient
-from common.data.study import Study
-from common.encoding.key_words import check_words, words_of
-from common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from common.protocol.receipts import Receipt
-from common.runs.signed_study import SignedStudy
-from common.secure_sum.envelope import public_hex
-from common.secure_sum.paillier import require_gmpy2
-from common.service.application import caller
-from common.service.http.strict_json import large_json
-from common.service.http.tls import read_authority
-from common.service.tokens import KnownToken, hash_of_bearer, hash_token, new_token
-from common.storage.certificates import Credentials, answer_request, pem_of
-from common.storage.keys import read_private
-from common.strict import Identifier, Strict
-from common.wire.membership import (
+from parley.common.client.awaited import Switchboard
+from parley.common.client.endpoints import PartyEntry, PeerEntry
+from parley.common.client.party import PartyClient
+from parley.common.data.study import Study
+from parley.common.encoding.key_words import check_words, words_of
+from parley.common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
+from parley.common.protocol.receipts import Receipt
+from parley.common.runs.signed_study import SignedStudy
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.secure_sum.paillier import require_gmpy2
+from parley.common.service.application import caller
+from parley.common.service.http.strict_json import large_json
+from parley.common.service.http.tls import read_authority
+from parley.common.service.tokens import KnownToken, hash_of_bearer, hash_token, new_token
+from parley.common.storage.certificates import Credentials, answer_request, pem_of
+from parley.common.storage.keys import read_private
+from parley.common.strict import Identifier, Strict
+from parley.common.wire.membership import (
     CertificateRequest,
     Invitation,
     JoinRequest,
@@ -39,13 +39,13 @@ from common.wire.membership import (
     Membership,
     RosterKeys,
 )
-from learner.api.callers import check_certified, invited_of, peer_of
-from learner.secure_sum.key_holder_client import KeyHolderClient
-from learner.settings import INVITED, PEER, KeyHolderEntry, LearnerSettings
-from learner.storage.roster_store import Invited, JoinedMember, RosterStore
+from parley.learner.api.callers import check_certified, invited_of, peer_of
+from parley.learner.secure_sum.key_holder_client import KeyHolderClient
+from parley.learner.settings import INVITED, PEER, KeyHolderEntry, LearnerSettings
+from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 
 if TYPE_CHECKING:
-    from learner.secure_sum.coordinator import SecureSumCoordinator
+    from parley.learner.secure_sum.coordinator import SecureSumCoordinator
 
 
 class InvitationRequest(Strict):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from common.client.renewal import is_due, keep_renewed, read_credentials, renewing
-from common.service.http.connections import Beside
-from common.service.settings import Tls
-from common.storage.certificates import renew
-from learner.settings import Joining, LearnerSettings
+from parley.common.client.renewal import is_due, keep_renewed, read_credentials, renewing
+from parley.common.service.http.connections import Beside
+from parley.common.service.settings import Tls
+from parley.common.storage.certificates import renew
+from parley.learner.settings import Joining, LearnerSettings
 
 
 def renewals(settings: LearnerSettings) -> list[Beside]:

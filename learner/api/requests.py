@@ -7,19 +7,19 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue, ValidationError
 
-from common.algorithms import AUTO, given_of
-from common.data.study import Study
-from common.encoding.fixed_point import MAX_EXAMPLES
-from common.errors import InvalidInputError
-from common.privacy.calibration import check_budget
-from common.privacy.guarantee import Adjacency
-from common.runs.cohort import Cohort
-from common.runs.evaluation import divide, evaluation_spec
-from common.runs.members import MOST_PARTIES, Budget, Member
-from common.runs.specification import PublicRows, RunSpec, SecureSumKind
-from common.strict import Digest, Identifier, Name, OneLine, Strict, faults
-from learner.run import DEFAULT_SECONDS, Run
-from learner.storage.public_rows import PublicRowStore
+from parley.common.algorithms import AUTO, given_of
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import MAX_EXAMPLES
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.calibration import check_budget
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.runs.cohort import Cohort
+from parley.common.runs.evaluation import divide, evaluation_spec
+from parley.common.runs.members import MOST_PARTIES, Budget, Member
+from parley.common.runs.specification import PublicRows, RunSpec, SecureSumKind
+from parley.common.strict import Digest, Identifier, Name, OneLine, Strict, faults
+from parley.learner.run import DEFAULT_SECONDS, Run
+from parley.learner.storage.public_rows import PublicRowStore
 
 Purpose = Annotated[
     OneLine, Field(max_length=500, description="what the model is for, on one line, as owners read in their logs")

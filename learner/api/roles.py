@@ -10,11 +10,11 @@ from typing import Literal, get_args
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
-from common.errors import ForbiddenError
-from common.service.application import caller
-from learner.api.callers import invited_of, is_user, peer_of
-from learner.settings import UserEntry, UserRole
-from learner.storage.run_store import RunStore
+from parley.common.errors import ForbiddenError
+from parley.common.service.application import caller
+from parley.learner.api.callers import invited_of, is_user, peer_of
+from parley.learner.settings import UserEntry, UserRole
+from parley.learner.storage.run_store import RunStore
 
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 

@@ -9,12 +9,12 @@ from prometheus_client import Counter, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from common.service.prometheus import Metrics
-from learner.run_states import TRANSITIONS, RunEvent
+from parley.common.service.prometheus import Metrics
+from parley.learner.run_states import TRANSITIONS, RunEvent
 
 if TYPE_CHECKING:
-    from learner.execution.event_stream import RunNotifier
-    from learner.storage.run_store import RunStore
+    from parley.learner.execution.event_stream import RunNotifier
+    from parley.learner.storage.run_store import RunStore
 
 
 class RunCounters:

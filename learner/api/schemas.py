@@ -7,20 +7,20 @@ from typing import Annotated, Self
 from fastapi import Query
 from pydantic import BaseModel, Field, JsonValue
 
-from common.data.study import Study, StudyKind
-from common.encoding.fixed_point import Norm
-from common.privacy.guarantee import Adjacency
-from common.runs.cohort import Cohort
-from common.runs.specification import PublicRows, SecureSumKind
-from common.secure_sum.envelope import Signed
-from common.secure_sum.messages import Opened, Roster, RosterKeyHolder
-from common.service.problems import ProblemDocument
-from common.strict import Identifier
-from common.wire.party_api import BudgetReport, PartyFacts
-from learner.run import Pause, Run
-from learner.run_states import RunState
-from learner.settings import UserRole
-from learner.storage.session_store import Opening
+from parley.common.data.study import Study, StudyKind
+from parley.common.encoding.fixed_point import Norm
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.runs.cohort import Cohort
+from parley.common.runs.specification import PublicRows, SecureSumKind
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Opened, Roster, RosterKeyHolder
+from parley.common.service.problems import ProblemDocument
+from parley.common.strict import Identifier
+from parley.common.wire.party_api import BudgetReport, PartyFacts
+from parley.learner.run import Pause, Run
+from parley.learner.run_states import RunState
+from parley.learner.settings import UserRole
+from parley.learner.storage.session_store import Opening
 
 
 class UserView(BaseModel):

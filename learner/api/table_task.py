@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from common.data.study import Study
-from common.service.child import ChildBounds
-from common.strict import Strict
+from parley.common.data.study import Study
+from parley.common.service.child import ChildBounds
+from parley.common.strict import Strict
 
 Kind = Literal["rows", "labelled", "start"]
 """What is wanted of a table: its rows, or with their labels, or weights of a model that fits them."""

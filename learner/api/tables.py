@@ -1,8 +1,8 @@
-"""The process that reads an uploaded table, ``python -m learner.api.tables``: what it is to read is written to it.
+"""The process that reads an uploaded table, ``python -m parley.learner.api.tables``, which is told what to read.
 
 A body of a few kilobytes may be a table of gigabytes, and a decoder finds out by decoding. So the table's numbers are
 counted first, by what the file says of itself, and all is done within `TABLE_BOUNDS`, by a process whose memory is then
-given back. The learner's side is `learner.api.uploads`.
+given back. The learner's side is `parley.learner.api.uploads`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError, TooLargeError
-from common.files.examples import load_examples
-from common.files.table_size import TableSize, size_of
-from common.learning.erm import check_smooth, minimise
-from common.learning.losses import build_loss
-from common.service.child import AnyArray, allow_seconds, send_arrays
-from learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
-from learner.models.feature_rows import FeatureRows
+from parley.common.arrays import FloatArray
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError, InvalidInputError, TooLargeError
+from parley.common.files.examples import load_examples
+from parley.common.files.table_size import TableSize, size_of
+from parley.common.learning.erm import check_smooth, minimise
+from parley.common.learning.losses import build_loss
+from parley.common.service.child import AnyArray, allow_seconds, send_arrays
+from parley.learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
+from parley.learner.models.feature_rows import FeatureRows
 
 _FIT_SECONDS = 50
 """Of the processor, which a model may take once its rows are read."""

@@ -1,8 +1,8 @@
 """Tables as bodies of requests, CSV or Parquet: read by a child process within bounds, of few requests at once.
 
 The body goes to a file as it arrives, one of each user's at a time. Once all of it is there it waits for a place, so
-that children do not add up, and a body that comes slowly keeps no place from others; the child (`learner.api.tables`)
-reads the file, and this process receives no more than the numbers.
+that children do not add up, and a body that comes slowly keeps no place from others; the child
+(`parley.learner.api.tables`) reads the file, and this process receives no more than the numbers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 
 from starlette.requests import Request
 
-from common.arrays import FloatArray
-from common.data.study import Study
-from common.errors import ParleyError, UnavailableError, UnsupportedMediaError
-from common.service.child import receive_arrays
-from learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
-from learner.storage.public_rows import MAX_BYTES
+from parley.common.arrays import FloatArray
+from parley.common.data.study import Study
+from parley.common.errors import ParleyError, UnavailableError, UnsupportedMediaError
+from parley.common.service.child import receive_arrays
+from parley.learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
+from parley.learner.storage.public_rows import MAX_BYTES
 
 TABLE_MEDIA_TYPE = "application/octet-stream"
 TABLE_BODY = {
@@ -38,7 +38,7 @@ _MOST_NUMBERS = MAX_BYTES // 8
 _AT_ONCE = 2
 _PATIENCE = 5.0
 """Seconds that a request waits for its place."""
-_READER = "learner.api.tables"
+_READER = "parley.learner.api.tables"
 
 
 class Uploads:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.errors import ConflictError, InvalidInputError
-from common.service.commands import FormatOption, print_next, print_result
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.service.commands import FormatOption, print_next, print_result
 
 if TYPE_CHECKING:
     import httpx
@@ -43,11 +43,11 @@ def init_learner_command(
 
     Then put studies into its folder, start it, and invite owners.
     """
-    from common.encoding.key_words import words_of
-    from common.secure_sum.envelope import public_hex
-    from common.service.tokens import hash_token, new_token
-    from common.storage.keys import identity_key, write_private
-    from common.strict import is_loopback
+    from parley.common.encoding.key_words import words_of
+    from parley.common.secure_sum.envelope import public_hex
+    from parley.common.service.tokens import hash_token, new_token
+    from parley.common.storage.keys import identity_key, write_private
+    from parley.common.strict import is_loopback
 
     where, root = _url(url), out.resolve()
     host, port = _address(where, listen, plain_http=plain_http, compose=compose)
@@ -103,7 +103,7 @@ def _url(text: str) -> httpx.URL:
 
 def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: bool) -> tuple[str, int]:
     """Where a learner of this URL listens; raises InvalidInputError."""
-    from common.strict import is_loopback
+    from parley.common.strict import is_loopback
 
     if url.scheme not in {"https", "http"} or not url.host or url.raw_path not in {b"", b"/"}:
         raise InvalidInputError(f"{url} is not https://host:port")
@@ -123,8 +123,8 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
 
 def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
     """The command that starts the learner, in a container whose Compose file is written now or without one."""
-    from common.service.compose import ContainerService
-    from common.strict import is_loopback
+    from parley.common.service.compose import ContainerService
+    from parley.common.strict import is_loopback
 
     if not compose:
         return f"parley-learner serve --config {quote(str(settings))}"
@@ -137,8 +137,8 @@ def _make_certificates(secrets: Path, state: Path, name: str, host: str) -> str:
     """An authority and the learner's own certificate, as files; the settings that name them. Raises OSError."""
     from datetime import UTC, datetime
 
-    from common.storage.certificates import issue, make_authority
-    from common.storage.keys import write_private
+    from parley.common.storage.certificates import issue, make_authority
+    from parley.common.storage.keys import write_private
 
     authority = make_authority(f"{name} {datetime.now(UTC):%Y-%m-%d}")
     own = issue(authority, list(dict.fromkeys([host, "127.0.0.1", "localhost"])))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import CsvOption
+from parley.common.service.commands import CsvOption
 
 BOUNDS = (
     "Example: parley-learner bounds loans.json public-loans.csv --share 0.01 > tight.json   (then owners agree on "
@@ -30,10 +30,10 @@ def bounds_command(
     """
     import hashlib
 
-    from common.data.auxiliary import with_bounds_of
-    from common.files.csv_format import said_csv
-    from common.files.file_tables import read_columns
-    from common.files.studies import read_study
+    from parley.common.data.auxiliary import with_bounds_of
+    from parley.common.files.csv_format import said_csv
+    from parley.common.files.file_tables import read_columns
+    from parley.common.files.studies import read_study
 
     terms = read_study(study)
     columns = read_columns(table, terms.text_values, said_csv(csv), wanted=terms.table_names)

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import httpx
 import typer
 
-from learner.client.call import json_call, upload_call
-from learner.client.connection import BlockingConnection, not_a_learner, unreachable
-from learner.client.refusals import refusal_of
+from parley.learner.client.call import json_call, upload_call
+from parley.learner.client.connection import BlockingConnection, not_a_learner, unreachable
+from parley.learner.client.refusals import refusal_of
 
 _PAGE = 1000
 
@@ -41,7 +41,7 @@ class LearnerClient(BlockingConnection):
 
     def download(self, path: str, file: IO[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
         """The JSON value that a request returns, as `read_lines` reads it, and its bytes in a file that can be read."""
-        from common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
+        from parley.common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
 
         try:
             with self._http.stream("GET", path) as response:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from common.service.commands import ExitCode, FormatOption, print_json_line
-from learner.cli.options import (
+from parley.common.service.commands import ExitCode, FormatOption, print_json_line
+from parley.learner.cli.options import (
     DEFAULT_URL,
     BudgetOption,
     CaOption,
@@ -31,7 +31,7 @@ from learner.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from learner.run_states import RunEvent
+    from parley.learner.run_states import RunEvent
 
 DESCRIPTIONS = (
     "Examples:\n\n"
@@ -71,8 +71,8 @@ def describe_command(
     is a run like any other: private, approved by each owner, and charged to its ledger. How wide intervals will be is
     said first, on standard error. Behind ± is half of the interval that holds the owners' own figure in 95 of 100 runs.
     """
-    from learner.cli.outlook import outlook
-    from learner.client.progress import terminal
+    from parley.learner.cli.outlook import outlook
+    from parley.learner.client.progress import terminal
 
     body = read_terms(
         study,
@@ -109,8 +109,8 @@ def _column(given: str) -> tuple[str, int | None]:
 
 def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
     """Show a run's events to its end, and say what it cost each party; exit with 1 unless it completed."""
-    from learner.cli.display import follow
-    from learner.client.progress import terminal
+    from parley.learner.cli.display import follow
+    from parley.learner.client.progress import terminal
 
     cost: dict[str, float] = {}
 
@@ -127,7 +127,7 @@ def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
 
 def _show(found: Mapping[str, Any], console: Console) -> None:
     """A description as tables, then what is remarkable about it."""
-    from learner.cli.display import new_table
+    from parley.learner.cli.display import new_table
 
     console.print(
         f"{_estimate(found['rows'], ',.0f')} rows; noise of deviation {found['deviation']:,.1f} on each count"
@@ -189,7 +189,7 @@ def _bars(shares: Sequence[float]) -> str:
 
 def _tell(run: str, cost: Mapping[str, float], guarantees: Sequence[Mapping[str, Any]]) -> None:
     """Say what it cost, and what it promises."""
-    from learner.cli.display import promises
+    from parley.learner.cli.display import promises
 
     paid = ", ".join(f"{party} {epsilon:.3g}" for party, epsilon in cost.items())
     typer.echo(f"run {run} cost, in epsilon: {paid}")

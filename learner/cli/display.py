@@ -11,17 +11,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common.encoding.spelling import so_many
-from common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common
-from learner.client.progress import METRIC_WORDS, metrics_in_words
-from learner.run_states import RunEvent, RunState
+from parley.common.encoding.spelling import so_many
+from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common
+from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
+from parley.learner.run_states import RunEvent, RunState
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from common.data.study import StudyKind
-    from learner.experiments.baselines import Baselines
-    from learner.experiments.simulation import Metric
+    from parley.common.data.study import StudyKind
+    from parley.learner.experiments.baselines import Baselines
+    from parley.learner.experiments.simulation import Metric
 
 _FIGURES = {"accuracy": "accuracy", "majority's share": "majority", "AUC": "auc", "R²": "r_squared", "RMSE": "rmse"}
 """What figures of an evaluation are called on a terminal."""

@@ -9,11 +9,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from common.client.cli_values import pair
-from common.encoding.spelling import so_many
-from common.errors import InvalidInputError
-from common.service.commands import FormatOption, print_json_line
-from learner.cli.options import (
+from parley.common.client.cli_values import pair
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import InvalidInputError
+from parley.common.service.commands import FormatOption, print_json_line
+from parley.learner.cli.options import (
     DEFAULT_URL,
     AdjacencyOption,
     AlgorithmOption,
@@ -36,7 +36,7 @@ from learner.cli.options import (
     open_client,
     read_terms,
 )
-from learner.cli.outlook import chosen, costly, refusals
+from parley.learner.cli.outlook import chosen, costly, refusals
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -112,7 +112,7 @@ def forecast_command(
     if output == "json":
         print_json_line(answer)
         return
-    from learner.client.progress import terminal  # noqa: PLC0415 -- so that help comes at once
+    from parley.learner.client.progress import terminal  # noqa: PLC0415 -- so that help comes at once
 
     console = terminal(highlight=False)
     console.print(
@@ -182,7 +182,7 @@ def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _table(answer: Mapping[str, Any]) -> Table:
     """The owners, one a line; the ledgers of those who were asked."""
-    from learner.cli.display import new_table  # noqa: PLC0415 -- so that help comes at once
+    from parley.learner.cli.display import new_table  # noqa: PLC0415 -- so that help comes at once
 
     asked = any(each["epsilon_now"] is not None for each in answer["owners"])
     ledger = ("left now", "left after") if asked else ()

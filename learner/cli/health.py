@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from common.service.commands import FormatOption, print_result, refusal_is_no
-from learner.cli.options import ConfigOption
+from parley.common.service.commands import FormatOption, print_result, refusal_is_no
+from parley.learner.cli.options import ConfigOption
 
 HEALTH_CHECKS = "Example: parley-learner health --config learner.toml   (as the container's health check does)"
 """How the command is used."""
@@ -15,8 +15,8 @@ def learner_health_command(config: ConfigOption = None, output: FormatOption = "
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    from common.client.health import ask_ready
-    from learner.settings import LearnerSettings
+    from parley.common.client.health import ask_ready
+    from parley.learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     with refusal_is_no():

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import typer
 
-from common.client.cli_values import read_cohort
-from common.encoding.spelling import so_many
-from common.service.commands import (
+from parley.common.client.cli_values import read_cohort
+from parley.common.encoding.spelling import so_many
+from parley.common.service.commands import (
     CommandGroup,
     FormatOption,
     print_aside,
@@ -26,16 +26,16 @@ from common.service.commands import (
     print_result,
     tool_options,
 )
-from learner.cli.begin import BEGINNINGS, init_learner_command
-from learner.cli.bounds import BOUNDS, bounds_command
-from learner.cli.describe import DESCRIPTIONS, describe_command
-from learner.cli.forecast import EXAMPLES, forecast_command
-from learner.cli.health import HEALTH_CHECKS, learner_health_command
-from learner.cli.models.card import CARDS, card_command
-from learner.cli.models.export import EXPORTS, SCHEMAS, export_command, schema_command
-from learner.cli.models.predict import PREDICTIONS, predict_command
-from learner.cli.models.verify import VERIFICATIONS, verify_command
-from learner.cli.options import (
+from parley.learner.cli.begin import BEGINNINGS, init_learner_command
+from parley.learner.cli.bounds import BOUNDS, bounds_command
+from parley.learner.cli.describe import DESCRIPTIONS, describe_command
+from parley.learner.cli.forecast import EXAMPLES, forecast_command
+from parley.learner.cli.health import HEALTH_CHECKS, learner_health_command
+from parley.learner.cli.models.card import CARDS, card_command
+from parley.learner.cli.models.export import EXPORTS, SCHEMAS, export_command, schema_command
+from parley.learner.cli.models.predict import PREDICTIONS, predict_command
+from parley.learner.cli.models.verify import VERIFICATIONS, verify_command
+from parley.learner.cli.options import (
     DEFAULT_URL,
     AdjacencyOption,
     AlgorithmOption,
@@ -65,14 +65,14 @@ from learner.cli.options import (
     open_client,
     read_terms,
 )
-from learner.cli.project import PROJECTIONS, project_command
-from learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
-from learner.cli.roster import INVITATIONS, invite_command, roster_app
-from learner.cli.setup.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
-from learner.cli.setup.study import study_app
-from learner.cli.simulate import SIMULATIONS, simulate_command
-from learner.models.model_files import written_whole
-from learner.run_states import ENDS
+from parley.learner.cli.project import PROJECTIONS, project_command
+from parley.learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
+from parley.learner.cli.roster import INVITATIONS, invite_command, roster_app
+from parley.learner.cli.setup.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
+from parley.learner.cli.setup.study import study_app
+from parley.learner.cli.simulate import SIMULATIONS, simulate_command
+from parley.learner.models.model_files import written_whole
+from parley.learner.run_states import ENDS
 
 learner_app = typer.Typer(
     name="parley-learner",
@@ -103,12 +103,12 @@ learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 @learner_app.command("serve", epilog="Example: parley-learner serve --config learner.toml")
 def serve_command(config: ConfigOption = None) -> None:
     """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
-    from common.service import logs
-    from common.service.serve import serve as run
-    from common.service.serve import tls_context
-    from learner.api.app import create_learner_app
-    from learner.api.own_certificate import renewals
-    from learner.settings import LearnerSettings
+    from parley.common.service import logs
+    from parley.common.service.serve import serve as run
+    from parley.common.service.serve import tls_context
+    from parley.learner.api.app import create_learner_app
+    from parley.learner.api.own_certificate import renewals
+    from parley.learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     logs.configure(settings.log_format)
@@ -122,7 +122,7 @@ def serve_command(config: ConfigOption = None) -> None:
 )
 def token_command(output: FormatOption = "text") -> None:
     """Make a bearer token: the token itself on standard output, its hash for the settings on standard error."""
-    from common.service.tokens import hash_token, new_token
+    from parley.common.service.tokens import hash_token, new_token
 
     made = new_token()
     if output == "json":
@@ -135,9 +135,9 @@ def token_command(output: FormatOption = "text") -> None:
 @learner_app.command("identity", epilog="Example: parley-learner identity --config learner.toml")
 def identity_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
     """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
-    from common.encoding.key_words import words_of
-    from common.secure_sum.envelope import public_hex
-    from learner.settings import LearnerSettings
+    from parley.common.encoding.key_words import words_of
+    from parley.common.secure_sum.envelope import public_hex
+    from parley.learner.settings import LearnerSettings
 
     key = public_hex(LearnerSettings.load(config).signing_key())
     print_result(output, key, public_key=key, words=words_of(key))
@@ -180,7 +180,7 @@ def submit(
 
     Says first, on standard error, what to expect of it, what owners would get alone, and how long it takes.
     """
-    from learner.cli.outlook import outlook
+    from parley.learner.cli.outlook import outlook
 
     body = read_terms(
         study,
@@ -255,8 +255,8 @@ def list_runs(
     output: FormatOption = "text",
 ) -> None:
     """List the newest runs, the newest first."""
-    from learner.cli.display import show_runs
-    from learner.client.progress import terminal
+    from parley.learner.cli.display import show_runs
+    from parley.learner.client.progress import terminal
 
     with open_client(url, token_file, ca) as client:
         runs = list(client.pages("/v1/runs", "runs", None if everything else limit))
@@ -295,8 +295,8 @@ def opened(
     output: FormatOption = "text",
 ) -> None:
     """List the sums that key holders opened in a run: round, contributors, and with JSON what each holder signed."""
-    from learner.cli.display import show_receipts
-    from learner.client.progress import terminal
+    from parley.learner.cli.display import show_receipts
+    from parley.learner.client.progress import terminal
 
     with open_client(url, token_file, ca) as client:
         rounds = client.ask("GET", f"/v1/runs/{run}/receipts")
@@ -379,7 +379,7 @@ def model(
     output: FormatOption = "text",
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
-    from learner.cli.display import evaluation_lines, promises
+    from parley.learner.cli.display import evaluation_lines, promises
 
     if save is None and output == "text":
         save = Path(f"{run}.json")

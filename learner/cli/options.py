@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from common.client.cli_values import read_budgets, read_parameters
+from parley.common.client.cli_values import read_budgets, read_parameters
 
 if TYPE_CHECKING:
-    from learner.cli.client import LearnerClient
+    from parley.learner.cli.client import LearnerClient
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -105,8 +105,8 @@ ExplainOption = Annotated[
 
 def open_client(url: str, token_file: Path | None, ca: Path | None) -> LearnerClient:
     """The learner, as whose token the file or the environment holds; raises InvalidInputError where there is none."""
-    from learner.cli.client import LearnerClient
-    from learner.client.token import others_read
+    from parley.learner.cli.client import LearnerClient
+    from parley.learner.client.token import others_read
 
     client = LearnerClient(url, token_file=token_file, ca=ca)
     if (file := others_read(token_file)) is not None:
@@ -118,7 +118,7 @@ def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value
     """The name of a study, or the content of a study's file."""
     if not given.endswith(".json"):
         return given
-    from common.files.studies import read_study
+    from parley.common.files.studies import read_study
 
     return read_study(Path(given)).model_dump(mode="json")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from common.encoding.spelling import as_told, so_many
-from common.errors import ParleyError
-from common.privacy.guarantee import NEXT_TO_NOTHING
+from parley.common.encoding.spelling import as_told, so_many
+from parley.common.errors import ParleyError
+from parley.common.privacy.guarantee import NEXT_TO_NOTHING
 
 if TYPE_CHECKING:
-    from learner.cli.client import LearnerClient
+    from parley.learner.cli.client import LearnerClient
 
 _NAMED = 5
 _LONG = 10**5  # numbers of an answer beyond which its cost is told

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import CsvOption
+from parley.common.service.commands import CsvOption
 
 PROJECTIONS = (
     "Example: parley-learner project public-rows.csv --study wide.json --components 50 --output narrow.json   (then "
@@ -35,10 +35,10 @@ def project_command(
     """
     import hashlib
 
-    from common.data.auxiliary import with_projection_of
-    from common.files.csv_format import said_csv
-    from common.files.file_tables import read_columns
-    from common.files.studies import read_study
+    from parley.common.data.auxiliary import with_projection_of
+    from parley.common.files.csv_format import said_csv
+    from parley.common.files.file_tables import read_columns
+    from parley.common.files.studies import read_study
 
     terms = read_study(study)
     columns = read_columns(table, terms.text_values, said_csv(csv), wanted=terms.table_names)

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import typer
 
-from common.client.cli_values import read_budgets, read_parameters
-from common.service.commands import ExitCode, Format, FormatOption, print_aside, print_json_line, print_next
-from learner.cli.options import (
+from parley.common.client.cli_values import read_budgets, read_parameters
+from parley.common.service.commands import ExitCode, Format, FormatOption, print_aside, print_json_line, print_next
+from parley.learner.cli.options import (
     DEFAULT_URL,
     BudgetOption,
     CaOption,
@@ -28,8 +28,8 @@ from learner.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from learner.cli.client import LearnerClient
-    from learner.client.async_connection import AsyncConnection
+    from parley.learner.cli.client import LearnerClient
+    from parley.learner.client.async_connection import AsyncConnection
 
 EVALUATIONS = (
     "Examples:\n\n"
@@ -92,8 +92,8 @@ def watch_run(client: LearnerClient, run: str, output: Format) -> None:
 
 def _watch_one(client: LearnerClient, run: str, output: Format) -> Mapping[str, Any]:
     """Show a run's events to its end; the last of them. Exits with 1 unless it completed."""
-    from learner.cli.display import follow  # noqa: PLC0415 -- help comes without numpy
-    from learner.client.progress import terminal  # noqa: PLC0415
+    from parley.learner.cli.display import follow  # noqa: PLC0415 -- help comes without numpy
+    from parley.learner.client.progress import terminal  # noqa: PLC0415
 
     try:
         if output == "text":
@@ -114,7 +114,7 @@ def watch_runs(url: str, token_file: Path | None, ca: Path | None, runs: Sequenc
     """Show the events of runs as they come, and of evaluations that follow; exit with 1 unless all completed."""
     import asyncio  # noqa: PLC0415 -- help comes faster without
 
-    from learner.client.async_connection import AsyncConnection  # noqa: PLC0415
+    from parley.learner.client.async_connection import AsyncConnection  # noqa: PLC0415
 
     async def watch_all() -> list[bool]:
         async with AsyncConnection(url, token_file=token_file, ca=ca) as learner:

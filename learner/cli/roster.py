@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from common.errors import ConflictError, InvalidInputError
-from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result
-from learner.cli.options import DEFAULT_URL, CaOption, TokenFileOption, UrlOption, open_client
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.service.commands import Format, FormatOption, print_json_line, print_next, print_result
+from parley.learner.cli.options import DEFAULT_URL, CaOption, TokenFileOption, UrlOption, open_client
 
 INVITATIONS = "Example: parley-learner invite hospital-b --study wdbc   (writes hospital-b.invitation.json)"
 """How the command is used."""
@@ -61,8 +61,8 @@ def list_command(
     if output == "json":
         print_json_line(members)
         return
-    from learner.cli.display import new_table
-    from learner.client.progress import terminal
+    from parley.learner.cli.display import new_table
+    from parley.learner.client.progress import terminal
 
     table = new_table("name", "role", "state", "connected", left=4)
     for each in members:

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from common.client.cli_values import read_parameters
-from common.encoding.spelling import so_many
-from common.service.commands import CsvOption, FormatOption, TableOption, print_aside, print_json_line
-from learner.cli.options import ExplainOption, ParameterOption
-from learner.experiments.simulated_names import simulated_names
+from parley.common.client.cli_values import read_parameters
+from parley.common.encoding.spelling import so_many
+from parley.common.service.commands import CsvOption, FormatOption, TableOption, print_aside, print_json_line
+from parley.learner.cli.options import ExplainOption, ParameterOption
+from parley.learner.experiments.simulated_names import simulated_names
 
 SIMULATIONS = (
     "Examples:\n\n"
@@ -70,10 +70,10 @@ def simulate_command(
     Beside it what no model, all data without privacy, each owner's own data, and the best algorithm at the same budget,
     with its parameters left open, come to: this run itself, if none that was tried does better.
     """
-    from learner.cli.display import beside, measured, progress_bar, promises  # noqa: PLC0415 -- help comes without numpy
-    from learner.cli.outlook import hardly_private  # noqa: PLC0415 -- as above
-    from learner.client.progress import terminal  # noqa: PLC0415
-    from learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
+    from parley.learner.cli.display import beside, measured, progress_bar, promises  # noqa: PLC0415 -- help comes without numpy
+    from parley.learner.cli.outlook import hardly_private  # noqa: PLC0415 -- as above
+    from parley.learner.client.progress import terminal  # noqa: PLC0415
+    from parley.learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
 
     given = read_parameters(parameter)
     settings = SimulationSettings(

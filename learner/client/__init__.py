@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from learner.client.async_learner import AsyncLearner
-    from learner.client.learner import Learner
+    from parley.learner.client.async_learner import AsyncLearner
+    from parley.learner.client.learner import Learner
 
 __all__ = ["AsyncLearner", "Learner"]
 

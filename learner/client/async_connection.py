@@ -1,4 +1,4 @@
-"""`learner.client.connection` for an event loop."""
+"""`parley.learner.client.connection` for an event loop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Self
 
 import httpx
 
-from common.errors import ParleyError
-from common.service.http.proxy import spell_hosts_async
-from learner.client.call import Call, Reading, run_path
-from learner.client.connection import cut_off, options_of, read_answer, tls_of, unreachable
-from learner.client.refusals import refusal_of
-from learner.client.token import read_token
-from learner.client.watching import AWAY, PATIENCE, Watching
-from learner.run_states import RunEvent
+from parley.common.errors import ParleyError
+from parley.common.service.http.proxy import spell_hosts_async
+from parley.learner.client.call import Call, Reading, run_path
+from parley.learner.client.connection import cut_off, options_of, read_answer, tls_of, unreachable
+from parley.learner.client.refusals import refusal_of
+from parley.learner.client.token import read_token
+from parley.learner.client.watching import AWAY, PATIENCE, Watching
+from parley.learner.run_states import RunEvent
 
 
 class AsyncConnection:

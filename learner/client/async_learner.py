@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from learner.api.schemas import Prediction, RunView
-from learner.client.async_connection import AsyncConnection
-from learner.client.calls import Calls
-from learner.client.methods import awaited
-from learner.client.outcome import completed_run
-from learner.client.progress import RunBar
-from learner.client.rows import TableRows, counted_from
+from parley.learner.api.schemas import Prediction, RunView
+from parley.learner.client.async_connection import AsyncConnection
+from parley.learner.client.calls import Calls
+from parley.learner.client.methods import awaited
+from parley.learner.client.outcome import completed_run
+from parley.learner.client.progress import RunBar
+from parley.learner.client.rows import TableRows, counted_from
 
 
 class AsyncLearner(AsyncConnection):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError
 
 Reading = TypeVar("Reading")
 

@@ -12,16 +12,16 @@ from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
-from common.data.study import Study
-from common.encoding.number_lines import read_lines
-from common.errors import InvalidInputError
-from common.learning.description import Description
-from common.runs.model_document import ModelDocument
-from common.runs.specification import PublicRows
-from learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
-from learner.client.call import Call, run_path, upload_call
-from learner.client.rows import TableRows, bodies_of, records_of
-from learner.forecasting.views import ForecastView
+from parley.common.data.study import Study
+from parley.common.encoding.number_lines import read_lines
+from parley.common.errors import InvalidInputError
+from parley.common.learning.description import Description
+from parley.common.runs.model_document import ModelDocument
+from parley.common.runs.specification import PublicRows
+from parley.learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
+from parley.learner.client.call import Call, run_path, upload_call
+from parley.learner.client.rows import TableRows, bodies_of, records_of
+from parley.learner.forecasting.views import ForecastView
 
 _Answer = TypeVar("_Answer")
 _STUDIES = TypeAdapter(list[StudySummary])
@@ -32,7 +32,7 @@ _DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run may be asked for beside its study and budget, as `learner.api.requests.RunRequest` says it."""
+    """What a run may be asked for beside its study and budget, as `parley.learner.api.requests.RunRequest` says it."""
 
     algorithm: str
     parameters: Mapping[str, Any]

@@ -15,14 +15,14 @@ from typing import Any, Self
 
 import httpx
 
-from common.errors import InvalidInputError, ParleyError, UnavailableError
-from common.service.http.proxy import ProxyAccess, spell_hosts
-from common.strict import is_loopback
-from learner.client.call import Call, Reading, run_path
-from learner.client.refusals import refusal_of
-from learner.client.token import read_token
-from learner.client.watching import AWAY, PATIENCE, Watching
-from learner.run_states import RunEvent
+from parley.common.errors import InvalidInputError, ParleyError, UnavailableError
+from parley.common.service.http.proxy import ProxyAccess, spell_hosts
+from parley.common.strict import is_loopback
+from parley.learner.client.call import Call, Reading, run_path
+from parley.learner.client.refusals import refusal_of
+from parley.learner.client.token import read_token
+from parley.learner.client.watching import AWAY, PATIENCE, Watching
+from parley.learner.run_states import RunEvent
 
 PROXY = "PARLEY_PROXY"
 """The environment's variable that names the HTTP proxy between users and learners beyond this machine."""
@@ -74,7 +74,7 @@ def tls_of(ca: Path | str | None, certificate: Path | str | None, key: Path | st
     """
     if ca is certificate is None:
         return ssl.create_default_context()
-    from common.service.http.tls import client_context  # noqa: PLC0415 -- most users need none of it
+    from parley.common.service.http.tls import client_context  # noqa: PLC0415 -- most users need none of it
 
     return client_context(*(None if file is None else Path(file) for file in (ca, certificate, key)))
 
@@ -117,7 +117,7 @@ class BlockingConnection:
     ``patience`` is for how many seconds `watch` asks again. A `transport` of httpx stands in for the network in tests.
 
     All methods raise UnavailableError where no learner answers, and else the exception of the learner's problem
-    document: that of `common.errors` whose ``kind`` it names, with its fields as ``facts``.
+    document: that of `parley.common.errors` whose ``kind`` it names, with its fields as ``facts``.
     """
 
     def __init__(  # noqa: PLR0913 -- a keyword each

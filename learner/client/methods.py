@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
-from learner.client.async_connection import AsyncConnection
-from learner.client.call import Call, Reading
-from learner.client.connection import BlockingConnection
+from parley.learner.client.async_connection import AsyncConnection
+from parley.learner.client.call import Call, Reading
+from parley.learner.client.connection import BlockingConnection
 
 _Given = ParamSpec("_Given")
 

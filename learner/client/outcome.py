@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.errors import ConflictError
-from learner.api.schemas import RunView
-from learner.client.refusals import refusal_by
+from parley.common.errors import ConflictError
+from parley.learner.api.schemas import RunView
+from parley.learner.client.refusals import refusal_by
 
 
 def completed_run(run: RunView) -> RunView:

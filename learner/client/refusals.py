@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from common import errors as known
-from common.errors import ParleyError, SecureSumError
+from parley.common import errors as known
+from parley.common.errors import ParleyError, SecureSumError
 
 _PREFIX = "urn:parley:problem:"
 _TOLD = frozenset({"type", "title", "status", "detail", "self"})  # the last is no name for a fact

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.errors import InvalidInputError
-from learner.client.call import body_bytes
+from parley.common.errors import InvalidInputError
+from parley.learner.client.call import body_bytes
 
 TableRows = Any
 """Records [{column: value}], columns {name: values}, or a data frame: pandas', polars', or a table of pyarrow."""

@@ -6,8 +6,8 @@ import os
 import string
 from pathlib import Path
 
-from common.encoding.saved_text import decode_text
-from common.errors import InvalidInputError
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import InvalidInputError
 
 TOKEN, TOKEN_FILE = "PARLEY_TOKEN", "PARLEY_TOKEN_FILE"
 _VISIBLE = frozenset(string.ascii_letters + string.digits + string.punctuation)

@@ -1,6 +1,6 @@
 """A run watched over a connection that may break: what to ask for, what came, and how long to wait before asking again.
 
-No input or output here: `learner.client.connection` and its asynchronous twin carry the bytes.
+No input or output here: `parley.learner.client.connection` and its asynchronous twin carry the bytes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.errors import ParleyError
-from learner.run_states import ENDS, RunEvent
+from parley.common.errors import ParleyError
+from parley.learner.run_states import ENDS, RunEvent
 
 PATIENCE = 60.0
 """Seconds without an answer before a watcher gives up, unless it says otherwise."""

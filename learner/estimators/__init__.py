@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from learner.estimators.budget import PrivacyBudget
-    from learner.estimators.federated import FederatedClassifier, FederatedRegressor
-    from learner.estimators.private import PrivateClassifier
-    from learner.estimators.regressions import PrivateLinearRegression, PrivateLogisticRegression
+    from parley.learner.estimators.budget import PrivacyBudget
+    from parley.learner.estimators.federated import FederatedClassifier, FederatedRegressor
+    from parley.learner.estimators.private import PrivateClassifier
+    from parley.learner.estimators.regressions import PrivateLinearRegression, PrivateLogisticRegression
 
 __all__ = [
     "FederatedClassifier",

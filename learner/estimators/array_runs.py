@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils import check_random_state
 
-from common.algorithms import AUTO, settle
-from common.data.columns import Feature
-from common.data.shard import Shard
-from common.data.study import Study
-from common.learning.losses import build_loss
-from common.learning.model import Model
-from common.privacy.account import Cost
-from common.privacy.guarantee import Guarantee, delta_caution
-from common.privacy.noise import Noise, SeededNoise, SystemNoise
-from common.protocol.algorithm import Algorithm, Choice
-from common.protocol.cautions import cautions
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from common.runs.pricing import price, transcript
-from learner.estimators.budget import PrivacyBudget
-from learner.estimators.faults import EstimatorError, check_number
-from learner.experiments.datasets import deal, shard_sizes
+from parley.common.algorithms import AUTO, settle
+from parley.common.data.columns import Feature
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.learning.losses import build_loss
+from parley.common.learning.model import Model
+from parley.common.privacy.account import Cost
+from parley.common.privacy.guarantee import Guarantee, delta_caution
+from parley.common.privacy.noise import Noise, SeededNoise, SystemNoise
+from parley.common.protocol.algorithm import Algorithm, Choice
+from parley.common.protocol.cautions import cautions
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.pricing import price, transcript
+from parley.learner.estimators.budget import PrivacyBudget
+from parley.learner.estimators.faults import EstimatorError, check_number
+from parley.learner.experiments.datasets import deal, shard_sizes
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Self
 
-from common.privacy.account import DELTA_UNITS, Account, Cost, limit
-from common.privacy.calibration import check_budget
-from learner.estimators.faults import EstimatorError, as_estimator_errors, check_number
+from parley.common.privacy.account import DELTA_UNITS, Account, Cost, limit
+from parley.common.privacy.calibration import check_budget
+from parley.learner.estimators.faults import EstimatorError, as_estimator_errors, check_number
 
 
 class PrivacyBudget:
@@ -20,8 +20,9 @@ class PrivacyBudget:
 
     Give the same one to estimators, pipelines and searches that see the same examples: their copies share it, so that
     each candidate, fold and refit pays. A fit that it cannot bear raises BudgetExhaustedError before any noise is
-    drawn. Costs count together as a party's ledger counts them (`common.privacy.account`), by which many fits cost less
-    than their sum. It lives in this process: searches need ``n_jobs`` = 1, and saved models have a `SavedBudget`.
+    drawn. Costs count together as a party's ledger counts them (`parley.common.privacy.account`), by which many fits
+    cost less than their sum. It lives in this process: searches need ``n_jobs`` = 1, and saved models have a
+    `SavedBudget`.
     """
 
     def __init__(self, epsilon: float, delta: float = 0.0) -> None:

@@ -8,8 +8,8 @@ from numbers import Real
 
 from pydantic import ValidationError
 
-from common.errors import InvalidInputError
-from common.strict import faults
+from parley.common.errors import InvalidInputError
+from parley.common.strict import faults
 
 
 class EstimatorError(InvalidInputError, ValueError):

@@ -14,18 +14,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 
-from common.arrays import FloatArray
-from common.data.columns import Label
-from common.data.records import check_cells, rows_of, rows_of_columns
-from common.data.study import Study
-from common.encoding.spelling import spelling
-from common.runs.model_document import ModelDocument, model_of
-from common.runs.predictions import Predictor
-from learner.client.learner import Learner
-from learner.client.rows import TableRows, columns_of, records_of
-from learner.estimators.faults import EstimatorError, refuse_weights
-from learner.models.card import model_card
-from learner.models.verification import verification_of
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Label
+from parley.common.data.records import check_cells, rows_of, rows_of_columns
+from parley.common.data.study import Study
+from parley.common.encoding.spelling import spelling
+from parley.common.runs.model_document import ModelDocument, model_of
+from parley.common.runs.predictions import Predictor
+from parley.learner.client.learner import Learner
+from parley.learner.client.rows import TableRows, columns_of, records_of
+from parley.learner.estimators.faults import EstimatorError, refuse_weights
+from parley.learner.models.card import model_card
+from parley.learner.models.verification import verification_of
 
 _LOCAL = "http://127.0.0.1:8000"
 
@@ -36,8 +36,8 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     ``study`` is the name of one that the learner knows, or a `Study`. ``learner`` is a `Learner`, or its address: the
     token is then that of PARLEY_TOKEN or PARLEY_TOKEN_FILE. A run may cost each party (``epsilon``, ``delta``);
     ``parameters`` are the algorithm's, and what is left out is chosen from public facts; ``options`` are further terms
-    of the run, as `learner.client.calls.RunOptions` names them, such as ``parties`` or ``evaluate``. ``progress`` draws
-    a bar on a terminal and in a notebook.
+    of the run, as `parley.learner.client.calls.RunOptions` names them, such as ``parties`` or ``evaluate``.
+    ``progress`` draws a bar on a terminal and in a notebook.
 
     *Each fit is a run, and its owners' ledgers are charged.* So is each candidate of a search.
 

@@ -17,25 +17,25 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from common.algorithms import AUTO
-from common.arrays import FloatArray, IntArray
-from common.data.columns import Label, RowNorm
-from common.data.layout import DesignLayout
-from common.data.losses import HuberLoss, LogisticLoss, SoftmaxLoss
-from common.data.records import design_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.classes import MAX_CLASSES, encode_classes
-from common.privacy.calibration import check_budget
-from common.privacy.mechanisms.site import SiteCalibration
-from learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from learner.estimators.budget import PrivacyBudget
-from learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
+from parley.common.algorithms import AUTO
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.columns import Label, RowNorm
+from parley.common.data.layout import DesignLayout
+from parley.common.data.losses import HuberLoss, LogisticLoss, SoftmaxLoss
+from parley.common.data.records import design_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.classes import MAX_CLASSES, encode_classes
+from parley.common.privacy.calibration import check_budget
+from parley.common.privacy.mechanisms.site import SiteCalibration
+from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
+from parley.learner.estimators.budget import PrivacyBudget
+from parley.learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from common.learning.model import Model
+    from parley.common.learning.model import Model
 
 _TWO = 2
 _OF_SEVERAL = (AUTO, "descent", "output", "one_against_rest", "centroids")

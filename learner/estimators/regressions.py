@@ -1,7 +1,7 @@
 """Private logistic and linear regression whose defaults need no tuning, by scikit-learn's conventions.
 
-Both descend on noisy sums of gradients (`common.algorithms.dp_gd`), whose rounds, step and clip norm are chosen from
-the numbers of rows and columns and the budget.
+Both descend on noisy sums of gradients (`parley.common.algorithms.dp_gd`), whose rounds, step and clip norm are chosen
+from the numbers of rows and columns and the budget.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from common.algorithms import AUTO
-from common.arrays import FloatArray
-from common.data.columns import RealLabel, RowNorm
-from common.data.loading import shard_of
-from common.data.losses import SquaredLoss
-from common.data.records import rows_of_columns
-from common.data.study import Study
-from common.privacy.calibration import check_budget
-from learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from learner.estimators.budget import PrivacyBudget
-from learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
-from learner.estimators.private import PrivateClassifier
+from parley.common.algorithms import AUTO
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import RealLabel, RowNorm
+from parley.common.data.loading import shard_of
+from parley.common.data.losses import SquaredLoss
+from parley.common.data.records import rows_of_columns
+from parley.common.data.study import Study
+from parley.common.privacy.calibration import check_budget
+from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
+from parley.learner.estimators.budget import PrivacyBudget
+from parley.learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
+from parley.learner.estimators.private import PrivateClassifier
 
 if TYPE_CHECKING:
     import numpy.typing as npt

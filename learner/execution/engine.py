@@ -3,12 +3,12 @@
 A run's state and its log are in the store; a task keeps nothing else. So a task that starts anew, after a restart of
 the service, takes the same steps from the state it finds: what is settled is not settled again, a run proposed twice is
 approved twice, and `drive` replays the rounds that the log holds before it asks for another. Ends are final, and the
-store checks every change of state against the table in `learner.run`.
+store checks every change of state against the table in `parley.learner.run`.
 
 Users take turns. Every user may have one run carried, whatever others have queued; where several users have some, a
-user's runs take turns between rounds, one at a time for as long as rounds are short (`common.service.fair_use`). While
-others are active, a user with more than one run rests after each round as long as it took: else what others ask for
-would always meet a round, which keeps learner and disk busy.
+user's runs take turns between rounds, one at a time for as long as rounds are short (`parley.common.service.fair_use`).
+While others are active, a user with more than one run rests after each round as long as it took: else what others ask
+for would always meet a round, which keeps learner and disk busy.
 
 Nothing is lost to a party, a key holder or a disk that is out of use for a while. Whatever raises `UnavailableError`
 pauses the run, and after a pause it is taken up from the state it is in, as after a restart: the same question costs
@@ -29,41 +29,48 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import structlog
 
-from common.client.approval import Recruited, propose, recruit, views_of
-from common.client.federation import HttpFederation
-from common.client.party import PartyClient
-from common.client.peer import ask_all, names_in
-from common.client.receipted_peer import ReceiptedPeer
-from common.data.study import Study
-from common.errors import AwaitingOwnerError, ConflictError, DamagedError, NotFoundError, ParleyError, UnavailableError
-from common.learning.model import Model
-from common.protocol.driver import drive
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
-from common.runs.evaluation import weights_of
-from common.runs.model_document import certify, model_document
-from common.runs.specification import RunSpec
-from common.service import problems
-from common.service.fair_use import CallerTurns, Turn
-from common.service.logs import place_of
-from common.service.worker import Worker
-from common.wire.party_api import PartyFacts, RunProposal
-from learner.execution.patience import Patience
-from learner.execution.program_steps import ProgramSteps
-from learner.execution.reply_log import StoredLog
-from learner.execution.round_report import PublicExamples, Reporter
-from learner.execution.witnesses import Witnesses
-from learner.plan import Plan
-from learner.run import Pause, Run
-from learner.run_states import ENDS
-from learner.secure_sum.federation import SecureSumFederation
-from learner.settings import LearnerSettings
-from learner.storage.public_rows import PublicRowStore
-from learner.storage.run_store import RunStore
-from learner.timing import UNKNOWN, RoundTime, round_time
+from parley.common.client.approval import Recruited, propose, recruit, views_of
+from parley.common.client.federation import HttpFederation
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import ask_all, names_in
+from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.data.study import Study
+from parley.common.errors import (
+    AwaitingOwnerError,
+    ConflictError,
+    DamagedError,
+    NotFoundError,
+    ParleyError,
+    UnavailableError,
+)
+from parley.common.learning.model import Model
+from parley.common.protocol.driver import drive
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
+from parley.common.runs.evaluation import weights_of
+from parley.common.runs.model_document import certify, model_document
+from parley.common.runs.specification import RunSpec
+from parley.common.service import problems
+from parley.common.service.fair_use import CallerTurns, Turn
+from parley.common.service.logs import place_of
+from parley.common.service.worker import Worker
+from parley.common.wire.party_api import PartyFacts, RunProposal
+from parley.learner.execution.patience import Patience
+from parley.learner.execution.program_steps import ProgramSteps
+from parley.learner.execution.reply_log import StoredLog
+from parley.learner.execution.round_report import PublicExamples, Reporter
+from parley.learner.execution.witnesses import Witnesses
+from parley.learner.plan import Plan
+from parley.learner.run import Pause, Run
+from parley.learner.run_states import ENDS
+from parley.learner.secure_sum.federation import SecureSumFederation
+from parley.learner.settings import LearnerSettings
+from parley.learner.storage.public_rows import PublicRowStore
+from parley.learner.storage.run_store import RunStore
+from parley.learner.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
-    from learner.secure_sum.coordinator import SecureSumCoordinator
+    from parley.learner.secure_sum.coordinator import SecureSumCoordinator
 
 
 _SLICE_SECONDS = 0.25
@@ -74,7 +81,7 @@ on this machine, parties included; those that take longer wait for parties elsew
 
 
 class Settle(Protocol):
-    """`learner.selection.settled`."""
+    """`parley.learner.selection.settled`."""
 
     def __call__(
         self, spec: RunSpec, facts: Mapping[str, PartyFacts], most_rounds: int, *, any_algorithm: bool

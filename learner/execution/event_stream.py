@@ -16,10 +16,10 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from common.errors import DamagedError, UnavailableError
-from common.service.openapi import EVENTS_MEDIA_TYPE
-from learner.run_states import RunEvent
-from learner.storage.run_store import RunStore
+from parley.common.errors import DamagedError, UnavailableError
+from parley.common.service.openapi import EVENTS_MEDIA_TYPE
+from parley.learner.run_states import RunEvent
+from parley.learner.storage.run_store import RunStore
 
 _PAUSE = 1.0  # seconds between attempts to read a store that is busy
 _AFTER = 0.002  # seconds: the next round's questions leave first, and watchers are told while parties work

@@ -1,4 +1,4 @@
-"""What each user of a learner may have at a time, beside connections and requests: see `common.service.fair_use`."""
+"""What each user of a learner may have at a time, beside connections and requests: see `fair_use`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-from common.service.fair_use import CallerTurns, Share
-from learner.settings import LearnerShares
+from parley.common.service.fair_use import CallerTurns, Share
+from parley.learner.settings import LearnerShares
 
 
 @dataclass(frozen=True, slots=True)

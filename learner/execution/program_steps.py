@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from common.protocol.messages import Query, Question
+from parley.common.protocol.messages import Query, Question
 
 _SHORT = 5e-3
 """Seconds that a step may take on the loop."""

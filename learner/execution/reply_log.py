@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.protocol.driver import logged_reply
-from common.protocol.messages import Query, Reply
-from common.service.worker import Worker
+from parley.common.protocol.driver import logged_reply
+from parley.common.protocol.messages import Query, Reply
+from parley.common.service.worker import Worker
 
 if TYPE_CHECKING:
-    from common.client.federation import RoundReport
-    from common.client.receipted_peer import ReceiptedPeer
-    from learner.execution.round_report import Reporter
-    from learner.storage.run_store import RunStore
+    from parley.common.client.federation import RoundReport
+    from parley.common.client.receipted_peer import ReceiptedPeer
+    from parley.learner.execution.round_report import Reporter
+    from parley.learner.storage.run_store import RunStore
 
 
 @dataclass(frozen=True, slots=True)

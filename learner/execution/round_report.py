@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.client.federation import RoundReport
-from common.data.columns import Label
-from common.data.shard import Shard
-from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError
-from common.learning.losses import Loss, build_loss
-from common.learning.metrics import accuracy, fitness, majority_share, r_squared, rmse
-from common.learning.model import Model
-from common.protocol.messages import Query, Reply
-from learner.plan import Plan
-from learner.run_states import Notice
+from parley.common.arrays import FloatArray
+from parley.common.client.federation import RoundReport
+from parley.common.data.columns import Label
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.learning.losses import Loss, build_loss
+from parley.common.learning.metrics import accuracy, fitness, majority_share, r_squared, rmse
+from parley.common.learning.model import Model
+from parley.common.protocol.messages import Query, Reply
+from parley.learner.plan import Plan
+from parley.learner.run_states import Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PublicExamples:
 
         Raises InvalidDataError, also where none is left.
         """
-        from common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, 40 MB for who has such examples
+        from parley.common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, 40 MB for who has such examples
 
         shard = load_examples(path, study, clip=True).shard
         if not (present := shard.present).any():

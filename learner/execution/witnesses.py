@@ -2,8 +2,9 @@
 
 A peer that was set back, together with all that this learner knew of it, is found out by whoever still holds a later
 receipt of it: before a run is proposed or taken up, its peers are asked for what they hold of each other, and each must
-account for it (`common.client.receipts`). While runs go on what is new is handed on, a little at a time, and all of it
-at a run's end. Nothing of this fails a run or holds it up for long: a witness that does not answer soon is passed over.
+account for it (`parley.common.client.receipts`). While runs go on what is new is handed on, a little at a time, and all
+of it at a run's end. Nothing of this fails a run or holds it up for long: a witness that does not answer soon is passed
+over.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import TypeVar
 
 import structlog
 
-from common.client.receipted_peer import ReceiptedPeer
-from common.errors import LedgerError, RefusedError, UnavailableError
-from common.protocol.receipts import Receipt, read_receipt
-from common.service.witnessing.messages import MOST_RECEIPTS
+from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.errors import LedgerError, RefusedError, UnavailableError
+from parley.common.protocol.receipts import Receipt, read_receipt
+from parley.common.service.witnessing.messages import MOST_RECEIPTS
 
 _T = TypeVar("_T")
 

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from common.algorithms import REGISTRY, settle
-from common.data.shard import Shard
-from common.data.study import StudyKind
-from common.errors import InvalidInputError, ParleyError
-from common.learning.metrics import accuracy, auc, examples_of, r_squared
-from common.learning.model import Model
-from common.privacy.guarantee import Adjacency
-from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import REGISTRY, settle
+from parley.common.data.shard import Shard
+from parley.common.data.study import StudyKind
+from parley.common.errors import InvalidInputError, ParleyError
+from parley.common.learning.metrics import accuracy, auc, examples_of, r_squared
+from parley.common.learning.model import Model
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 
 Split = tuple[Shard, Shard, FederationFacts]
 """A training stack (K, n, d), test examples (m, d), and the facts of the stack's parties."""

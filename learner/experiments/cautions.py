@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from common.data.study import StudyKind
+from parley.common.data.study import StudyKind
 
 if TYPE_CHECKING:
-    from learner.experiments.datasets import Dataset
+    from parley.learner.experiments.datasets import Dataset
 
 _MANY = 0.5
 _HARDLY = 0.05

@@ -30,15 +30,15 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.columns import Columns, Feature, Label, RealLabel
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.data.study import Study, StudyKind
-from common.errors import InvalidInputError
-from common.files.examples import load_source
-from common.files.sources import source_named
-from common.files.studies import read_study
-from common.learning.losses import Logistic, Loss, build_loss
+from parley.common.data.columns import Columns, Feature, Label, RealLabel
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study, StudyKind
+from parley.common.errors import InvalidInputError
+from parley.common.files.examples import load_source
+from parley.common.files.sources import source_named
+from parley.common.files.studies import read_study
+from parley.common.learning.losses import Logistic, Loss, build_loss
 
 TEST_FRACTION = 0.25
 

@@ -25,15 +25,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray
-from common.data.auxiliary import with_projection_of
-from common.data.columns import Columns, Feature, Label, RealLabel
-from common.data.loading import shard_of
-from common.data.losses import HingeLoss, SquaredLoss
-from common.data.shard import Shard
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.file_tables import read_columns
+from parley.common.arrays import FloatArray
+from parley.common.data.auxiliary import with_projection_of
+from parley.common.data.columns import Columns, Feature, Label, RealLabel
+from parley.common.data.loading import shard_of
+from parley.common.data.losses import HingeLoss, SquaredLoss
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.file_tables import read_columns
 
 _Column = npt.NDArray[np.generic]
 

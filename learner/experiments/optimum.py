@@ -1,6 +1,6 @@
 """The least fitness that any weights have, with a certificate: what relative fitness (psi) is measured from.
 
-Fitness is the mean loss plus (lambda / 2) |w|^2, as `common.learning.metrics.fitness`.
+Fitness is the mean loss plus (lambda / 2) |w|^2, as `parley.common.learning.metrics.fitness`.
 
 *The hinge* has no curvature for Newton's method, so its smoothed kin is minimised, Huber's loss of half-width h, for h
 ever smaller. Its slopes are a point alpha in [0, 1]^n of the hinge's dual problem (Shalev-Shwartz & Zhang, "Stochastic
@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Loss, Squared
-from common.learning.metrics import fitness
-from common.learning.model import Model
-from common.learning.solvers.risk import Risk
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Hinge, Huber, Loss, Squared
+from parley.common.learning.metrics import fitness
+from parley.common.learning.model import Model
+from parley.common.learning.solvers.risk import Risk
 
 EXACT = 1e-5
 _BANDS = (1e-3, 1e-4, 1e-5, 1e-6)

@@ -19,7 +19,7 @@ mean loss of w is at most that of w0, Lambda |w0|^2 / (2n) and a rise for noise 
 added to the output. The blur that hides the solver's error adds its variance. By rounding, what a solver may leave
 grows with the entries of a row, and so, slightly, does the blur: where rows have few, no dimension enters there either.
 
-*Simplex.* See `common.privacy.mechanisms.sampling.SimplexSampling.excess`.
+*Simplex.* See `parley.common.privacy.mechanisms.sampling.SimplexSampling.excess`.
 
 *A constraint set* breaks all of it: projected onto the positive orthant, noise has a mean, so that a score is moved by
 up to sqrt(d) times as much; `scripts.figures.jain` shows it.
@@ -31,11 +31,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from common.errors import InvalidInputError
-from common.learning.losses import Huber, Loss
-from common.privacy.mechanisms.objective import ObjectivePerturbation
-from common.privacy.mechanisms.output import OutputPerturbation
-from common.privacy.mechanisms.site import SiteRelease, SiteTerms
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Huber, Loss
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.common.privacy.mechanisms.output import OutputPerturbation
+from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms
 
 _NARROWINGS = 80
 _LEAST, _MOST = 1e-9, 1e6  # of lambda

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.algorithms import AUTO, REGISTRY
-from common.errors import InvalidInputError
+from parley.common.algorithms import AUTO, REGISTRY
+from parley.common.errors import InvalidInputError
 
 UNTRAINED = ("ftrl", "evaluate", "describe")
 """Those that train no model, so there is none to measure."""

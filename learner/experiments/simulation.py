@@ -15,27 +15,27 @@ from typing import Any, Literal
 
 import numpy as np
 
-from common.algorithms import AUTO, REGISTRY, build_algorithm, given_of, settle
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.data.study import StudyKind
-from common.errors import InvalidInputError
-from common.learning.metrics import accuracy, r_squared, rmse
-from common.learning.model import Model
-from common.privacy.calibration import check_budget
-from common.privacy.guarantee import Guarantee
-from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm, Choice, PublicRowsNeeded
-from common.protocol.cautions import cautions
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Reveal
-from common.protocol.simulation import simulate
-from common.runs.pricing import guarantees
-from learner.experiments.baselines import Baselines, Split, auc_where_known, baselines, constant, trusts_nobody
-from learner.experiments.cautions import warnings
-from learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
-from learner.experiments.simulated_names import check_simulated
-from learner.selection import Proposal, most_promising
+from parley.common.algorithms import AUTO, REGISTRY, build_algorithm, given_of, settle
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.data.study import StudyKind
+from parley.common.errors import InvalidInputError
+from parley.common.learning.metrics import accuracy, r_squared, rmse
+from parley.common.learning.model import Model
+from parley.common.privacy.calibration import check_budget
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.algorithm import Algorithm, Choice, PublicRowsNeeded
+from parley.common.protocol.cautions import cautions
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Reveal
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.pricing import guarantees
+from parley.learner.experiments.baselines import Baselines, Split, auc_where_known, baselines, constant, trusts_nobody
+from parley.learner.experiments.cautions import warnings
+from parley.learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
+from parley.learner.experiments.simulated_names import check_simulated
+from parley.learner.selection import Proposal, most_promising
 
 BASELINES_FROM = 5
 """How many splits baselines are told from."""
@@ -52,11 +52,11 @@ class SimulationSettings:
     """What to simulate: ``data``, ``tables``, ``csv`` as `load_dataset` takes them, on K parties.
 
     ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
-    or ``each`` (each party adds all of it). ``skew`` is `learner.experiments.datasets.shard_sizes`'s; ``shares`` (K,)
-    stand in its place, or ``random`` ones, uniform on the simplex and new in each repetition. Of the training examples
-    ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about public rows,
-    with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so many parts
-    of the examples; their order is drawn anew when each was tested on.
+    or ``each`` (each party adds all of it). ``skew`` is `parley.learner.experiments.datasets.shard_sizes`'s; ``shares``
+    (K,) stand in its place, or ``random`` ones, uniform on the simplex and new in each repetition. Of the training
+    examples ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about
+    public rows, with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so
+    many parts of the examples; their order is drawn anew when each was tested on.
     """
 
     data: str = "wdbc"

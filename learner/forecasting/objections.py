@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from common.errors import BudgetExhaustedError
-from common.privacy.account import Cost
-from common.runs.consent import Objection, ReviewedRun, dear
-from common.runs.members import Member
-from common.wire.party_api import PartyFacts
-from learner.secure_sum.foreseen import ForeseenSum
+from parley.common.errors import BudgetExhaustedError
+from parley.common.privacy.account import Cost
+from parley.common.runs.consent import Objection, ReviewedRun, dear
+from parley.common.runs.members import Member
+from parley.common.wire.party_api import PartyFacts
+from parley.learner.secure_sum.foreseen import ForeseenSum
 
 Charge = Cost | BudgetExhaustedError
 """What a run would be charged to a party at most, or why no budget bears it."""

@@ -1,8 +1,8 @@
 """What a run would achieve, cost and take, before it is run: from public facts and figures, no data.
 
-The figures are those of `common.forecast.forecast`, and the charges those of `common.runs.pricing`. The service adds
-what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their ledgers, and
-how long a round takes.
+The figures are those of `parley.common.forecast.forecast`, and the charges those of `parley.common.runs.pricing`. The
+service adds what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their
+ledgers, and how long a round takes.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.client.approval import recruit, views_of, with_sizes
-from common.client.party import PartyClient
-from common.client.peer import ask_all
-from common.errors import BudgetExhaustedError
-from common.forecast.forecast import Forecast, NoForecast, forecast
-from common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted
-from common.privacy.guarantee import View
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from common.runs.cohort import Cohort
-from common.runs.consent import ReviewedRun
-from common.runs.costs import costs_of, limit_of
-from common.runs.pricing import highest_charge
-from common.runs.specification import RunSpec
-from common.service.settings import Limits
-from common.wire.party_api import BudgetReport, PartyFacts
-from learner.forecasting.objections import Charge, objections
-from learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
-from learner.storage.run_store import RunStore
-from learner.timing import UNKNOWN, RoundTime, round_time
+from parley.common.client.approval import recruit, views_of, with_sizes
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import ask_all
+from parley.common.errors import BudgetExhaustedError
+from parley.common.forecast.forecast import Forecast, NoForecast, forecast
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted
+from parley.common.privacy.guarantee import View
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.common.runs.cohort import Cohort
+from parley.common.runs.consent import ReviewedRun
+from parley.common.runs.costs import costs_of, limit_of
+from parley.common.runs.pricing import highest_charge
+from parley.common.runs.specification import RunSpec
+from parley.common.service.settings import Limits
+from parley.common.wire.party_api import BudgetReport, PartyFacts
+from parley.learner.forecasting.objections import Charge, objections
+from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
+from parley.learner.storage.run_store import RunStore
+from parley.learner.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
-    from learner.secure_sum.coordinator import SecureSumCoordinator
-    from learner.secure_sum.foreseen import ForeseenSum
+    from parley.learner.secure_sum.coordinator import SecureSumCoordinator
+    from parley.learner.secure_sum.foreseen import ForeseenSum
 
 Choosing = Callable[[RunSpec, Mapping[str, PartyFacts] | None, int], tuple[RunSpec, dict[str, str]]]
-"""Chooses what a run leaves open, in so many rounds at most, and says why: `learner.selection.settled`."""
+"""Chooses what a run leaves open, in so many rounds at most, and says why: `parley.learner.selection.settled`."""
 
 
 @dataclass(frozen=True, slots=True)

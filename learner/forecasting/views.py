@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue
 
-from common.forecast.excess_risk import Interval
+from parley.common.forecast.excess_risk import Interval
 
 if TYPE_CHECKING:
-    from common.forecast.forecast import Bound, Forecast
-    from common.runs.costs import RunCosts
-    from learner.timing import RoundTime
+    from parley.common.forecast.forecast import Bound, Forecast
+    from parley.common.runs.costs import RunCosts
+    from parley.learner.timing import RoundTime
 
 Figure = Annotated[
     float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)

@@ -19,15 +19,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from common.data.columns import Category, Label, SparseFeatures
-from common.data.study import Study
-from common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING
-from common.runs.evaluation import RunEvaluation
-from common.runs.model_document import ModelDocument, Promise, read_document, specification_of
-from common.runs.specification import RunSpec
+from parley.common.data.columns import Category, Label, SparseFeatures
+from parley.common.data.study import Study
+from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING
+from parley.common.runs.evaluation import RunEvaluation
+from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
+from parley.common.runs.specification import RunSpec
 
 if TYPE_CHECKING:
-    from learner.models.verification import Verification
+    from parley.learner.models.verification import Verification
 
 _MOST_ROWS = 100  # of a table
 _MOST_NAMED = 10  # in a sentence
@@ -100,7 +100,7 @@ def _template(name: str) -> Template:
     """A template: of Markdown, whose values are escaped for that, or of HTML."""
     markdown = name.endswith(".md")
     return Environment(
-        loader=PackageLoader("learner.models"),
+        loader=PackageLoader("parley.learner.models"),
         autoescape=not markdown,  # noqa: S701 -- Markdown has an escape of its own
         finalize=_escaped if markdown else None,
         undefined=StrictUndefined,

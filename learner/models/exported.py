@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from common.data.columns import Category
-from common.data.records import rows_of
-from common.errors import InvalidInputError
+from parley.common.data.columns import Category
+from parley.common.data.records import rows_of
+from parley.common.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from common.runs.predictions import Predictor
+    from parley.common.runs.predictions import Predictor
 
 _CLOSE = 1e-6
 _TRUSTED = {"numpy.dtype"}
@@ -37,7 +37,7 @@ def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
     Raises InvalidInputError as `onnx_model`, where the extra is not installed, and for a file that predicts otherwise.
     """
     _check_installed("onnx")
-    from learner.models.onnx_graph import onnx_model
+    from parley.learner.models.onnx_graph import onnx_model
 
     content: bytes = onnx_model(predictor).SerializeToString()
     if find_spec("onnxruntime") is None:
@@ -54,7 +54,7 @@ def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
     _check_installed("skops")
     import skops.io
 
-    from learner.models.sklearn_pipeline import sklearn_pipeline
+    from parley.learner.models.sklearn_pipeline import sklearn_pipeline
 
     content: bytes = skops.io.dumps(sklearn_pipeline(predictor))
     named = sorted(_TRUSTED & set(skops.io.get_untrusted_types(data=content)))
@@ -64,7 +64,7 @@ def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
 def _check_installed(package: str) -> None:
     """Raise InvalidInputError unless a package of the extra is there."""
     if find_spec(package) is None:
-        raise InvalidInputError(f"{package} is not installed: pip install 'parley[export]'")
+        raise InvalidInputError(f"{package} is not installed: pip install 'parley-learning[export]'")
 
 
 def _compare(predictor: Predictor, content: bytes) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from common.errors import InvalidInputError, TooLargeError
+from parley.common.errors import InvalidInputError, TooLargeError
 
 _MOST_NUMBERS = 2**24 + 2**21
 """Weights of as many columns as a study may have, and what else a document says: they take 8 bytes each, or 16."""
@@ -17,7 +17,7 @@ _LONGEST_LINE = 2**24
 
 def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
     """The object in a file, as `read_lines` reads it; raises InvalidInputError for what cannot be read, or is none."""
-    from common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
+    from parley.common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
 
     try:
         with path.open("rb") as file:

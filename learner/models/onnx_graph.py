@@ -1,8 +1,8 @@
 """A model as an ONNX graph of a table's raw columns: the study's mapping of records to rows is inside it.
 
-All numbers are double, and operations come in the order of `common.data.layout` and of a shard: rows lie on its grid
-here as there, so scores are those of ``predict`` but for the last bits. An operator cannot raise an error: a row that
-the study has no place for becomes NaN, and so do its probabilities and its number; its label is an empty text.
+All numbers are double, and operations come in the order of `parley.common.data.layout` and of a shard: rows lie on its
+grid here as there, so scores are those of ``predict`` but for the last bits. An operator cannot raise an error: a row
+that the study has no place for becomes NaN, and so do its probabilities and its number; its label is an empty text.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
-from common.arrays import FloatArray
-from common.data.cells import MISSING_TEXTS
-from common.data.columns import Category, Feature, RealLabel
-from common.data.layout import DesignLayout, frequencies, matrix_and_offset
-from common.data.loading import NO_NORM
-from common.data.maps import Projection, RowMap
-from common.data.shard import INWARDS, OUTWARDS, SURELY_INSIDE
-from common.encoding.fixed_point import FEATURE_BITS
-from common.encoding.spelling import spelling
-from common.errors import InvalidInputError
+from parley.common.arrays import FloatArray
+from parley.common.data.cells import MISSING_TEXTS
+from parley.common.data.columns import Category, Feature, RealLabel
+from parley.common.data.layout import DesignLayout, frequencies, matrix_and_offset
+from parley.common.data.loading import NO_NORM
+from parley.common.data.maps import Projection, RowMap
+from parley.common.data.shard import INWARDS, OUTWARDS, SURELY_INSIDE
+from parley.common.encoding.fixed_point import FEATURE_BITS
+from parley.common.encoding.spelling import spelling
+from parley.common.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from common.runs.predictions import Predictor
+    from parley.common.runs.predictions import Predictor
 
 PREDICTION, PROBABILITIES = "prediction", "probabilities"
 """The outputs of a graph."""

@@ -28,18 +28,18 @@ from sklearn.preprocessing import (
 )
 from sklearn.svm import LinearSVC
 
-from common.arrays import FloatArray
-from common.data.cells import MISSING_TEXTS
-from common.data.columns import OTHER, Category, RealLabel
-from common.data.layout import DesignLayout, frequencies
-from common.data.maps import RandomFeatures
-from common.data.study import Study
-from common.encoding.fixed_point import FEATURE_BITS
-from common.encoding.spelling import spelling
-from common.errors import InvalidInputError
+from parley.common.arrays import FloatArray
+from parley.common.data.cells import MISSING_TEXTS
+from parley.common.data.columns import OTHER, Category, RealLabel
+from parley.common.data.layout import DesignLayout, frequencies
+from parley.common.data.maps import RandomFeatures
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import FEATURE_BITS
+from parley.common.encoding.spelling import spelling
+from parley.common.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from common.runs.predictions import Predictor
+    from parley.common.runs.predictions import Predictor
 
 _MOST_NUMBERS = 2**24
 """The most numbers of a sample, 128 MiB: it has two rows for each value of a category with others."""

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from common.encoding.canonical_json import canonical_digest
-from common.errors import InvalidInputError, LedgerError, ParleyError
-from common.privacy.mechanisms.objective import ASSUMED
-from common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
-from common.runs.certificate import Certificate, SignedApproval, SignedSums
-from common.runs.evaluation import EVALUATE
-from common.runs.model_document import (
+from parley.common.encoding.canonical_json import canonical_digest
+from parley.common.errors import InvalidInputError, LedgerError, ParleyError
+from parley.common.privacy.mechanisms.objective import ASSUMED
+from parley.common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
+from parley.common.runs.certificate import Certificate, SignedApproval, SignedSums
+from parley.common.runs.evaluation import EVALUATE
+from parley.common.runs.model_document import (
     DOCUMENT_FIELDS,
     ModelDocument,
     Promise,
@@ -30,13 +30,13 @@ from common.runs.model_document import (
     specification_of,
     weights_of_document,
 )
-from common.runs.pricing import ALWAYS, guarantees, is_of_sums
-from common.runs.secure_terms import check_roster
-from common.runs.specification import RunSpec, digest_of_rows
-from common.secure_sum.envelope import Signed
-from common.secure_sum.messages import Opened, Roster
-from common.strict import PublicKey, Strict
-from common.wire.party_api import Approval
+from parley.common.runs.pricing import ALWAYS, guarantees, is_of_sums
+from parley.common.runs.secure_terms import check_roster
+from parley.common.runs.specification import RunSpec, digest_of_rows
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Opened, Roster
+from parley.common.strict import PublicKey, Strict
+from parley.common.wire.party_api import Approval
 
 _EQUAL = 1e-6  # epsilons of two machines agree to this, as a part
 _SHOWN = 5

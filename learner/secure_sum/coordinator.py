@@ -15,25 +15,25 @@ from typing import Self
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.client.endpoints import PeerEntry
-from common.client.party import PartyClient
-from common.client.peer import Line, all_of, ask_all
-from common.errors import InvalidInputError, NotFoundError, ParleyError, UnavailableError
-from common.protocol.receipts import Receipt
-from common.runs.secure_terms import draft_roster, session_of
-from common.runs.specification import RunSpec
-from common.secure_sum.envelope import public_hex
-from common.secure_sum.learner import LearnerRole
-from common.secure_sum.messages import Roster, RosterKeyHolder
-from common.secure_sum.paillier import require_gmpy2
-from common.wire.key_holder_api import KeyHolderFacts
-from common.wire.party_api import PinnedKeys
-from learner.run import Run
-from learner.secure_sum.federation import SecureSumFederation
-from learner.secure_sum.foreseen import ForeseenSum
-from learner.secure_sum.key_holder_client import KeyHolderClient
-from learner.settings import LearnerSettings
-from learner.storage.session_store import SessionStore, StoredSession
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import Line, all_of, ask_all
+from parley.common.errors import InvalidInputError, NotFoundError, ParleyError, UnavailableError
+from parley.common.protocol.receipts import Receipt
+from parley.common.runs.secure_terms import draft_roster, session_of
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.secure_sum.learner import LearnerRole
+from parley.common.secure_sum.messages import Roster, RosterKeyHolder
+from parley.common.secure_sum.paillier import require_gmpy2
+from parley.common.wire.key_holder_api import KeyHolderFacts
+from parley.common.wire.party_api import PinnedKeys
+from parley.learner.run import Run
+from parley.learner.secure_sum.federation import SecureSumFederation
+from parley.learner.secure_sum.foreseen import ForeseenSum
+from parley.learner.secure_sum.key_holder_client import KeyHolderClient
+from parley.learner.settings import LearnerSettings
+from parley.learner.storage.session_store import SessionStore, StoredSession
 
 
 @dataclass(frozen=True, slots=True)

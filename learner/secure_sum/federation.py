@@ -1,9 +1,9 @@
 """Real parties over HTTP, of whose answers the learner sees the sum alone.
 
 A round goes ask, contribute, open, decode. A round goes on without the silent while enough contribute: a late
-contribution is simply not in the set. What is sent is stored first (`learner.storage.session_store`), so a run that is
-resumed in mid-round sends the same bytes: whoever had answered answers the same for nothing, and key holders are never
-asked to open another set.
+contribution is simply not in the set. What is sent is stored first (`parley.learner.storage.session_store`), so a run
+that is resumed in mid-round sends the same bytes: whoever had answered answers the same for nothing, and key holders
+are never asked to open another set.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from common.client.federation import PartyPool
-from common.client.peer import all_of, ask_all
-from common.encoding.fixed_point import checked_answer, from_wire
-from common.errors import InvalidInputError, SecureSumError
-from common.protocol.bounds import exceeds_bound
-from common.protocol.messages import Query, Reply
-from common.runs.secure_terms import round_terms
-from common.runs.specification import RunSpec
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import PackingError, Reason
-from common.secure_sum.learner import LearnerRole, Sum
-from learner.storage.session_store import Round, SessionStore
+from parley.common.client.federation import PartyPool
+from parley.common.client.peer import all_of, ask_all
+from parley.common.encoding.fixed_point import checked_answer, from_wire
+from parley.common.errors import InvalidInputError, SecureSumError
+from parley.common.protocol.bounds import exceeds_bound
+from parley.common.protocol.messages import Query, Reply
+from parley.common.runs.secure_terms import round_terms
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import PackingError, Reason
+from parley.common.secure_sum.learner import LearnerRole, Sum
+from parley.learner.storage.session_store import Round, SessionStore
 
 if TYPE_CHECKING:
-    from common.client.party import PartyClient
-    from learner.secure_sum.key_holder_client import KeyHolderClient
+    from parley.common.client.party import PartyClient
+    from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 
 _T = TypeVar("_T")
 _MOST_NAMED = 20
@@ -41,7 +41,8 @@ class SecureSumFederation(PartyPool):
 
     The ``role`` does arithmetic on large integers, in a thread that nobody else uses; ``key_holder_seconds`` bounds an
     opening. Raises, beside what `PartyPool` raises: KeyHolderRefusedError and UnavailableError naming a key holder, and
-    PackingError for what came out as no sum of answers, by its form or its public bound (`common.protocol.bounds`).
+    PackingError for what came out as no sum of answers, by its form or its public bound
+    (`parley.common.protocol.bounds`).
     """
 
     def __init__(  # noqa: PLR0913 -- its parts, by name

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.errors import ForbiddenError
-from common.secure_sum.packing import Layout, too_long
+from parley.common.errors import ForbiddenError
+from parley.common.secure_sum.packing import Layout, too_long
 
 if TYPE_CHECKING:
-    from common.runs.consent import Objection
-    from common.wire.party_api import PartyFacts, PinnedKeys
+    from parley.common.runs.consent import Objection
+    from parley.common.wire.party_api import PartyFacts, PinnedKeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from common.client.peer import Line
-from common.client.receipted_peer import ReceiptedPeer
-from common.errors import KeyHolderRefusedError, RefusedError
-from common.protocol.receipts import Receipt
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import SignatureError
-from common.secure_sum.messages import Opened
-from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionKey
+from parley.common.client.peer import Line
+from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.errors import KeyHolderRefusedError, RefusedError
+from parley.common.protocol.receipts import Receipt
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import SignatureError
+from parley.common.secure_sum.messages import Opened
+from parley.common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionKey
 
 _HEX = re.compile(r"[0-9a-f]{1,4096}")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.encoding.npy import pack_array, unpack_array
-from common.errors import DamagedError, InvalidInputError, NotFoundError, UnavailableError
-from common.runs.specification import PublicRows, digest_of_rows
-from common.storage.damage import decoding
-from common.storage.keys import replace_private
+from parley.common.arrays import FloatArray
+from parley.common.encoding.npy import pack_array, unpack_array
+from parley.common.errors import DamagedError, InvalidInputError, NotFoundError, UnavailableError
+from parley.common.runs.specification import PublicRows, digest_of_rows
+from parley.common.storage.damage import decoding
+from parley.common.storage.keys import replace_private
 
 MAX_BYTES = 2**24 - 2**12
 """The most that uploaded rows may take as float64: they go to every party in one body of at most 16 MiB."""

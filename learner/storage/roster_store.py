@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from pydantic import AwareDatetime, ValidationError
 
-from common.errors import InvalidInputError
-from common.storage.keys import read_private, replace_private, writing
-from common.strict import Identifier, PublicKey, Strict, TokenHash, faults
-from common.wire.membership import MemberRole
+from parley.common.errors import InvalidInputError
+from parley.common.storage.keys import read_private, replace_private, writing
+from parley.common.strict import Identifier, PublicKey, Strict, TokenHash, faults
+from parley.common.wire.membership import MemberRole
 
 
 class Invited(Strict):

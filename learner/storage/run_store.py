@@ -27,28 +27,28 @@ from typing import IO, Any, Literal, cast, get_args
 import numpy as np
 from pydantic import TypeAdapter
 
-from common.arrays import FloatArray
-from common.encoding.canonical_json import UnhurriedEncoder, own_json
-from common.encoding.npy import npy_parts, pack_array, unpack_array
-from common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
-from common.protocol.cautions import cautions
-from common.protocol.messages import Query, Reply
-from common.protocol.receipts import Receipt, read_receipt
-from common.runs.certificate import SignedApproval
-from common.runs.cohort import Cohort
-from common.runs.costs import longest_body
-from common.runs.specification import RunSpec
-from common.runs.weights import told_weights
-from common.secure_sum.envelope import Signed
-from common.service.fair_use import Share
-from common.storage.damage import decoding
-from common.storage.sqlite import Database
-from learner.damage import DamagedStoreError, decoding_row, readable
-from learner.plan import Plan
-from learner.run import DEFAULT_SECONDS, Pause, Run, RunTerms
-from learner.run_states import ENDS, Notice, RunEvent, RunState, check_transition
-from learner.storage import statements as sql
-from learner.storage.session_store import SessionStore, close_round
+from parley.common.arrays import FloatArray
+from parley.common.encoding.canonical_json import UnhurriedEncoder, own_json
+from parley.common.encoding.npy import npy_parts, pack_array, unpack_array
+from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
+from parley.common.protocol.cautions import cautions
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.receipts import Receipt, read_receipt
+from parley.common.runs.certificate import SignedApproval
+from parley.common.runs.cohort import Cohort
+from parley.common.runs.costs import longest_body
+from parley.common.runs.specification import RunSpec
+from parley.common.runs.weights import told_weights
+from parley.common.secure_sum.envelope import Signed
+from parley.common.service.fair_use import Share
+from parley.common.storage.damage import decoding
+from parley.common.storage.sqlite import Database
+from parley.learner.damage import DamagedStoreError, decoding_row, readable
+from parley.learner.plan import Plan
+from parley.learner.run import DEFAULT_SECONDS, Pause, Run, RunTerms
+from parley.learner.run_states import ENDS, Notice, RunEvent, RunState, check_transition
+from parley.learner.storage import statements as sql
+from parley.learner.storage.session_store import SessionStore, close_round
 
 Announce = Callable[[str, Sequence[RunEvent]], None]
 _APPROVALS = TypeAdapter(dict[str, SignedApproval])

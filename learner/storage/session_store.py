@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from common.runs.certificate import SignedSum, SignedSums
-from common.secure_sum.envelope import Signed
-from common.secure_sum.messages import Roster
-from common.storage.sqlite import Database
-from learner.damage import decoding_row
-from learner.storage import statements as sql
+from parley.common.runs.certificate import SignedSum, SignedSums
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Roster
+from parley.common.storage.sqlite import Database
+from parley.learner.damage import decoding_row
+from parley.learner.storage import statements as sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from common.storage.sqlite import Schema
+from parley.common.storage.sqlite import Schema
 
 _RUNS_TABLE = """
     CREATE TABLE runs (

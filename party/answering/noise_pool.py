@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
-from common.privacy.noise import Scale, Shape, SystemNoise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.privacy.noise import Scale, Shape, SystemNoise
 
 _KINDS_IN_STOCK = 64
 _NUMBERS_IN_STOCK = 2**23  # 64 MiB; of what is wider there is one kind, the newest, so that it too is drawn ahead

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from threading import Lock
 from time import time
 from typing import Any, Self, TypeVar
@@ -15,9 +14,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import structlog
 
-from common.encoding.npy import pack_array
-from common.encoding.spelling import so_many
-from common.errors import (
+from parley.common import parley_version
+from parley.common.encoding.npy import pack_array
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import (
     AwaitingOwnerError,
     ConflictError,
     DataChangedError,
@@ -27,23 +27,23 @@ from common.errors import (
     ParleyError,
     WorkFailedError,
 )
-from common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
-from common.privacy.noise import SystemNoise
-from common.protocol.messages import Query
-from common.protocol.receipts import APPROVAL, Binding
-from common.runs.costs import longest_body
-from common.runs.members import MemberColumns
-from common.runs.specification import RunSpec
-from common.storage.witness import Witness
-from common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
-from party.answering.pin import pin_of
-from party.answering.release import NoiseFactory, Pack, answering, work_on_data
-from party.data.owner_data import Holding, load_holding
-from party.ledger.books import RunKey
-from party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
-from party.policy.approval import Terms, review, rules_of, sum_policy, terms
-from party.policy.beginning import policy_cautions
-from party.settings import PartySettings, Policy
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
+from parley.common.privacy.noise import SystemNoise
+from parley.common.protocol.messages import Query
+from parley.common.protocol.receipts import APPROVAL, Binding
+from parley.common.runs.costs import longest_body
+from parley.common.runs.members import MemberColumns
+from parley.common.runs.specification import RunSpec
+from parley.common.storage.witness import Witness
+from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
+from parley.party.answering.pin import pin_of
+from parley.party.answering.release import NoiseFactory, Pack, answering, work_on_data
+from parley.party.data.owner_data import Holding, load_holding
+from parley.party.ledger.books import RunKey
+from parley.party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
+from parley.party.policy.approval import Terms, review, rules_of, sum_policy, terms
+from parley.party.policy.beginning import policy_cautions
+from parley.party.settings import PartySettings, Policy
 
 _T = TypeVar("_T")
 
@@ -72,7 +72,7 @@ def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
     """What a learner may know of a party before it proposes a run."""
     return PartyFacts(
         name=settings.name,
-        version=version("parley"),
+        version=parley_version(),
         study_digest=holding.study.digest,
         n_examples=holding.n_examples,
         **dict(rules_of(settings.policy, settings.limits)),

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.data.shard import Shard
-from common.data.sparse import SparseShard
-from common.files.sources import PostgresTable
-from party.ledger.records import DataPin
-from party.settings import PartySettings
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import SparseShard
+from parley.common.files.sources import PostgresTable
+from parley.party.ledger.records import DataPin
+from parley.party.settings import PartySettings
 
 if TYPE_CHECKING:
-    from party.data.owner_data import Holding
+    from parley.party.data.owner_data import Holding
 
 
 def pin_of(settings: PartySettings, holding: Holding) -> DataPin:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy.typing as npt
 import structlog
 
-from common.arrays import IntArray
-from common.encoding.fixed_point import to_wire
-from common.errors import ParleyError, WorkFailedError
-from common.privacy.noise import Noise
-from common.protocol.messages import Query
-from common.service.logs import place_of
+from parley.common.arrays import IntArray
+from parley.common.encoding.fixed_point import to_wire
+from parley.common.errors import ParleyError, WorkFailedError
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.messages import Query
+from parley.common.service.logs import place_of
 
 if TYPE_CHECKING:
-    from party.ledger.ledger import Compute, Kept
-    from party.policy.approval import Terms
+    from parley.party.ledger.ledger import Compute, Kept
+    from parley.party.policy.approval import Terms
 
 
 class KeepingNoise(Noise, Protocol):

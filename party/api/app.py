@@ -22,34 +22,34 @@ from pydantic import Field, FiniteFloat
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
-from common.encoding.canonical_json import JSON
-from common.encoding.npy import NPY, unpack_array
-from common.errors import InvalidInputError, WorkFailedError
-from common.protocol.messages import Query, Reveal
-from common.protocol.receipts import RECEIPT_HEADER
-from common.secure_sum.paillier import require_gmpy2
-from common.service import signed_bodies as signed
-from common.service.application import caller, service
-from common.service.array_bodies import documented, is_json, wants_json
-from common.service.http.strict_json import large_json, strict_json
-from common.service.http.whole_bodies import WholeBody, announced_length, read_whole
-from common.service.prometheus import Metrics
-from common.service.witnessing.desk import Desk, add_witness
-from common.service.worker import Worker
-from common.strict import Strict
-from common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunOffer
-from common.wire.roster_api import Signature
-from party.answering.noise_pool import NoisePool
-from party.answering.party import Party, open_witness
-from party.answering.release import NoiseFactory
-from party.api.budget_metrics import BudgetGauges
-from party.ledger.room import AnswerRoom
-from party.pins import key_cautions
-from party.policy.approval import pins_of
-from party.policy.questions import Notifier
-from party.secure_sum.obfuscator_pool import Obfuscators
-from party.secure_sum.participant import SecureSumParticipant
-from party.settings import PartySettings
+from parley.common.encoding.canonical_json import JSON
+from parley.common.encoding.npy import NPY, unpack_array
+from parley.common.errors import InvalidInputError, WorkFailedError
+from parley.common.protocol.messages import Query, Reveal
+from parley.common.protocol.receipts import RECEIPT_HEADER
+from parley.common.secure_sum.paillier import require_gmpy2
+from parley.common.service import signed_bodies as signed
+from parley.common.service.application import caller, service
+from parley.common.service.array_bodies import documented, is_json, wants_json
+from parley.common.service.http.strict_json import large_json, strict_json
+from parley.common.service.http.whole_bodies import WholeBody, announced_length, read_whole
+from parley.common.service.prometheus import Metrics
+from parley.common.service.witnessing.desk import Desk, add_witness
+from parley.common.service.worker import Worker
+from parley.common.strict import Strict
+from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunOffer
+from parley.common.wire.roster_api import Signature
+from parley.party.answering.noise_pool import NoisePool
+from parley.party.answering.party import Party, open_witness
+from parley.party.answering.release import NoiseFactory
+from parley.party.api.budget_metrics import BudgetGauges
+from parley.party.ledger.room import AnswerRoom
+from parley.party.pins import key_cautions
+from parley.party.policy.approval import pins_of
+from parley.party.policy.questions import Notifier
+from parley.party.secure_sum.obfuscator_pool import Obfuscators
+from parley.party.secure_sum.participant import SecureSumParticipant
+from parley.party.settings import PartySettings
 
 _ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."

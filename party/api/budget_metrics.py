@@ -8,8 +8,8 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from common.privacy.account import MICRO, Account
-from common.privacy.statement import SPENT_MEANS
+from parley.common.privacy.account import MICRO, Account
+from parley.common.privacy.statement import SPENT_MEANS
 
 _FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {
     "parley_epsilon_limit": ("Epsilon that the owner allows in total.", lambda account: account.epsilon_limit / MICRO),

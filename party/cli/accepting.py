@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import typer
 
-from common.service.commands import FormatOption, print_json_line
-from party.cli.output import DEFAULT_CONFIG, Config, quietly
+from parley.common.service.commands import FormatOption, print_json_line
+from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 
 def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
@@ -15,10 +15,10 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = 
     A party whose data changed under its ledger does not start before that. The ledger keeps the word, with the query's
     text. What was charged stays charged, and all runs of learners end: their answers were about other data.
     """
-    from party.answering.party import open_store
-    from party.answering.pin import pin_of
-    from party.data.owner_data import load_holding
-    from party.settings import PartySettings
+    from parley.party.answering.party import open_store
+    from parley.party.answering.pin import pin_of
+    from parley.party.data.owner_data import load_holding
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)

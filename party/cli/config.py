@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.service.commands import Format, FormatOption, print_json_line
-from party.cli.output import DEFAULT_CONFIG, Config, quietly
+from parley.common.service.commands import Format, FormatOption, print_json_line
+from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 if TYPE_CHECKING:
-    from common.service.settings import Settings
+    from parley.common.service.settings import Settings
 
 Explain = Annotated[
     bool, typer.Option("--explain", help="Every setting there is: type, default, meaning. Reads no file.")
@@ -27,14 +27,14 @@ def party_config_command(
 
     With --explain, every setting there is with type, default and meaning.
     """
-    from party.settings import PartySettings
+    from parley.party.settings import PartySettings
 
     show_settings(PartySettings, config, explain=explain, output=output)
 
 
 def show_settings(cls: type[Settings], path: Path, *, explain: bool, output: Format) -> None:
     """Print what settings there are, or those of a file."""
-    from common.service.settings_guide import explain_settings, settings_in_effect
+    from parley.common.service.settings_guide import explain_settings, settings_in_effect
 
     with quietly():
         if explain:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.service.commands import Format, FormatOption, print_result, refusal_is_no
-from party.cli.output import DEFAULT_CONFIG, Config
+from parley.common.service.commands import Format, FormatOption, print_result, refusal_is_no
+from parley.party.cli.output import DEFAULT_CONFIG, Config
 
 if TYPE_CHECKING:
-    from common.service.settings import ServiceSettings
+    from parley.common.service.settings import ServiceSettings
 
 
 def party_health_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
@@ -18,14 +18,14 @@ def party_health_command(config: Config = DEFAULT_CONFIG, output: FormatOption =
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    from party.settings import PartySettings
+    from parley.party.settings import PartySettings
 
     end_by_readiness(PartySettings, config, output)
 
 
 def end_by_readiness(kind: type[ServiceSettings], config: Path, output: Format) -> None:
     """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
-    from common.client.health import ask_ready
+    from parley.common.client.health import ask_ready
 
     settings = kind.load(config)
     with refusal_is_no():

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.encoding.spelling import so_many
-from common.errors import ConflictError, InvalidInputError
-from common.service.commands import (
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
     Format,
@@ -25,18 +25,18 @@ from common.service.commands import (
     print_next,
     print_result,
 )
-from common.storage.handed_files import read_handed
-from party.cli.output import quietly, read_text
+from parley.common.storage.handed_files import read_handed
+from parley.party.cli.output import quietly, read_text
 
 if TYPE_CHECKING:
-    from common.data.study import Study
-    from common.files.sources import DataSource
-    from common.service.http.proxy import ProxyAccess
-    from common.wire.membership import Invitation
-    from party.data.owner_data import Holding
-    from party.joining import Enrolment, Folder
-    from party.keyholder.settings import PinnedLearner
-    from party.settings import KnownLearner, PartySettings
+    from parley.common.data.study import Study
+    from parley.common.files.sources import DataSource
+    from parley.common.service.http.proxy import ProxyAccess
+    from parley.common.wire.membership import Invitation
+    from parley.party.data.owner_data import Holding
+    from parley.party.joining import Enrolment, Folder
+    from parley.party.keyholder.settings import PinnedLearner
+    from parley.party.settings import KnownLearner, PartySettings
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -113,10 +113,10 @@ def join_command(
     holder whose words you do not have yet opens no sum until parley-party pin has compared them; other owners' parties
     count as the learner's own until then. After a failure, say the same again.
     """
-    from party.data.owner_data import load_holding
-    from party.joining import Enrolment
-    from party.ledger.ledger import create_ledger, has_ledger
-    from party.settings import PartySettings
+    from parley.party.data.owner_data import load_holding
+    from parley.party.joining import Enrolment
+    from parley.party.ledger.ledger import create_ledger, has_ledger
+    from parley.party.settings import PartySettings
 
     with quietly():
         invited = _opened(invitation, "party")
@@ -167,12 +167,12 @@ def join_key_holder_command(
 
     It must be run by somebody who does not collude with the learner.
     """
-    from common.secure_sum.session import Identity
-    from common.service.tokens import new_token
-    from common.storage.keys import write_private
-    from party.joining import Enrolment
-    from party.keyholder.journal import create_journal, has_journal
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.common.secure_sum.session import Identity
+    from parley.common.service.tokens import new_token
+    from parley.common.storage.keys import write_private
+    from parley.party.joining import Enrolment
+    from parley.party.keyholder.journal import create_journal, has_journal
+    from parley.party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         invited, on_the_way = _opened(invitation, "key_holder"), _proxy(proxy)
@@ -194,7 +194,7 @@ def join_key_holder_command(
 
 def _register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> str:
     """Use the invitation, and keep what comes back; the words of the own key."""
-    from common.encoding.key_words import words_of
+    from parley.common.encoding.key_words import words_of
 
     asked = folder.request(invited)
     folder.finish(invited, enrolment.join(asked), text, name)
@@ -237,7 +237,7 @@ def _undoubted(holding: Holding, *, as_is: bool) -> Holding:
 
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
     """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
-    from party.policy.beginning import policy_cautions, refused_for_sums, trained_by_sums
+    from parley.party.policy.beginning import policy_cautions, refused_for_sums, trained_by_sums
 
     yield from (f"warning: {words}" for words in policy_cautions(settings.policy, n_examples))
     is_new = not (folder.root / "party.toml").exists()
@@ -247,7 +247,7 @@ def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: 
 
 def _opened(path: Path, role: str) -> Invitation:
     """The invitation of a file; raises InvalidInputError."""
-    from common.wire.membership import Invitation
+    from parley.common.wire.membership import Invitation
 
     invited = Invitation.opened(read_text(path, read_handed), datetime.now(UTC))
     if invited.role != role:
@@ -276,14 +276,14 @@ def _check_keys(invited: Invitation) -> None:
 
 def _source(data: str, tables: Sequence[str] | None, csv: str | None, values: Sequence[str] | None) -> DataSource:
     """What the options name, wherever the service will be started; raises InvalidInputError."""
-    from common.files.sources import source_named
+    from parley.common.files.sources import source_named
 
     return source_named(data, tables or (), csv, values or ()).within(Path.cwd())
 
 
 def _compare(words: str | None, invited: Invitation) -> None:
     """Have the owner say the learner's words."""
-    from common.encoding.key_words import check_words
+    from parley.common.encoding.key_words import check_words
 
     if words is None:
         if not _is_asked_by_hand():
@@ -298,7 +298,7 @@ def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
 
     Raises ConflictError where they are another learner's.
     """
-    from party.settings import PartySettings
+    from parley.party.settings import PartySettings
 
     path = folder.root / "party.toml"
     if not path.exists():
@@ -325,7 +325,7 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
     Those ``known``, by name, with the invitation's key are not asked for again. Raises InvalidInputError.
     """
-    from common.encoding.key_words import check_words, named_words
+    from parley.common.encoding.key_words import check_words, named_words
 
     words = dict(named_words(each, "--key-holder-words") for each in typed)
     if unknown := sorted(words.keys() - {holder.name for holder in invited.key_holders}):
@@ -346,8 +346,8 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
 def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:
     """Have settings that were there before know the key holders that were compared now; what is not compared yet."""
-    from party.pins import key_cautions, save_settings, with_pin
-    from party.settings import PartySettings
+    from parley.party.pins import key_cautions, save_settings, with_pin
+    from parley.party.settings import PartySettings
 
     known = PartySettings.load(config).key_holder_pins
     for holder in invited.key_holders:
@@ -360,13 +360,13 @@ def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str
 
 def _proxy(text: str | None) -> ProxyAccess | None:
     """The proxy on the way; raises InvalidInputError."""
-    from common.service.http.proxy import ProxyAccess
+    from parley.common.service.http.proxy import ProxyAccess
 
     return ProxyAccess.of(text) if text else None
 
 
 def _folder(out: Path | None, invited: Invitation) -> Folder:
-    from party.joining import Folder
+    from parley.party.joining import Folder
 
     return Folder((out or Path(invited.name)).resolve())
 
@@ -384,8 +384,8 @@ def _party_toml(
     port: int,
 ) -> str:
     """A party's settings; ``compared`` are the key holders whose keys the owner has compared."""
-    from party.pins import spell_pins
-    from party.policy.beginning import first_algorithms, refused_for_sums
+    from parley.party.pins import spell_pins
+    from parley.party.policy.beginning import first_algorithms, refused_for_sums
 
     epsilon, delta, epsilon_per_run, delta_per_run = policy
     agreed = invited.studies[0].study
@@ -477,7 +477,7 @@ def _tables(data: DataSource) -> str:
 
 def _mounted(data: DataSource | None, invited: Invitation) -> tuple[Path, ...]:
     """What a container is to see beside its folder; raises InvalidInputError where it would be of no use."""
-    from common.service.compose import check_reachable, data_folder
+    from parley.common.service.compose import check_reachable, data_folder
 
     check_reachable(invited.url)
     if data is None:
@@ -497,7 +497,7 @@ def _mounted(data: DataSource | None, invited: Invitation) -> tuple[Path, ...]:
 
 def _start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Path, ...] | None) -> str:
     """How the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
-    from common.service.compose import ContainerService
+    from parley.common.service.compose import ContainerService
 
     if reads is None:
         return f"{' '.join(command)} serve --config {quote(str(settings))}"
@@ -510,7 +510,7 @@ def _quoted(text: object) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    from common.storage.keys import replace_private, writing
+    from parley.common.storage.keys import replace_private, writing
 
     with writing(path):
         replace_private(path, text.encode())

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.service.commands import FormatOption, print_aside, print_json_line, print_next, print_result
-from common.storage.handed_files import read_handed
-from party.cli.config import Explain, show_settings
-from party.cli.health import end_by_readiness
-from party.cli.join import join_key_holder_command
-from party.cli.output import LogFormat, ReceiptFiles, print_table, quietly, read_text, spelt
+from parley.common.service.commands import FormatOption, print_aside, print_json_line, print_next, print_result
+from parley.common.storage.handed_files import read_handed
+from parley.party.cli.config import Explain, show_settings
+from parley.party.cli.health import end_by_readiness
+from parley.party.cli.join import join_key_holder_command
+from parley.party.cli.output import LogFormat, ReceiptFiles, print_table, quietly, read_text, spelt
 
 if TYPE_CHECKING:
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.party.keyholder.settings import KeyHolderSettings
 
 DEFAULT_KEY_HOLDER_CONFIG = Path("keyholder.toml")
 KeyHolderConfig = Annotated[
@@ -47,11 +47,11 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
     Exits with status 3 and one line on standard error if settings, keys or journal cannot be used.
     """
-    from common.client.dialing import outbound
-    from common.service import logs
-    from common.service.serve import serve as run
-    from party.keyholder.app import create_key_holder_app
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.common.client.dialing import outbound
+    from parley.common.service import logs
+    from parley.common.service.serve import serve as run
+    from parley.party.keyholder.app import create_key_holder_app
+    from parley.party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         settings = KeyHolderSettings.load(config)
@@ -64,8 +64,8 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 @key_holder_app.command("init")
 def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
     """Make a new key holder's journal, once: a key holder without it does not start, for it might open twice."""
-    from party.keyholder.journal import create_journal
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.party.keyholder.journal import create_journal
+    from parley.party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         settings = KeyHolderSettings.load(config)
@@ -91,9 +91,9 @@ def key_holder_recover(
     holder (parley-learner receipts NAME > FILE). What was there is put aside; runs in progress fail, at no cost but
     what their parties have answered.
     """
-    from party.keyholder.journal import recover_journal
-    from party.keyholder.settings import KeyHolderSettings
-    from party.keyholder.vault import Vault
+    from parley.party.keyholder.journal import recover_journal
+    from parley.party.keyholder.settings import KeyHolderSettings
+    from parley.party.keyholder.vault import Vault
 
     with quietly():
         settings = KeyHolderSettings.load(config)
@@ -114,7 +114,7 @@ def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, outpu
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.party.keyholder.settings import KeyHolderSettings
 
     end_by_readiness(KeyHolderSettings, config, output)
 
@@ -127,7 +127,7 @@ def key_holder_config(
 
     With --explain, every setting there is with type, default and meaning.
     """
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.party.keyholder.settings import KeyHolderSettings
 
     show_settings(KeyHolderSettings, config, explain=explain, output=output)
 
@@ -138,9 +138,9 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
     Exits with status 3 and one line on standard error if something cannot be used. Opens nothing.
     """
-    from common.secure_sum.paillier import require_gmpy2
-    from party.cli.output import tell_unmet
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.common.secure_sum.paillier import require_gmpy2
+    from parley.party.cli.output import tell_unmet
+    from parley.party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         require_gmpy2()
@@ -165,8 +165,8 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, out
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
-    from common.encoding.key_words import words_of
-    from party.keyholder.settings import KeyHolderSettings
+    from parley.common.encoding.key_words import words_of
+    from parley.party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         key = KeyHolderSettings.load(config).identity.key
@@ -176,8 +176,8 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, out
 
 def _check_keys(settings: KeyHolderSettings) -> int:
     """How many sessions are open; raises LedgerError, and OwnKeyError where the key of one cannot be used."""
-    from party.keyholder.journal import Journal
-    from party.keyholder.vault import Vault
+    from parley.party.keyholder.journal import Journal
+    from parley.party.keyholder.vault import Vault
 
     if not (settings.state / "keyholder.db").exists():
         typer.echo("parley-party: there is no journal yet: make it with parley-party keyholder init", err=True)

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from common.client.cli_values import read_budgets, read_parameters
-from common.encoding.spelling import so_many
-from common.errors import InvalidInputError
-from common.service.commands import FormatOption, print_json_line
-from party.cli.output import DEFAULT_CONFIG, Config, quietly
+from parley.common.client.cli_values import read_budgets, read_parameters
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import InvalidInputError
+from parley.common.service.commands import FormatOption, print_json_line
+from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 
 def learn_command(
@@ -51,10 +51,10 @@ def learn_command(
     """
     import asyncio
 
-    from common.encoding.number_lines import document_lines
-    from party.data.owner_data import load_holding
-    from party.personal import training as learning
-    from party.settings import PartySettings
+    from parley.common.encoding.number_lines import document_lines
+    from parley.party.data.owner_data import load_holding
+    from parley.party.personal import training as learning
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)

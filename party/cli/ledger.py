@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from common.errors import ConflictError, InvalidInputError
-from common.service.commands import Format, FormatOption, print_json_line, print_next, print_result, refusal_is_no
-from common.storage.handed_files import read_handed
-from party.cli.output import (
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.service.commands import (
+    Format,
+    FormatOption,
+    print_json_line,
+    print_next,
+    print_result,
+    refusal_is_no,
+)
+from parley.common.storage.handed_files import read_handed
+from parley.party.cli.output import (
     DEFAULT_CONFIG,
     Config,
     LearnerOption,
@@ -27,9 +34,9 @@ from party.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from party.ledger.audit import RunSummary
-    from party.ledger.records import Answered, Entry, Pinned
-    from party.ledger.recovery import Recovery
+    from parley.party.ledger.audit import RunSummary
+    from parley.party.ledger.records import Answered, Entry, Pinned
+    from parley.party.ledger.recovery import Recovery
 
 audit_app = typer.Typer(
     name="audit",
@@ -45,12 +52,12 @@ def init_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text")
 
     Once: a party without its ledger does not start, for what it spent stays spent.
     """
-    from party.answering.party import open_store
-    from party.answering.pin import pin_of
-    from party.data.owner_data import load_holding
-    from party.ledger.ledger import create_ledger
-    from party.policy.beginning import policy_cautions
-    from party.settings import PartySettings
+    from parley.party.answering.party import open_store
+    from parley.party.answering.pin import pin_of
+    from parley.party.data.owner_data import load_holding
+    from parley.party.ledger.ledger import create_ledger
+    from parley.party.policy.beginning import policy_cautions
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
@@ -68,10 +75,10 @@ def init_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text")
 
 def budget_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
     """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
-    from common.privacy.statement import in_words
-    from common.wire.party_api import BudgetReport
-    from party.answering.party import open_store
-    from party.settings import PartySettings
+    from parley.common.privacy.statement import in_words
+    from parley.common.wire.party_api import BudgetReport
+    from parley.party.answering.party import open_store
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
@@ -110,9 +117,9 @@ def log_command(
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 3.
     """
-    from party.answering.party import open_store
-    from party.ledger import audit
-    from party.settings import PartySettings
+    from parley.party.answering.party import open_store
+    from parley.party.ledger import audit
+    from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store:
         entries = store.entries()
@@ -151,7 +158,7 @@ def recover_command(
     holders and co-owners too. Without a receipt of each of your learners the whole budget counts as spent. What was
     there is put aside, runs in progress end.
     """
-    from common.privacy.account import DELTA_UNITS, MICRO
+    from parley.common.privacy.account import DELTA_UNITS, MICRO
 
     done = _recovered(config, receipt, backup, commit=yes)
     epsilon, delta = done.spent.epsilon / MICRO, done.spent.delta / DELTA_UNITS
@@ -166,9 +173,9 @@ def recover_command(
 
 def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | None, *, commit: bool) -> Recovery:
     """What a new ledger charges by these receipts; it is begun only where that is to be committed."""
-    from party.answering.party import budget_of
-    from party.ledger.recovery import recover
-    from party.settings import PartySettings
+    from parley.party.answering.party import budget_of
+    from parley.party.ledger.recovery import recover
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
@@ -184,8 +191,8 @@ def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, output: For
     A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges what it does
     not know of.
     """
-    from party.ledger.recovery import back_up
-    from party.settings import PartySettings
+    from parley.party.ledger.recovery import back_up
+    from parley.party.settings import PartySettings
 
     with quietly():
         back_up(PartySettings.load(config).state, directory)
@@ -206,8 +213,8 @@ def restore_command(
     The same as parley-party recover --backup DIRECTORY --yes, after the identity key was put back if it is gone.
     Without a receipt of each of your learners the whole budget counts as spent: that is refused unless you say --yes.
     """
-    from party.ledger.recovery import restore_key
-    from party.settings import PartySettings
+    from parley.party.ledger.recovery import restore_key
+    from parley.party.settings import PartySettings
 
     with quietly():
         restore_key(directory, PartySettings.load(config).state)
@@ -229,9 +236,9 @@ def audit_export(
     output: FormatOption = "text",
 ) -> None:
     """Write the whole ledger into a signed file: approvals, prices, answers, limits, refusals, in order."""
-    from party.answering.party import open_store
-    from party.ledger.audit import export
-    from party.settings import PartySettings
+    from parley.party.answering.party import open_store
+    from parley.party.ledger.audit import export
+    from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store, file.open("x", encoding="utf-8") as target:
         target.writelines(f"{line}\n" for line in export(store, bodies=bodies))
@@ -246,7 +253,7 @@ def audit_verify(
     output: FormatOption = "text",
 ) -> None:
     """Check a file that "audit export" wrote, without a ledger: exits with status 1 if anything in it was changed."""
-    from party.ledger import audit
+    from parley.party.ledger import audit
 
     with quietly():
         try:
@@ -262,16 +269,16 @@ def audit_verify(
 
 def settings_key(config: Path) -> str:
     """The party's public key."""
-    from party.settings import PartySettings
+    from parley.party.settings import PartySettings
 
     return PartySettings.load(config).identity.key
 
 
 def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended", "released"], output: Format) -> None:
     """End or release a run, of one learner or of whoever has one of that name."""
-    from common.errors import NotFoundError
-    from party.answering.party import open_store
-    from party.settings import PartySettings
+    from parley.common.errors import NotFoundError
+    from parley.party.answering.party import open_store
+    from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store:
         owners = [name for name, known in store.books.runs if known == run and learner in {None, name}]
@@ -287,8 +294,8 @@ def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended
 
 
 def _print_answers(entries: list[Entry], output: Format) -> None:
-    from common.privacy.account import DELTA_UNITS, MICRO
-    from party.ledger.records import Answered
+    from parley.common.privacy.account import DELTA_UNITS, MICRO
+    from parley.party.ledger.records import Answered
 
     answers: list[tuple[Entry, Answered]] = [(e, e.record) for e in entries if isinstance(e.record, Answered)]
     rows: list[dict[str, Any]] = [
@@ -327,7 +334,7 @@ def _print_answers(entries: list[Entry], output: Format) -> None:
 
 
 def _print_pins(entries: list[Entry], output: Format) -> None:
-    from party.ledger.records import Pinned
+    from parley.party.ledger.records import Pinned
 
     pins = [(entry, entry.record) for entry in entries if isinstance(entry.record, Pinned)]
     if output == "json":
@@ -347,7 +354,7 @@ def _tables(pin: Pinned) -> str:
 
 
 def _print_runs(runs: list[RunSummary], output: Format) -> None:
-    from common.privacy.account import DELTA_UNITS, MICRO
+    from parley.common.privacy.account import DELTA_UNITS, MICRO
 
     rows: list[dict[str, Any]] = []
     for run in runs:

@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from common.encoding.spelling import so_many
-from common.service.commands import CommandGroup, FormatOption, print_aside, print_json_line, print_result, tool_options
-from party.cli.accepting import accept_data_command
-from party.cli.config import party_config_command
-from party.cli.health import party_health_command
-from party.cli.join import join_command
-from party.cli.keyholder import key_holder_app as keyholder
-from party.cli.learn import learn_command
-from party.cli.ledger import (
+from parley.common.encoding.spelling import so_many
+from parley.common.service.commands import (
+    CommandGroup,
+    FormatOption,
+    print_aside,
+    print_json_line,
+    print_result,
+    tool_options,
+)
+from parley.party.cli.accepting import accept_data_command
+from parley.party.cli.config import party_config_command
+from parley.party.cli.health import party_health_command
+from parley.party.cli.join import join_command
+from parley.party.cli.keyholder import key_holder_app as keyholder
+from parley.party.cli.learn import learn_command
+from parley.party.cli.ledger import (
     audit_app,
     backup_command,
     budget_command,
@@ -30,16 +37,16 @@ from party.cli.ledger import (
     release_command,
     restore_command,
 )
-from party.cli.output import DEFAULT_CONFIG, Config, LogFormat, print_table, quietly, spelt
-from party.cli.owner import approve_command, deny_command, owner_command, pending_command
-from party.cli.pin import pin_command
-from party.cli.stream import stream_command
-from party.cli.study import study_fit_app
-from party.cli.witnessed import witnessed_command
+from parley.party.cli.output import DEFAULT_CONFIG, Config, LogFormat, print_table, quietly, spelt
+from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command
+from parley.party.cli.pin import pin_command
+from parley.party.cli.stream import stream_command
+from parley.party.cli.study import study_fit_app
+from parley.party.cli.witnessed import witnessed_command
 
 if TYPE_CHECKING:
-    from party.data.owner_data import Holding
-    from party.settings import PartySettings
+    from parley.party.data.owner_data import Holding
+    from parley.party.settings import PartySettings
 
 party_app = typer.Typer(
     name="parley-party",
@@ -92,13 +99,13 @@ def party_serve(
 
     Exits with status 3 and one line on standard error if settings, study, data or ledger cannot be used.
     """
-    from common.client.dialing import outbound
-    from common.service import logs
-    from common.service.serve import serve as run
-    from common.service.serve import tls_context
-    from party.api.app import create_party_app
-    from party.owner.page import owner_page
-    from party.settings import PartySettings
+    from parley.common.client.dialing import outbound
+    from parley.common.service import logs
+    from parley.common.service.serve import serve as run
+    from parley.common.service.serve import tls_context
+    from parley.party.api.app import create_party_app
+    from parley.party.owner.page import owner_page
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
@@ -113,8 +120,8 @@ def party_serve(
 
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
     """What may not be meant, of pins, of the policy and of the examples."""
-    from party.pins import key_cautions
-    from party.policy.beginning import policy_cautions
+    from parley.party.pins import key_cautions
+    from parley.party.policy.beginning import policy_cautions
 
     yield from key_cautions(settings)
     yield from policy_cautions(settings.policy, holding.n_examples)
@@ -129,12 +136,12 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     Prints the party's public facts and the owner's rules in words. Exits with status 3 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
-    from common.service.tracing.switch import require_tracing
-    from common.wire.party_api import BudgetReport
-    from party.answering.party import check_pin, facts_of, open_store
-    from party.cli.output import tell_unmet
-    from party.data.owner_data import load_holding
-    from party.settings import PartySettings
+    from parley.common.service.tracing.switch import require_tracing
+    from parley.common.wire.party_api import BudgetReport
+    from parley.party.answering.party import check_pin, facts_of, open_store
+    from parley.party.cli.output import tell_unmet
+    from parley.party.data.owner_data import load_holding
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
@@ -173,9 +180,9 @@ def party_identity(config: Config = DEFAULT_CONFIG, output: FormatOption = "text
 
     Give it to the learner, who pins it in [[parties]] as public_key.
     """
-    from common.encoding.key_words import words_of
-    from common.secure_sum.envelope import public_hex
-    from party.settings import PartySettings
+    from parley.common.encoding.key_words import words_of
+    from parley.common.secure_sum.envelope import public_hex
+    from parley.party.settings import PartySettings
 
     with quietly():
         key = public_hex(PartySettings.load(config).signing_key())
@@ -189,7 +196,7 @@ def party_token(output: FormatOption = "text") -> None:
 
     Give the token to the learner, and keep the hash in [[learners]] as token_hash.
     """
-    from common.service.tokens import hash_token, new_token
+    from parley.common.service.tokens import hash_token, new_token
 
     made = new_token()
     if output == "json":

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.encoding.saved_text import decode_text
-from common.errors import InvalidInputError, UnavailableError
-from common.service.commands import Format
+from parley.common.encoding.saved_text import decode_text
+from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.commands import Format
 
 if TYPE_CHECKING:
-    from common.client.endpoints import LearnerAddress
+    from parley.common.client.endpoints import LearnerAddress
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_PARTY_* variables override it.")
@@ -39,7 +39,7 @@ ReceiptFiles = Annotated[
 @contextmanager
 def quietly() -> Iterator[None]:
     """Log no more than warnings, while a command works."""
-    from common.service import logs  # noqa: PLC0415 -- help comes faster without
+    from parley.common.service import logs  # noqa: PLC0415 -- help comes faster without
 
     logs.configure("text", logging.WARNING)
     yield
@@ -47,7 +47,7 @@ def quietly() -> Iterator[None]:
 
 def tell_unmet(addresses: Sequence[LearnerAddress]) -> None:
     """Say of each learner to whom the service would connect in vain why: an expired certificate, a lost token."""
-    from common.client.handshake import shown_to  # noqa: PLC0415 -- as above
+    from parley.common.client.handshake import shown_to  # noqa: PLC0415 -- as above
 
     for address in addresses:
         try:

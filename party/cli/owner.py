@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.service.commands import FormatOption, print_json_line, print_next, print_result
-from party.cli.output import DEFAULT_CONFIG, Config, LearnerOption, config_words, print_table, quietly, spelt
+from parley.common.service.commands import FormatOption, print_json_line, print_next, print_result
+from parley.party.cli.output import DEFAULT_CONFIG, Config, LearnerOption, config_words, print_table, quietly, spelt
 
 if TYPE_CHECKING:
-    from party.ledger.ledger import Ledger
+    from parley.party.ledger.ledger import Ledger
 
 
 def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
@@ -19,9 +19,9 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "tex
 
     Runs wait where policy.approval is "manual". What is shown of user and purpose are the learner's words.
     """
-    from party.answering.party import open_store
-    from party.policy.questions import WaitingRuns
-    from party.settings import PartySettings
+    from parley.party.answering.party import open_store
+    from parley.party.policy.questions import WaitingRuns
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
@@ -46,8 +46,8 @@ def approve_command(
     run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
 ) -> None:
     """Take part in a run that waits: its whole price is reserved at once, and charged with its answers."""
-    from party.answering.party import open_store
-    from party.settings import PartySettings
+    from parley.party.answering.party import open_store
+    from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
@@ -65,8 +65,8 @@ def deny_command(
     output: FormatOption = "text",
 ) -> None:
     """Take no part in a run; of one that was approved: answer it no more. What was charged stays charged."""
-    from party.answering.party import open_store
-    from party.settings import PartySettings
+    from parley.party.answering.party import open_store
+    from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
@@ -80,8 +80,8 @@ def owner_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text"
 
     The address holds your token: whoever has it says yes and no in your place.
     """
-    from party.owner.address import owner_address
-    from party.settings import PartySettings
+    from parley.party.owner.address import owner_address
+    from parley.party.settings import PartySettings
 
     with quietly():
         address = owner_address(PartySettings.load(config))
@@ -90,7 +90,7 @@ def owner_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text"
 
 def _whose(store: Ledger, run: str, learner: str | None) -> str:
     """The learner that has a run of this name."""
-    from common.errors import InvalidInputError, NotFoundError
+    from parley.common.errors import InvalidInputError, NotFoundError
 
     store.account()  # looks at what others have written
     keys = set(store.books.owner) | set(store.books.runs)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.errors import InvalidInputError
-from common.service.commands import FormatOption, print_result
-from party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
+from parley.common.errors import InvalidInputError
+from parley.common.service.commands import FormatOption, print_result
+from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
 
 if TYPE_CHECKING:
-    from common.wire.membership import KnownKey
-    from party.pins import Table
-    from party.settings import PartySettings
+    from parley.common.wire.membership import KnownKey
+    from parley.party.pins import Table
+    from parley.party.settings import PartySettings
 
 _KINDS: dict[Table, str] = {"key_holders": "a key holder", "parties": "a party"}
 
@@ -34,8 +34,8 @@ def pin_command(
     reads to you by telephone, from a number that you do not have from the learner: pins it in the settings, which count
     when the service is started again.
     """
-    from party.pins import save_settings, with_pin
-    from party.settings import PartySettings
+    from parley.party.pins import save_settings, with_pin
+    from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)
@@ -64,7 +64,7 @@ def _open_ones(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
 
 def _held(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
     """The keys of the settings by name, compared or not."""
-    from common.wire.membership import KnownKey
+    from parley.common.wire.membership import KnownKey
 
     sums = settings.secure_sum
     held: dict[str, tuple[Table, KnownKey]] = {}
@@ -81,7 +81,7 @@ def _fitting(
 
     Raises InvalidInputError where no key has, UnavailableError where the learner is not reached.
     """
-    from common.encoding.key_words import check_words
+    from parley.common.encoding.key_words import check_words
 
     if name in held and (name not in settings.uncompared or not settings.outbound or _fits(typed, held[name])):
         found = held[name]
@@ -95,15 +95,15 @@ def _fitting(
 
 
 def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
-    from common.encoding.key_words import are_words
+    from parley.common.encoding.key_words import are_words
 
     return are_words(typed, at[1].public_key)
 
 
 def _by_learner(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
     """The keys of the learner's other members by name, by its word."""
-    from common.client.handshake import ask_as_member
-    from common.wire.membership import RosterKeys
+    from parley.common.client.handshake import ask_as_member
+    from parley.common.wire.membership import RosterKeys
 
     if not settings.outbound:
         raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from common.errors import InvalidInputError, LedgerError
-from common.service.commands import FormatOption, print_aside
-from common.storage.handed_files import read_handed
-from party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
+from parley.common.errors import InvalidInputError, LedgerError
+from parley.common.service.commands import FormatOption, print_aside
+from parley.common.storage.handed_files import read_handed
+from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
 
 if TYPE_CHECKING:
-    from party.ledger.ledger import Ledger
-    from party.personal.stream import Stream, StreamTerms
+    from parley.party.ledger.ledger import Ledger
+    from parley.party.personal.stream import Stream, StreamTerms
 
 _WORTH_SAYING = 0.9
 
@@ -66,10 +66,10 @@ def stream_command(
     """
     from pydantic import ValidationError
 
-    from common.strict import faults
-    from party.answering.party import open_store
-    from party.personal.stream import Stream, StreamTerms, play
-    from party.settings import PartySettings
+    from parley.common.strict import faults
+    from parley.party.answering.party import open_store
+    from parley.party.personal.stream import Stream, StreamTerms, play
+    from parley.party.settings import PartySettings
 
     if sys.stdout is None:
         raise InvalidInputError("standard output is closed: nobody would see an action")

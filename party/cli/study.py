@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import (
+from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
     ExitCode,
@@ -18,7 +18,7 @@ from common.service.commands import (
     print_aside,
     print_json_line,
 )
-from party.cli.output import quietly
+from parley.party.cli.output import quietly
 
 study_fit_app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help="Check your data against a study."
@@ -48,9 +48,9 @@ def party_study_check(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read. Nothing is sent to anybody.
     """
-    from common.files.sources import source_named
-    from common.files.studies import read_study_file, whose_word
-    from common.files.study_fit import fit_of_source
+    from parley.common.files.sources import source_named
+    from parley.common.files.studies import read_study_file, whose_word
+    from parley.common.files.study_fit import fit_of_source
 
     with quietly():
         agreed, signed = read_study_file(study)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import FormatOption, print_json_line
-from party.cli.output import DEFAULT_CONFIG, Config, quietly
+from parley.common.service.commands import FormatOption, print_json_line
+from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 
 def witnessed_command(
@@ -21,9 +21,9 @@ def witnessed_command(
 
     Learners hand them on; those are kept whose public key in [secure_sum] the owner has compared.
     """
-    from common.protocol.receipts import read_receipt
-    from party.answering.party import open_witness
-    from party.settings import PartySettings
+    from parley.common.protocol.receipts import read_receipt
+    from parley.party.answering.party import open_witness
+    from parley.party.settings import PartySettings
 
     with quietly(), closing(open_witness(PartySettings.load(config))) as witness:
         held = [receipt for receipt in map(read_receipt, witness.texts()) if name in {None, receipt.signer}]

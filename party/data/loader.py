@@ -1,8 +1,8 @@
-"""The process that loads an owner's data, ``python -m party.data.loader``: what it is to load is written to it.
+"""The process that loads an owner's data, ``python -m parley.party.data.loader``: what it is to load is written to it.
 
-What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `common.service.child`. While it works it
-holds the shard as well, so it imports no more than it needs: not the party's settings, and of SciPy only what sparse
-rows do.
+What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `parley.common.service.child`. While it
+works it holds the shard as well, so it imports no more than it needs: not the party's settings, and of SciPy only what
+sparse rows do.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.files.examples import load_source
-from common.service.child import AnyArray, send_arrays
-from party.data.task import Task
+from parley.common.files.examples import load_source
+from parley.common.service.child import AnyArray, send_arrays
+from parley.party.data.task import Task
 
 
 def _arrays() -> Iterator[AnyArray]:
@@ -23,7 +23,7 @@ def _arrays() -> Iterator[AnyArray]:
     task = Task.model_validate_json(sys.stdin.buffer.read())
     loaded = load_source(task.source, task.study, clip=task.clip)
     if task.study.sparse:
-        from common.data.sparse import SparseShard  # noqa: PLC0415 -- SciPy, for who needs it
+        from parley.common.data.sparse import SparseShard  # noqa: PLC0415 -- SciPy, for who needs it
 
         assert isinstance(loaded.shard, SparseShard)  # noqa: S101 -- of sparse features
         yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)

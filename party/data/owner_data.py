@@ -1,7 +1,7 @@
 """The owner's data as a shard, loaded and checked before the service takes its first request.
 
-A child process may read them (`party.data.loader`). This one adopts the arrays that it receives, and the child gives
-back what it has sent, so that both hold the shard once.
+A child process may read them (`parley.party.data.loader`). This one adopts the arrays that it receives, and the child
+gives back what it has sent, so that both hold the shard once.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 
 from scipy.sparse import csr_array
 
-from common.data.hold_out import Rows, count_held_out
-from common.data.loading import Loaded
-from common.data.shard import Shard
-from common.data.sparse import Matrix, SparseShard
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.studies import read_study
-from common.service.child import receive_arrays
-from party.data.task import Task
-from party.settings import Data, PartySettings
+from parley.common.data.hold_out import Rows, count_held_out
+from parley.common.data.loading import Loaded
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import Matrix, SparseShard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.studies import read_study
+from parley.common.service.child import receive_arrays
+from parley.party.data.task import Task
+from parley.party.settings import Data, PartySettings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
 
 def load_here(data: Data, study: Study) -> Loaded:
     """What `load_source` loads, in this process, which then keeps what reading takes."""
-    from common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for as long as the process lives
+    from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for as long as the process lives
 
     return load_source(data, study, clip=data.out_of_bounds == "clip")
 
@@ -92,7 +92,7 @@ def load_apart(data: Data, study: Study) -> Loaded:
     """
     task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
     *rows, y, shares, clips, strangers, notes = receive_arrays(
-        "party.data.loader", given=task.model_dump_json().encode()
+        "parley.party.data.loader", given=task.model_dump_json().encode()
     )
     clipped, others = (
         {name: float(share) for name, share in zip(study.table_names, each, strict=True) if share}

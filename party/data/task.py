@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.data.study import Study
-from common.files.sources import DataSource
-from common.strict import Strict
+from parley.common.data.study import Study
+from parley.common.files.sources import DataSource
+from parley.common.strict import Strict
 
 
 class Task(Strict):

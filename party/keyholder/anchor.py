@@ -20,7 +20,7 @@ import secrets
 from functools import cache
 from pathlib import Path
 
-from common.storage.keys import writing
+from parley.common.storage.keys import writing
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import version
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Path, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from common.errors import LedgerError, UnavailableError
-from common.protocol.receipts import RECEIPT_HEADER
-from common.secure_sum.paillier import require_gmpy2
-from common.service import signed_bodies as signed
-from common.service.application import caller, service
-from common.service.prometheus import Metrics
-from common.service.witnessing.desk import Desk, add_witness
-from common.service.worker import Worker
-from common.storage.witness import Witness
-from common.strict import Strict
-from common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey
-from common.wire.roster_api import Signature
-from party.keyholder.journal import Journal, check_journal
-from party.keyholder.key_pool import KeyPool, KeySource
-from party.keyholder.sessions import Sessions, roster_digest
-from party.keyholder.settings import KeyHolderSettings
-from party.keyholder.vault import Vault
+from parley.common import parley_version
+from parley.common.errors import LedgerError, UnavailableError
+from parley.common.protocol.receipts import RECEIPT_HEADER
+from parley.common.secure_sum.paillier import require_gmpy2
+from parley.common.service import signed_bodies as signed
+from parley.common.service.application import caller, service
+from parley.common.service.prometheus import Metrics
+from parley.common.service.witnessing.desk import Desk, add_witness
+from parley.common.service.worker import Worker
+from parley.common.storage.witness import Witness
+from parley.common.strict import Strict
+from parley.common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey
+from parley.common.wire.roster_api import Signature
+from parley.party.keyholder.journal import Journal, check_journal
+from parley.party.keyholder.key_pool import KeyPool, KeySource
+from parley.party.keyholder.sessions import Sessions, roster_digest
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.keyholder.vault import Vault
 
 _THREADS = 32  # a session that begins may wait for its key, and others must not wait for it
 _DESCRIPTION = "Decrypts the sum of one set of contributions a round, and no other."
@@ -97,7 +97,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         public_key=identity.key,
         key_bits=settings.key_bits,
         body_bytes=settings.limits.body_bytes,
-        version=version("parley"),
+        version=parley_version(),
     )
     _add_facts(app, desk, facts)
     _add_sessions(app, desk, sessions)

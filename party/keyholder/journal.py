@@ -16,19 +16,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import LedgerError, NotFoundError
-from common.protocol.receipts import Receipt, read_receipt, verify_receipt
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason, RosterError, RoundError, StateError
-from common.secure_sum.messages import Opened, Roster
-from common.secure_sum.session import Identity
-from common.storage.beginning import begin_chain, check_begun, finish_beginning, has_begun
-from common.storage.chain import Appending, chain_schema
-from common.storage.head_file import unused
-from common.storage.salvage import salvage
-from common.storage.signed_chain import SignedChain
-from party.keyholder.anchor import Anchors
-from party.keyholder.records import (
+from parley.common.errors import LedgerError, NotFoundError
+from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import Reason, RosterError, RoundError, StateError
+from parley.common.secure_sum.messages import Opened, Roster
+from parley.common.secure_sum.session import Identity
+from parley.common.storage.beginning import begin_chain, check_begun, finish_beginning, has_begun
+from parley.common.storage.chain import Appending, chain_schema
+from parley.common.storage.head_file import unused
+from parley.common.storage.salvage import salvage
+from parley.common.storage.signed_chain import SignedChain
+from parley.party.keyholder.anchor import Anchors
+from parley.party.keyholder.records import (
     JournalBegun,
     JournalBooks,
     JournalRecord,

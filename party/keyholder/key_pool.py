@@ -1,6 +1,6 @@
 """Paillier keys made ahead, in a process of their own: looking for primes would hold the interpreter's lock.
 
-``python -m party.keyholder.key_pool BITS`` prints the two primes of a key in hexadecimal, and nothing else.
+``python -m parley.party.keyholder.key_pool BITS`` prints the two primes of a key in hexadecimal, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Protocol
 import structlog
 from phe import PaillierPrivateKey
 
-from common.errors import UnavailableError
-from common.secure_sum.paillier import generate_key, private_key
+from parley.common.errors import UnavailableError
+from parley.common.secure_sum.paillier import generate_key, private_key
 
 _SPARE = 1
 _PATIENCE = 20.0  # seconds; a key of 8192 bits takes about as long

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from common.errors import LedgerError, VersionError
+from parley.common.errors import LedgerError, VersionError
 
 _DAY = 86_400
 SessionEnd = Literal["learner", "idle", "copy"]

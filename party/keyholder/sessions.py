@@ -14,19 +14,19 @@ from typing import TypeVar
 import structlog
 from phe import PaillierPrivateKey
 
-from common.encoding.spelling import so_many
-from common.errors import ForbiddenError
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import KeyMaterialError, Reason, RoundError, StateError
-from common.secure_sum.keyholder import KeyHolderRole
-from common.secure_sum.messages import Open, Roster
-from common.secure_sum.packing import too_long
-from common.secure_sum.paillier import decrypt_blocks
-from common.secure_sum.session import Identity
-from party.keyholder.journal import Journal, Session
-from party.keyholder.key_pool import KeySource
-from party.keyholder.records import SessionEnd
-from party.keyholder.vault import Vault
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import ForbiddenError
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import KeyMaterialError, Reason, RoundError, StateError
+from parley.common.secure_sum.keyholder import KeyHolderRole
+from parley.common.secure_sum.messages import Open, Roster
+from parley.common.secure_sum.packing import too_long
+from parley.common.secure_sum.paillier import decrypt_blocks
+from parley.common.secure_sum.session import Identity
+from parley.party.keyholder.journal import Journal, Session
+from parley.party.keyholder.key_pool import KeySource
+from parley.party.keyholder.records import SessionEnd
+from parley.party.keyholder.vault import Vault
 
 _T = TypeVar("_T")
 _WHY: Mapping[SessionEnd, str] = {

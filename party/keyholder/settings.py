@@ -9,13 +9,13 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from common.client.endpoints import LearnerAddress
-from common.secure_sum.packing import DEFAULT_KEY_BITS
-from common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
-from common.secure_sum.session import Identity
-from common.service.settings import Limits, ServiceSettings
-from common.service.tokens import Caller
-from common.strict import Identifier, PublicKey
+from parley.common.client.endpoints import LearnerAddress
+from parley.common.secure_sum.packing import DEFAULT_KEY_BITS
+from parley.common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
+from parley.common.secure_sum.session import Identity
+from parley.common.service.settings import Limits, ServiceSettings
+from parley.common.service.tokens import Caller
+from parley.common.strict import Identifier, PublicKey
 
 
 class PinnedLearner(Caller):

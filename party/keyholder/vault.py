@@ -10,9 +10,9 @@ from pathlib import Path
 import structlog
 from phe import PaillierPrivateKey
 
-from common.secure_sum.errors import OwnKeyError, Reason
-from common.secure_sum.keyfile import seal_key, unseal_key
-from common.storage.keys import read_private, sync_directory, write_private
+from parley.common.secure_sum.errors import OwnKeyError, Reason
+from parley.common.secure_sum.keyfile import seal_key, unseal_key
+from parley.common.storage.keys import read_private, sync_directory, write_private
 
 
 class Vault:

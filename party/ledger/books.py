@@ -4,8 +4,8 @@
 the same from the same records.
 
 Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
-ends early (see `common.runs.pricing`), so here all of its epsilon counts as spent with the first answer that has a
-delta, whatever the records say: of runs that go on, and of those that have ended. Newer records say the same.
+ends early (see `parley.common.runs.pricing`), so here all of its epsilon counts as spent with the first answer that has
+a delta, whatever the records say: of runs that go on, and of those that have ended. Newer records say the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Self
 
-from common.errors import LedgerError
-from common.privacy.account import Account, Cost
-from common.privacy.guarantee import Adjacency
-from party.ledger.records import (
+from parley.common.errors import LedgerError
+from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.guarantee import Adjacency
+from parley.party.ledger.records import (
     Answered,
     Approved,
     Begun,

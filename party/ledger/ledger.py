@@ -23,23 +23,23 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from common.data.study import Study
-from common.encoding.npy import pack_array
-from common.errors import ConflictError, DataChangedError, InvalidInputError, LedgerError, NotFoundError
-from common.privacy.account import Account, Cost, Price
-from common.privacy.guarantee import Adjacency
-from common.protocol.head import Head
-from common.protocol.receipts import Binding, Receipt
-from common.runs.specification import RunSpec
-from common.secure_sum.session import Identity
-from common.storage.beginning import begin_chain, check_begun, has_begun
-from common.storage.chain import Appending, chain_schema
-from common.storage.signed_chain import SignedChain
-from common.wire.party_api import RunProposal
-from party.ledger.books import NOTHING, ONCE, OWNER, Books, RunBook, is_accounted, learner_day
-from party.ledger.prices import packed_price, read_price
-from party.ledger.questions import OwnerQuestions
-from party.ledger.records import (
+from parley.common.data.study import Study
+from parley.common.encoding.npy import pack_array
+from parley.common.errors import ConflictError, DataChangedError, InvalidInputError, LedgerError, NotFoundError
+from parley.common.privacy.account import Account, Cost, Price
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import Binding, Receipt
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.session import Identity
+from parley.common.storage.beginning import begin_chain, check_begun, has_begun
+from parley.common.storage.chain import Appending, chain_schema
+from parley.common.storage.signed_chain import SignedChain
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.books import NOTHING, ONCE, OWNER, Books, RunBook, is_accounted, learner_day
+from parley.party.ledger.prices import packed_price, read_price
+from parley.party.ledger.questions import OwnerQuestions
+from parley.party.ledger.records import (
     Answered,
     Approved,
     Begun,

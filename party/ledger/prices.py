@@ -6,8 +6,8 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from common.errors import LedgerError
-from common.privacy.account import Price
+from parley.common.errors import LedgerError
+from parley.common.privacy.account import Price
 
 
 def packed_price(price: Price) -> bytes:

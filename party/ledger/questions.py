@@ -6,16 +6,16 @@ from collections.abc import Callable
 from time import time
 from typing import TYPE_CHECKING
 
-from common.errors import ConflictError, ForbiddenError, NotFoundError
-from party.ledger.prices import packed_price, read_price
-from party.ledger.records import Ended, OwnerAsked, OwnerDenied, to_json
+from parley.common.errors import ConflictError, ForbiddenError, NotFoundError
+from parley.party.ledger.prices import packed_price, read_price
+from parley.party.ledger.records import Ended, OwnerAsked, OwnerDenied, to_json
 
 if TYPE_CHECKING:
-    from common.privacy.account import Price
-    from common.storage.signed_chain import SignedChain
-    from common.wire.party_api import RunProposal
-    from party.ledger.books import Books, OwnerBook
-    from party.ledger.ledger import Consent
+    from parley.common.privacy.account import Price
+    from parley.common.storage.signed_chain import SignedChain
+    from parley.common.wire.party_api import RunProposal
+    from parley.party.ledger.books import Books, OwnerBook
+    from parley.party.ledger.ledger import Consent
 
 MOST_PENDING = 100
 """Questions to the owner of one learner's at a time."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from common.errors import VersionError
-from common.privacy.account import Cost
-from common.privacy.guarantee import Adjacency, Composition
+from parley.common.errors import VersionError
+from parley.common.privacy.account import Cost
+from parley.common.privacy.guarantee import Adjacency, Composition
 
 EndReason = Literal["learner", "owner", "expired", "failed"]
 

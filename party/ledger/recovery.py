@@ -24,19 +24,19 @@ from functools import reduce
 from itertools import combinations
 from pathlib import Path
 
-from common.errors import InvalidInputError, LedgerError, ParleyError, UnavailableError
-from common.privacy.account import Account, Cost
-from common.privacy.guarantee import Adjacency
-from common.protocol.receipts import Receipt, read_receipt, verify_receipt
-from common.secure_sum.session import Identity
-from common.storage.beginning import finish_beginning
-from common.storage.head_file import unused
-from common.storage.keys import read_private, write_private, writing
-from common.storage.salvage import salvage
-from common.storage.sqlite import is_full
-from party.ledger.books import NOTHING, Books, is_accounted
-from party.ledger.ledger import check_exists, create_ledger
-from party.ledger.records import from_json
+from parley.common.errors import InvalidInputError, LedgerError, ParleyError, UnavailableError
+from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
+from parley.common.secure_sum.session import Identity
+from parley.common.storage.beginning import finish_beginning
+from parley.common.storage.head_file import unused
+from parley.common.storage.keys import read_private, write_private, writing
+from parley.common.storage.salvage import salvage
+from parley.common.storage.sqlite import is_full
+from parley.party.ledger.books import NOTHING, Books, is_accounted
+from parley.party.ledger.ledger import check_exists, create_ledger
+from parley.party.ledger.records import from_json
 
 
 @dataclass(frozen=True, slots=True)

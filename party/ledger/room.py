@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from common.errors import ParleyError
-from common.runs.costs import lengths
-from common.runs.specification import RunSpec
-from common.secure_sum.envelope import Signed
-from common.secure_sum.messages import Roster
-from party.ledger.books import OWNER
-from party.ledger.ledger import Ledger
+from parley.common.errors import ParleyError
+from parley.common.runs.costs import lengths
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Roster
+from parley.party.ledger.books import OWNER
+from parley.party.ledger.ledger import Ledger
 
 _Key = tuple[int, int | None]
 """The entries of a ledger that say how long a run's answers are: of its approval, and of its secure sum's roster."""

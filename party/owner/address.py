@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from common.errors import InvalidInputError
-from common.service.tokens import new_token
-from common.storage.keys import read_private, write_private
-from party.settings import PartySettings
+from parley.common.errors import InvalidInputError
+from parley.common.service.tokens import new_token
+from parley.common.storage.keys import read_private, write_private
+from parley.party.settings import PartySettings
 
 HOST = "127.0.0.1"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.privacy.account import DELTA_UNITS, MICRO
-from party.ledger.books import OWNER
-from party.ledger.ledger import Ledger
-from party.ledger.records import Approved
+from parley.common.privacy.account import DELTA_UNITS, MICRO
+from parley.party.ledger.books import OWNER
+from parley.party.ledger.ledger import Ledger
+from parley.party.ledger.records import Approved
 
 
 def approved(store: Ledger) -> list[dict[str, Any]]:

@@ -27,19 +27,19 @@ from starlette.routing import Route
 from starlette.templating import Jinja2Templates
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from common.errors import ForbiddenError, InvalidInputError, ParleyError, UnauthorizedError
-from common.service.http.connections import Beside, BoundedServer
-from common.service.http.page_headers import page_headers
-from common.service.http.strict_json import strict_json
-from common.service.http.whole_bodies import read_whole
-from common.service.problems import of_error
-from common.strict import Strict
-from common.wire.party_api import BudgetReport
-from party.ledger.ledger import Ledger
-from party.owner.address import HOST, owner_token
-from party.owner.approved import approved
-from party.policy.questions import WaitingRuns
-from party.settings import PartySettings
+from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError, UnauthorizedError
+from parley.common.service.http.connections import Beside, BoundedServer
+from parley.common.service.http.page_headers import page_headers
+from parley.common.service.http.strict_json import strict_json
+from parley.common.service.http.whole_bodies import read_whole
+from parley.common.service.problems import of_error
+from parley.common.strict import Strict
+from parley.common.wire.party_api import BudgetReport
+from parley.party.ledger.ledger import Ledger
+from parley.party.owner.address import HOST, owner_token
+from parley.party.owner.approved import approved
+from parley.party.policy.questions import WaitingRuns
+from parley.party.settings import PartySettings
 
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
 _MOST_BYTES = 4096

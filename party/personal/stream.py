@@ -21,19 +21,19 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
-from common.arrays import IntArray
-from common.encoding.canonical_json import canonical, read_json
-from common.errors import ConflictError, InvalidInputError
-from common.online import Leader, LeaderState, cost_in_units
-from common.privacy.calibration import Calibration
-from common.privacy.mechanisms.leader import MOST_ROUNDS_LED, Adversary
-from common.privacy.noise import Noise, SystemNoise
-from common.runs.pricing import price_at_once
-from common.strict import Identifier, Strict
-from party.ledger.books import OWNER
-from party.ledger.ledger import SALT, TOLD, Ask, Ledger
-from party.policy.approval import check_cost, rules_of
-from party.settings import Policy
+from parley.common.arrays import IntArray
+from parley.common.encoding.canonical_json import canonical, read_json
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.online import Leader, LeaderState, cost_in_units
+from parley.common.privacy.calibration import Calibration
+from parley.common.privacy.mechanisms.leader import MOST_ROUNDS_LED, Adversary
+from parley.common.privacy.noise import Noise, SystemNoise
+from parley.common.runs.pricing import price_at_once
+from parley.common.strict import Identifier, Strict
+from parley.party.ledger.books import OWNER
+from parley.party.ledger.ledger import SALT, TOLD, Ask, Ledger
+from parley.party.policy.approval import check_cost, rules_of
+from parley.party.settings import Policy
 
 _KEPT = np.dtype("<i4")
 """A cost's integers, as they are kept."""
@@ -41,7 +41,7 @@ _SEAL_BYTES = 32
 
 
 class StreamTerms(Strict):
-    """A stream as it is charged: see `common.online.Leader`. The ledger knows it by its name."""
+    """A stream as it is charged: see `parley.common.online.Leader`. The ledger knows it by its name."""
 
     name: Identifier
     actions: int

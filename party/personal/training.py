@@ -19,28 +19,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
-from common.algorithms import REGISTRY
-from common.client.approval import propose, recruit
-from common.client.endpoints import PeerEntry
-from common.client.federation import HttpFederation
-from common.client.party import PartyClient
-from common.client.peer import Line, ask_all
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.driver import Federation, MemoryLog, drive
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Reply
-from common.runs.members import Budget, Member
-from common.runs.model_document import model_document
-from common.runs.pricing import guarantees
-from common.runs.specification import RunSpec
-from common.strict import faults
-from common.wire.party_api import RunProposal
+from parley.common.algorithms import REGISTRY
+from parley.common.client.approval import propose, recruit
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.federation import HttpFederation
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import Line, ask_all
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.driver import Federation, MemoryLog, drive
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.model_document import model_document
+from parley.common.runs.pricing import guarantees
+from parley.common.runs.specification import RunSpec
+from parley.common.strict import faults
+from parley.common.wire.party_api import RunProposal
 
 if TYPE_CHECKING:
-    from party.data.owner_data import Holding
+    from parley.party.data.owner_data import Holding
 
 APPROVAL_SECONDS = 60.0
 PREPARATION_SECONDS = 3600.0

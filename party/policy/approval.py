@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from common.data.study import Study
-from common.errors import ForbiddenError, InvalidInputError
-from common.learning.classifiers import LocalClassifier
-from common.privacy.account import Cost, Price
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import OwnFacts
-from common.protocol.messages import Query, Question
-from common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
-from common.runs.pricing import price
-from common.runs.specification import PublicRows, RunSpec, digest_of_rows
-from common.secure_sum.party import PartyPolicy
-from common.service.settings import Limits
-from common.wire.party_api import PinnedKeys
-from party.settings import PartySettings, Policy
+from parley.common.data.study import Study
+from parley.common.errors import ForbiddenError, InvalidInputError
+from parley.common.learning.classifiers import LocalClassifier
+from parley.common.privacy.account import Cost, Price
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import OwnFacts
+from parley.common.protocol.messages import Query, Question
+from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
+from parley.common.runs.pricing import price
+from parley.common.runs.specification import PublicRows, RunSpec, digest_of_rows
+from parley.common.secure_sum.party import PartyPolicy
+from parley.common.service.settings import Limits
+from parley.common.wire.party_api import PinnedKeys
+from parley.party.settings import PartySettings, Policy
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from common.algorithms import REGISTRY
-from common.data.study import Study
-from common.privacy.guarantee import delta_caution
-from party.settings import Policy
+from parley.common.algorithms import REGISTRY
+from parley.common.data.study import Study
+from parley.common.privacy.guarantee import delta_caution
+from parley.party.settings import Policy
 
 _USUAL = ("dp_gd", "release", "average", "evaluate", "describe")
 _BY_LARGEST = ("simplex", "evaluate", "describe")

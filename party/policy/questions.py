@@ -18,20 +18,20 @@ import httpx
 import numpy as np
 import structlog
 
-from common.encoding.spelling import so_many
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.forecast.forecast import NoForecast, forecast
-from common.privacy.account import DELTA_UNITS, MICRO, Account, Price
-from common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, Unit, as_clause, as_sentence, in_common
-from common.protocol.cautions import cautions
-from common.runs.pricing import guarantees
-from common.runs.specification import RunSpec
-from common.wire.party_api import RunProposal
-from party.settings import PartySettings
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.forecast.forecast import NoForecast, forecast
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price
+from parley.common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, Unit, as_clause, as_sentence, in_common
+from parley.common.protocol.cautions import cautions
+from parley.common.runs.pricing import guarantees
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import RunProposal
+from parley.party.settings import PartySettings
 
 if TYPE_CHECKING:
-    from party.ledger.books import OwnerBook
-    from party.ledger.ledger import Ledger
+    from parley.party.ledger.books import OwnerBook
+    from parley.party.ledger.ledger import Ledger
 
 _NOT_YET: dict[str, Any] = {"guarantee": None, "you_gain": None}
 _MOST_NAMED = 10

@@ -3,9 +3,9 @@
 They are kept in memory only, on their way through a pipe as well: whatever a crash or a restart finds is drawn anew, so
 that none can be used twice. Once an answer has one, nobody knows it any more.
 
-``python -m party.secure_sum.obfuscator_pool`` is the process. For each line ``MODULUS COUNT`` on its input it writes so
-many numbers, each as wide as the modulus squared. It ends with its input, so it does not outlive the party, however
-that ends.
+``python -m parley.party.secure_sum.obfuscator_pool`` is the process. For each line ``MODULUS COUNT`` on its input it
+writes so many numbers, each as wide as the modulus squared. It ends with its input, so it does not outlive the party,
+however that ends.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import structlog
 from phe import PaillierPublicKey
 from prometheus_client import Counter, Gauge
 
-from common.secure_sum.errors import OwnKeyError, Reason
-from common.secure_sum.paillier import blocks_from_blob, blocks_to_blob, make_obfuscators, public_key
-from common.service.prometheus import Metrics
+from parley.common.secure_sum.errors import OwnKeyError, Reason
+from parley.common.secure_sum.paillier import blocks_from_blob, blocks_to_blob, make_obfuscators, public_key
+from parley.common.service.prometheus import Metrics
 
 CAPACITY = 4096
 """The most obfuscators kept for one key: 3 MB at 3072 bits, minutes of drawing."""

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
-from common.arrays import IntArray
-from common.encoding.npy import unpack_array
-from common.errors import ConflictError, ParleyError
-from common.protocol.messages import Query as Question
-from common.runs.secure_terms import check_roster, round_terms, session_of
-from common.runs.specification import RunSpec
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason, RoundError, StateError
-from common.secure_sum.messages import Contribution, SumQuery
-from common.secure_sum.party import PartyRole as Role
-from common.secure_sum.session import Identity
-from party.ledger.ledger import Answer, Ask
-from party.policy.approval import sum_policy
-from party.secure_sum.obfuscator_pool import Obfuscators, Reserved
+from parley.common.arrays import IntArray
+from parley.common.encoding.npy import unpack_array
+from parley.common.errors import ConflictError, ParleyError
+from parley.common.protocol.messages import Query as Question
+from parley.common.runs.secure_terms import check_roster, round_terms, session_of
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import Reason, RoundError, StateError
+from parley.common.secure_sum.messages import Contribution, SumQuery
+from parley.common.secure_sum.party import PartyRole as Role
+from parley.common.secure_sum.session import Identity
+from parley.party.ledger.ledger import Answer, Ask
+from parley.party.policy.approval import sum_policy
+from parley.party.secure_sum.obfuscator_pool import Obfuscators, Reserved
 
 if TYPE_CHECKING:
-    from party.answering.party import Party
+    from parley.party.answering.party import Party
 
 _ROLES_IN_MEMORY = 64
 

@@ -1,6 +1,6 @@
 """The floors of a round: a service without tokens, noise or ledger, which answers with as many bytes as it was asked.
 
-    python scripts/benchmarks/bare.py PORT ROWS D
+    python -m scripts.benchmarks.bare PORT ROWS D
 
 ``/echo`` gives back the bytes of a query. ``/gradient`` computes on as many examples as a party has, as plainly as it
 goes in NumPy: no clipping, no grid, nothing private.

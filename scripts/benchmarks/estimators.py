@@ -1,6 +1,6 @@
 """How well `PrivateClassifier` does on data in one place, beside scikit-learn's logistic regression without privacy.
 
-    PARLEY_DATA=... python scripts/benchmarks/estimators.py [NAME ...] [--draws 10]
+    PARLEY_DATA=... python -m scripts.benchmarks.estimators [NAME ...] [--draws 10]
 
 One JSON line a data set, epsilon and delta, which is 0 or 1/n^2: ``value`` is the mean accuracy on held-out rows over
 draws of noise and, but for Adult, of the quarter that is held out; ``sd`` the deviation of one draw; ``seconds`` what a
@@ -31,14 +31,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from common.arrays import FloatArray
-from common.data.columns import Category, Columns, Feature, Label
-from common.data.study import Study
-from common.encoding.spelling import spelling
-from common.files.file_tables import read_columns
-from common.files.studies import read_study
-from learner.estimators import PrivateClassifier
-from learner.experiments.datasets import BIOPSIES, DIGITS, TEST_FRACTION, digits_columns, wdbc_columns
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Category, Columns, Feature, Label
+from parley.common.data.study import Study
+from parley.common.encoding.spelling import spelling
+from parley.common.files.file_tables import read_columns
+from parley.common.files.studies import read_study
+from parley.learner.estimators import PrivateClassifier
+from parley.learner.experiments.datasets import BIOPSIES, DIGITS, TEST_FRACTION, digits_columns, wdbc_columns
 from scripts.utility.examples import AbsentError, found
 
 EPSILONS = (0.1, 1.0)

@@ -15,14 +15,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.algorithms import build_algorithm
-from common.forecast.coalitions import CoalitionRun
-from common.forecast.excess_risk import response_of
-from common.forecast.forecast import forecast
-from common.forecast.forecasters import forecaster_of
-from common.learning.losses import Logistic
-from common.privacy.calibration import gaussian_mu
-from common.protocol.facts import FederationFacts
+from parley.common.algorithms import build_algorithm
+from parley.common.forecast.coalitions import CoalitionRun
+from parley.common.forecast.excess_risk import response_of
+from parley.common.forecast.forecast import forecast
+from parley.common.forecast.forecasters import forecaster_of
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.calibration import gaussian_mu
+from parley.common.protocol.facts import FederationFacts
 
 GOALS_MS = {10: 50.0, 1000: 2000.0}
 N_ROUNDS, N_FEATURES = 100, 30

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
-from common.data.columns import Feature, Label, RealLabel, constant_of_numbers, largest_norm
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.classes import encode_classes
-from common.learning.losses import Logistic, Loss, Softmax, Squared
-from learner.experiments.datasets import simulated
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.columns import Feature, Label, RealLabel, constant_of_numbers, largest_norm
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.classes import encode_classes
+from parley.common.learning.losses import Logistic, Loss, Softmax, Squared
+from parley.learner.experiments.datasets import simulated
 
 MOST_ROWS = 40_000
 MOST_LEVELS = 100
@@ -242,4 +242,4 @@ _SETS: Mapping[str, tuple[Callable[[Path], _Loaded], bool]] = {
     "iris": (_iris, False),
     "bad_loans": (_bad_loans, False),
 }
-"""Each loader, and whether the family of worlds was chosen by its set; `common.forecast.plausible_worlds` says more."""
+"""Each loader, and whether the family of worlds was chosen by its set; `plausible_worlds` says more."""

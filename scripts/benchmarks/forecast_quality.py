@@ -31,19 +31,19 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from common.algorithms import build_algorithm, settle
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.data.study import Study
-from common.errors import ParleyError
-from common.forecast.forecast import Forecast, forecast
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from common.learning.metrics import fitness
-from common.learning.model import Model
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import build_algorithm, settle
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.errors import ParleyError
+from parley.common.forecast.forecast import Forecast, forecast
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.learning.metrics import fitness
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 from scripts.benchmarks.forecast_data import Data, data_sets, study_of
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)

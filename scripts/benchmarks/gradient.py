@@ -1,6 +1,6 @@
 """How long the exact sum of a party's clipped gradients takes, beside two bare passes over its examples.
 
-    python scripts/benchmarks/gradient.py [--rows 1000000] [--features 50]
+    python -m scripts.benchmarks.gradient [--rows 1000000] [--features 50]
 
 One JSON line a case: ``ms`` (the median), beside ``floor_ms``, the two products X w and s X that a gradient cannot do
 without, measured in the same run with one BLAS thread, and the ratio of the two. The goal is a ratio of 1.4 for the
@@ -18,10 +18,10 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Logistic, Loss, Softmax
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Logistic, Loss, Softmax
 
 GOAL = 1.4
 REPEAT = 15

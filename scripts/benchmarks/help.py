@@ -1,6 +1,6 @@
 """How long the help of the two commands takes, started in turns in one run, and that of every command under them.
 
-    python scripts/benchmarks/help.py [--times 10]
+    python -m scripts.benchmarks.help [--times 10]
 
 One JSON line: the median milliseconds of ``parley-learner --help`` and ``parley-party --help``, and their ratio; then
 of how many commands each was asked for its help, the median, and the slowest with its milliseconds, the best of three.
@@ -19,8 +19,8 @@ from statistics import median
 
 from typer.main import get_command
 
-from learner.cli.main import learner_app
-from party.cli.main import party_app
+from parley.learner.cli.main import learner_app
+from parley.party.cli.main import party_app
 from scripts.loopback import COMMANDS
 
 APPS = {"learner": learner_app, "party": party_app}

@@ -1,6 +1,6 @@
 """What a long ledger costs: to open it, every link checked, and to write one more answer into it.
 
-    python scripts/benchmarks/ledger.py [--entries 100000]
+    python -m scripts.benchmarks.ledger [--entries 100000]
 
 One JSON line. ``open_seconds`` is what a party takes to read and check its whole ledger when it starts: the goal is at
 most 3 for 100,000 entries. ``floor_seconds`` is what SHA-256 over and JSON out of the same bytes take in this process,
@@ -20,15 +20,15 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.privacy.account import Account, Cost, Price
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from common.secure_sum.session import Identity
-from common.wire.party_api import RunProposal
-from party.ledger.ledger import Ask, Ledger, create_ledger
-from party.ledger.records import Answered, to_json
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.privacy.account import Account, Cost, Price
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.session import Identity
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.ledger import Ask, Ledger, create_ledger
+from parley.party.ledger.records import Answered, to_json
 from scripts.loopback import resident_mb
 
 ROUNDS, BODY = 1_000, bytes(50 * 8)

@@ -1,6 +1,6 @@
 """What it takes to load a party's table: memory beside the shard's, and processor time beside pyarrow's alone.
 
-    python scripts/benchmarks/loading.py [--rows 1000000] [--features 50]
+    python -m scripts.benchmarks.loading [--rows 1000000] [--features 50]
 
 One JSON line a kind of file, alone and as the table of a query, of which one sorts and some join two files: features
 and their labels, or halves of the features. ``peak_to_X`` is the largest resident memory of a process that loads it,
@@ -39,10 +39,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.files.sources import TableAt
-from common.service.child import MEMORY
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.files.sources import TableAt
+from parley.common.service.child import MEMORY
 
 GOAL = 1.5
 REPEAT = 3
@@ -140,7 +140,7 @@ def child(what: str, paths: Sequence[Path], query: str, spill: Path | None) -> d
     """The figures of a process of its own."""
     files = os.pathsep.join(map(str, paths))
     told = [what, files, str(paths[0].with_name("study.json")), query, str(spill or "")]
-    command = [sys.executable, __file__, "--child", *told]
+    command = [sys.executable, "-m", "scripts.benchmarks.loading", "--child", *told]
     environment = {**MEMORY, **os.environ} if what == "load" else None  # as of the process that loads for a party
     run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)  # noqa: S603 -- itself
     figures: dict[str, float] = json.loads(run.stdout)
@@ -154,12 +154,12 @@ def named(files: Sequence[str]) -> dict[str, TableAt]:
 
 def load(files: Sequence[str], study: Path, query: str, spill: str) -> dict[str, float]:
     """Load as a party does."""
-    from common.files.examples import load_source  # noqa: PLC0415 -- counted in this process alone
-    from common.files.sources import DataSource, Spill  # noqa: PLC0415 -- as above
-    from common.files.studies import read_study  # noqa: PLC0415 -- as above
+    from parley.common.files.examples import load_source  # noqa: PLC0415 -- counted in this process alone
+    from parley.common.files.sources import DataSource, Spill  # noqa: PLC0415 -- as above
+    from parley.common.files.studies import read_study  # noqa: PLC0415 -- as above
 
     if query:
-        import common.files.query  # noqa: F401, PLC0415 -- DuckDB is part of the base
+        import parley.common.files.query  # noqa: F401, PLC0415 -- DuckDB is part of the base
     base, terms, start = resident_bytes("VmRSS"), read_study(study), time.process_time()
     where = Spill(folder=Path(spill)) if spill else None
     data = DataSource(source=query, tables=named(files), spill=where) if query else DataSource(source=files[0])
@@ -169,9 +169,9 @@ def load(files: Sequence[str], study: Path, query: str, spill: str) -> dict[str,
 
 def load_apart(files: Sequence[str], study: Path, query: str, _: str) -> dict[str, float]:
     """Have a child load, as a party's service does, and look every 10 ms at what both hold."""
-    from common.files.studies import read_study  # noqa: PLC0415 -- counted in this process alone
-    from party.data import owner_data  # noqa: PLC0415 -- as above
-    from party.settings import Data  # noqa: PLC0415 -- as above
+    from parley.common.files.studies import read_study  # noqa: PLC0415 -- counted in this process alone
+    from parley.party.data import owner_data  # noqa: PLC0415 -- as above
+    from parley.party.settings import Data  # noqa: PLC0415 -- as above
 
     data = Data(source=query, tables=named(files)) if query else Data(source=files[0])
     terms, base, peak, done = read_study(study), resident_bytes("VmRSS"), 0, threading.Event()

@@ -28,16 +28,16 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from common.arrays import FloatArray
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.files.file_tables import read_columns
-from common.learning import erm
-from common.learning.convergence import TOLERANCE
-from common.learning.losses import Logistic, Loss, Softmax
-from common.learning.metrics import accuracy
-from common.learning.model import Model
+from parley.common.arrays import FloatArray
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.files.file_tables import read_columns
+from parley.common.learning import erm
+from parley.common.learning.convergence import TOLERANCE
+from parley.common.learning.losses import Logistic, Loss, Softmax
+from parley.common.learning.metrics import accuracy
+from parley.common.learning.model import Model
 from scripts.utility import examples
 from scripts.utility.examples import AbsentError
 

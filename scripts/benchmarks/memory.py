@@ -1,6 +1,6 @@
 """What memory an idle party takes that holds a small shard, beside a floor.
 
-    python scripts/benchmarks/memory.py
+    python -m scripts.benchmarks.memory
 
 One JSON line, in megabytes of resident memory of real processes that have said they are ready. ``party_mb`` is
 ``parley-party serve`` on a CSV file; ``peak_mb`` is the most that it has taken since its start. The floors are bare
@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.service.tokens import hash_token, new_token
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.service.tokens import hash_token, new_token
 from scripts.benchmarks.rounds import BARE, party_toml
 from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 

@@ -19,9 +19,9 @@ from collections.abc import Callable
 import gmpy2
 from phe import PaillierPublicKey
 
-from common.secure_sum.paillier import generate_key
-from common.service.prometheus import Metrics
-from party.secure_sum.obfuscator_pool import CAPACITY, Obfuscators
+from parley.common.secure_sum.paillier import generate_key
+from parley.common.service.prometheus import Metrics
+from parley.party.secure_sum.obfuscator_pool import CAPACITY, Obfuscators
 
 _TICK = 0.001  # seconds
 

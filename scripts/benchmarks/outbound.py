@@ -1,6 +1,6 @@
 """What it costs that parties connect to the learner instead of listening: rounds and the learner's time, in one run.
 
-    python scripts/benchmarks/outbound.py [--rounds 100] [--pairs 3] [--parties 5,50] [--features 50,1000]
+    python -m scripts.benchmarks.outbound [--rounds 100] [--pairs 3] [--parties 5,50] [--features 50,1000]
 
 The same parties serve two learners: one connects to them, to the other they connect. Runs of both alternate, and one
 JSON line for each K and d has the medians and their ratios. The goals are 1.3 for a round and 1.2 for the learner's
@@ -19,8 +19,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.client.handshake import CONNECT_PATH, UPGRADE
-from common.service.tokens import hash_token, new_token
+from parley.common.client.handshake import CONNECT_PATH, UPGRADE
+from parley.common.service.tokens import hash_token, new_token
 from scripts.benchmarks import rounds as own
 from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 

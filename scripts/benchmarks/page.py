@@ -1,6 +1,6 @@
 """How soon the learner's page shows things, in Chromium on services of this machine: needs chromium and chromedriver.
 
-    python scripts/benchmarks/page.py [--runs 10000] [--watchers 200]
+    python -m scripts.benchmarks.page [--runs 10000] [--watchers 200]
 
 JSON lines. ``list``: milliseconds from the reload of the page, nothing cached, to the first fifty of so many runs, the
 median of five, beside that of a list of a few, their ratio, and what was carried; then for ``more``, a press of the

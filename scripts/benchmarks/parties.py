@@ -1,6 +1,6 @@
 """What many parties cost a learner: 200 real ones over HTTP, several to a process, of whom a fifth is away.
 
-    python scripts/benchmarks/parties.py [--parties 200] [--absent 0.2] [--rounds 20] [--processes 4]
+    python -m scripts.benchmarks.parties [--parties 200] [--absent 0.2] [--rounds 20] [--processes 4]
 
 One JSON line. Each party is a service of its own, with its data, token, ledger and port; the learner is a process that
 does nothing else. ``learner_us_per_party_round`` is the learner's CPU time, of all its threads, for one party's answer
@@ -29,13 +29,13 @@ import httpx
 import numpy as np
 import uvicorn
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.service.http.connections import BoundedServer
-from common.service.tokens import hash_token, new_token
-from party.api.app import create_party_app
-from party.ledger.ledger import create_ledger
-from party.settings import PartySettings
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.service.http.connections import BoundedServer
+from parley.common.service.tokens import hash_token, new_token
+from parley.party.api.app import create_party_app
+from parley.party.ledger.ledger import create_ledger
+from parley.party.settings import PartySettings
 from scripts.benchmarks.rounds import party_toml
 from scripts.loopback import COMMANDS, free_ports, processes, resident_mb, wait_until_ready
 
@@ -68,7 +68,14 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     write_files(folder, ports, token)
     there = names[round(given.parties * given.absent) :]
     commands: dict[str, Sequence[str | Path]] = {
-        f"host-{index}": (sys.executable, __file__, "host", folder, *there[index :: given.processes])
+        f"host-{index}": (
+            sys.executable,
+            "-m",
+            "scripts.benchmarks.parties",
+            "host",
+            folder,
+            *there[index :: given.processes],
+        )
         for index in range(given.processes)
     }
     commands["learner"] = (COMMANDS / "parley-learner", "serve", "--config", folder / "learner.toml")

@@ -1,6 +1,6 @@
 """What a round costs: five parties and a learner as real processes, with tokens, noise and ledgers, beside a floor.
 
-    python scripts/benchmarks/rounds.py [--rounds 200] [--against ../before --pairs 25]
+    python -m scripts.benchmarks.rounds [--rounds 200] [--against ../before --pairs 25]
 
 One JSON line for each number of features d. ``ms_per_round`` is the mean time from one round's news to the next, as a
 user who watches the run sees it. The floors are what five bare FastAPI processes and one httpx client need for the same
@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.service.tokens import hash_token, new_token
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.service.tokens import hash_token, new_token
 from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 PARTIES, ROWS = 5, 2_000

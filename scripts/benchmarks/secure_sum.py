@@ -25,10 +25,10 @@ import gmpy2
 import numpy as np
 from phe import PaillierPrivateKey, PaillierPublicKey
 
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyholder import KeyHolderRole
-from common.secure_sum.messages import SumQuery
-from common.secure_sum.paillier import decrypt_blocks, generate_key, make_obfuscators
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.keyholder import KeyHolderRole
+from parley.common.secure_sum.messages import SumQuery
+from parley.common.secure_sum.paillier import decrypt_blocks, generate_key, make_obfuscators
 
 PARTIES = 10
 NAIVE_SAMPLE = 10

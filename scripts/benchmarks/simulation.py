@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.algorithms import build_algorithm
-from common.data.shard import Shard
-from common.learning.losses import Logistic
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
-from common.protocol.simulation import Simulation
+from parley.common.algorithms import build_algorithm
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
+from parley.common.protocol.simulation import Simulation
 
 PARTIES, ROWS, FEATURES = 20_000, 20, 20
 GOAL_MS = 100.0

@@ -1,6 +1,6 @@
 """Half an hour of eight runs at once: memory, descriptors and threads of every service stay flat, and answers quick.
 
-    python scripts/benchmarks/soak.py [--minutes 30] [--at-once 8]
+    python -m scripts.benchmarks.soak [--minutes 30] [--at-once 8]
 
 Five parties and a learner run as real processes. Eight runs are always on; as one ends, the next is submitted. One JSON
 line for each service has its memory, descriptors and threads in the first and last quarter of what follows a warm-up of
@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from common.service.tokens import new_token
+from parley.common.service.tokens import new_token
 from scripts.benchmarks.rounds import BARE, PARTIES, write_settings
 from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 

@@ -1,6 +1,6 @@
 """What a release of 3.2 million columns takes: seconds, memory, and how much of it is dense noise.
 
-    PARLEY_DATA=... python scripts/benchmarks/sparse.py
+    PARLEY_DATA=... python -m scripts.benchmarks.sparse
 
 The subset of the URL reputation data (Ma, Saul, Savage & Voelker 2009) of $PARLEY_DATA: 3,990 of its rows to learn
 from, 1,710 to test on, each divided by its norm. Each release is a process of its own, with noise from the operating
@@ -22,15 +22,15 @@ from multiprocessing import get_context
 import numpy as np
 from scipy.sparse import csr_array
 
-from common.algorithms._releases import MECHANISMS, Mechanism
-from common.arrays import FloatArray
-from common.data.sparse import SparseShard
-from common.encoding.fixed_point import to_reals
-from common.learning.convergence import TOLERANCE
-from common.learning.erm import minimise
-from common.learning.losses import Huber, Logistic, Loss
-from common.privacy.mechanisms.site import Law, SiteTerms
-from common.privacy.noise import SystemNoise
+from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.arrays import FloatArray
+from parley.common.data.sparse import SparseShard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.convergence import TOLERANCE
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Huber, Logistic, Loss
+from parley.common.privacy.mechanisms.site import Law, SiteTerms
+from parley.common.privacy.noise import SystemNoise
 from scripts.loopback import resident_mb
 from scripts.utility.examples import AbsentError, found
 

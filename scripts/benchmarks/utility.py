@@ -1,6 +1,6 @@
 """How well runs learn that nobody tuned: the cases of `scripts/utility/cases.py`, with nothing given but a budget.
 
-    PARLEY_DATA=... python scripts/benchmarks/utility.py [NAME ...] [--draws 10] [--no-grid]
+    PARLEY_DATA=... python -m scripts.benchmarks.utility [NAME ...] [--draws 10] [--no-grid]
 
 One JSON line a case and epsilon. ``value`` is the mean over draws of noise, and of splits where the publisher has none,
 of dp_gd's model on held-out examples, with the parameters that are chosen from public facts alone; ``sd`` is the
@@ -26,10 +26,10 @@ from dataclasses import asdict
 from statistics import fmean, pstdev
 from typing import Any
 
-from common.algorithms.dp_gd import DpGd
-from common.learning.metrics import accuracy, relative_fitness
-from common.learning.model import Model
-from common.protocol.algorithm import Algorithm
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.learning.metrics import accuracy, relative_fitness
+from parley.common.learning.model import Model
+from parley.common.protocol.algorithm import Algorithm
 from scripts.utility import baselines, grid
 from scripts.utility.cases import CASES, Case, Goal
 from scripts.utility.examples import AbsentError

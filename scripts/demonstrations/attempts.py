@@ -13,24 +13,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.algorithms._parameters import algorithm
-from common.algorithms.psgd import Psgd
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Logistic
-from common.learning.metrics import accuracy
-from common.privacy.events import Event, L2LaplaceEvent, NonPrivateEvent
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.noise import Noise, NoNoise, SeededNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query
-from common.protocol.simulation import simulate
-from learner.experiments.datasets import simulated
-from learner.experiments.simulation import Metric, SimulationSettings, deal_repetition
+from parley.common.algorithms._parameters import algorithm
+from parley.common.algorithms.psgd import Psgd
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Logistic
+from parley.common.learning.metrics import accuracy
+from parley.common.privacy.events import Event, L2LaplaceEvent, NonPrivateEvent
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query
+from parley.common.protocol.simulation import simulate
+from parley.learner.experiments.datasets import simulated
+from parley.learner.experiments.simulation import Metric, SimulationSettings, deal_repetition
 
 N, D = 25, 10
 TRIALS = 200

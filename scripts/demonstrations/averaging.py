@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.algorithms.psgd import Psgd
-from common.arrays import FloatArray
+from parley.common.algorithms.psgd import Psgd
+from parley.common.arrays import FloatArray
 from scripts.demonstrations.attempts import BROKEN, CHANCE, D, Finding, FreshNoise, Neighbours, RedrawnNoise, report
 
 EPSILON = 1.0

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.algorithms.psgd import Psgd
-from common.arrays import FloatArray
-from common.runs.pricing import transcript
+from parley.common.algorithms.psgd import Psgd
+from parley.common.arrays import FloatArray
+from parley.common.runs.pricing import transcript
 from scripts.demonstrations.attempts import BROKEN, CHANCE, D, Finding, Neighbours, OneTimeNoise, report
 
 EPSILON = 1.0

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
-from common.algorithms import settle
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from learner.experiments.simulation import SimulationSettings
+from parley.common.algorithms import settle
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.learner.experiments.simulation import SimulationSettings
 from scripts.demonstrations.attempts import Composed, Finding, accuracies, report
 
 EPSILON = 1.0

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyarrow.csv import write_csv
 
-from common.errors import ParleyError
-from learner.cli.client import LearnerClient
+from parley.common.errors import ParleyError
+from parley.learner.cli.client import LearnerClient
 from scripts.loopback import COMMANDS, free_ports, processes
 from scripts.utility.examples import AbsentError, found
 

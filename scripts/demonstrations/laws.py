@@ -17,20 +17,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from common.algorithms._parameters import algorithm
-from common.algorithms._releases import Prepared
-from common.algorithms.local_average import LocalAverage
-from common.algorithms.psgd import Psgd
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.learning.gradients import gradient_sum
-from common.privacy.events import Event, LaplaceEvent
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, add_laplace, fitting
-from common.privacy.noise import Noise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import OwnFacts
-from common.protocol.messages import Query
-from learner.experiments.simulation import Metric, SimulationSettings
+from parley.common.algorithms._parameters import algorithm
+from parley.common.algorithms._releases import Prepared
+from parley.common.algorithms.local_average import LocalAverage
+from parley.common.algorithms.psgd import Psgd
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.learning.gradients import gradient_sum
+from parley.common.privacy.events import Event, LaplaceEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, add_laplace, fitting
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import OwnFacts
+from parley.common.protocol.messages import Query
+from parley.learner.experiments.simulation import Metric, SimulationSettings
 from scripts.demonstrations.attempts import Finding, accuracies, report
 
 SHARES = (0.01, 0.29, 0.2, 0.25, 0.25)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from common.storage.certificates import CERTIFICATE_LASTS, Credentials, hosts_of, issue, make_authority
+from parley.common.storage.certificates import CERTIFICATE_LASTS, Credentials, hosts_of, issue, make_authority
 from scripts.deployment.files import make_folder, write_file
 from scripts.deployment.settings import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 from scripts.deployment.sites import Site

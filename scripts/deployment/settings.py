@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from learner.experiments.datasets import BIOPSIES
+from parley.learner.experiments.datasets import BIOPSIES
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, Site
 
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "authority.pem", "tls.pem", "tls.key"

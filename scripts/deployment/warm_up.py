@@ -1,4 +1,4 @@
-"""Import all that a service may ever import: ``python warm_up.py common party``, as its image is built.
+"""Import all that a service may ever import: ``python warm_up.py parley.common parley.party``, as its image is built.
 
 A container's file system is read-only, so what is not compiled now is compiled again at each start and health check;
 and what cannot be imported fails the build, not a run.
@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pkgutil import walk_packages
 
 _EXTRAS = {
-    "common.files.postgres_tables": "adbc_driver_postgresql",
-    "common.files.sheet_reader": "python_calamine",
-    "common.service.tracing.spans": "opentelemetry.sdk",
-    "learner.models.onnx_graph": "onnx",
-    "learner.models.sklearn_pipeline": "skops",
+    "parley.common.files.postgres_tables": "adbc_driver_postgresql",
+    "parley.common.files.sheet_reader": "python_calamine",
+    "parley.common.service.tracing.spans": "opentelemetry.sdk",
+    "parley.learner.models.onnx_graph": "onnx",
+    "parley.learner.models.sklearn_pipeline": "skops",
 }
 """Modules that need a package of an extra, which an image may lack."""
 

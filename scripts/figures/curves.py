@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.arrays import FloatArray
+from parley.common.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

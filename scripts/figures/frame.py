@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from common.arrays import FloatArray
+from parley.common.arrays import FloatArray
 from scripts.figures.point import Point
 
 PAPERS = ("rajkumar", "rajkumar_splits", "wu", "wu_joining", "hamm", "xie", "jain", "jain_simplex", "jain_leader")

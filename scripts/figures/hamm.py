@@ -5,8 +5,9 @@ party holds, on the data of `scripts.figures.hamm_data`. Five methods: pooled ro
 averages, and each party alone (individual). *Paper* is the published noise on the model, of pure epsilon, for who sees
 the model alone, at lambda = 1e-4, fixed in advance. *Tight* is (epsilon, 1e-5) for the whole transcript, the learner's
 view too; how many rows are asked about, and lambda, are chosen from public facts by the default rules, and noisy votes
-are drawn together (`common.privacy.shrinkage`, which says that HAR and KDD99 were looked at for it). So is the lambda
-of *output_tight*, which is (epsilon, 1e-5) for the model. Parties train at lambda = 1e-4, but under the tight average.
+are drawn together (`parley.common.privacy.shrinkage`, which says that HAR and KDD99 were looked at for it). So is the
+lambda of *output_tight*, which is (epsilon, 1e-5) for the model. Parties train at lambda = 1e-4, but under the tight
+average.
 
 Two alternatives of Section 3.2 have tight noise too: all classifiers released, each with its party's noise, which then
 vote; and noisy votes on 1,000 test rows, which share the budget.

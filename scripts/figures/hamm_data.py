@@ -21,14 +21,14 @@ from functools import cache, partial
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.auxiliary import with_projection_of
-from common.data.columns import Columns, Feature, Label
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.files.file_tables import read_columns
-from common.learning.losses import Loss, build_loss
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.auxiliary import with_projection_of
+from parley.common.data.columns import Columns, Feature, Label
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.files.file_tables import read_columns
+from parley.common.learning.losses import Loss, build_loss
 from scripts.utility import examples
 
 COMPONENTS = 50

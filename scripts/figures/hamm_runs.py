@@ -14,31 +14,31 @@ from functools import cached_property
 
 import numpy as np
 
-from common.algorithms._ensemble import Ensemble
-from common.algorithms.ensemble_soft import EnsembleSoft
-from common.algorithms.ensemble_vote import EnsembleVote
-from common.algorithms.local import Local
-from common.algorithms.parameter_average import ParameterAverage
-from common.algorithms.pooled import Pooled
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.encoding.fixed_point import UNIT, from_wire, to_integers
-from common.learning.convergence import TOLERANCE
-from common.learning.erm import minimise
-from common.learning.losses import Logistic
-from common.learning.metrics import accuracy
-from common.learning.model import Model
-from common.learning.soft_labels import Doubtful
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.mechanisms.additive import add_gaussian
-from common.privacy.mechanisms.one_against_rest import each_against_rest
-from common.privacy.mechanisms.own_classes import classes_had
-from common.privacy.noise import Noise, NoNoise, SeededNoise
-from common.protocol.driver import MemoryLog, drive
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import Simulation, simulate
+from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms.ensemble_soft import EnsembleSoft
+from parley.common.algorithms.ensemble_vote import EnsembleVote
+from parley.common.algorithms.local import Local
+from parley.common.algorithms.parameter_average import ParameterAverage
+from parley.common.algorithms.pooled import Pooled
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.encoding.fixed_point import UNIT, from_wire, to_integers
+from parley.common.learning.convergence import TOLERANCE
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Logistic
+from parley.common.learning.metrics import accuracy
+from parley.common.learning.model import Model
+from parley.common.learning.soft_labels import Doubtful
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.mechanisms.additive import add_gaussian
+from parley.common.privacy.mechanisms.one_against_rest import each_against_rest
+from parley.common.privacy.mechanisms.own_classes import classes_had
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
+from parley.common.protocol.driver import MemoryLog, drive
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import Simulation, simulate
 from scripts.figures.hamm_data import DRAWS, Split
 
 LAMBDA = 1e-4

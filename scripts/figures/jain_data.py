@@ -13,10 +13,10 @@ from functools import cache
 import numpy as np
 from scipy.sparse import csr_array
 
-from common.arrays import FloatArray
-from common.data.sparse import SparseShard
-from common.encoding.fixed_point import Norm
-from common.files.examples import load_examples
+from parley.common.arrays import FloatArray
+from parley.common.data.sparse import SparseShard
+from parley.common.encoding.fixed_point import Norm
+from parley.common.files.examples import load_examples
 from scripts.utility import examples
 
 FOLDER = {"cod-rna": "cod-rna", "url": "url-subset"}

@@ -3,10 +3,11 @@
 Actions whose costs are always alike are one group, so that 100,000 of them are quickly added up. The expectation over
 the draws of leaders is exact; that of counters, whose noise is drawn, is over rounds in as many equal stretches.
 
-Beside the leader of `common.privacy.mechanisms.leader` stand: one who draws seldom, for an oblivious adversary as all
-of these are, each action with the same chances at its lambda; one without privacy (the lambda of the least regret); one
-who follows the smallest of private sums, each kept by a counter of its own (Dwork, Naor, Pitassi & Rothblum 2010), of
-which every node of every action's tree has Laplace noise, all together of the same epsilon; and one who picks anything.
+Beside the leader of `parley.common.privacy.mechanisms.leader` stand: one who draws seldom, for an oblivious adversary
+as all of these are, each action with the same chances at its lambda; one without privacy (the lambda of the least
+regret); one who follows the smallest of private sums, each kept by a counter of its own (Dwork, Naor, Pitassi &
+Rothblum 2010), of which every node of every action's tree has Laplace noise, all together of the same epsilon; and one
+who picks anything.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.privacy.calibration import bisect
-from common.privacy.draws import concentrated_epsilon
-from common.privacy.mechanisms.leader import Adversary as Against
-from common.privacy.mechanisms.leader import LeaderTerms, best_scale, regret_bound
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.privacy.calibration import bisect
+from parley.common.privacy.draws import concentrated_epsilon
+from parley.common.privacy.mechanisms.leader import Adversary as Against
+from parley.common.privacy.mechanisms.leader import LeaderTerms, best_scale, regret_bound
 
 DELTA = 1e-6
 NO_PRIVACY, UNIFORM = "no privacy", "any action"

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from common.algorithms._releases import MECHANISMS, Mechanism
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss
-from common.learning.metrics import accuracy, fitness
-from common.learning.model import Model
-from common.privacy.mechanisms.objective import ObjectivePerturbation
-from common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
-from common.privacy.noise import Scale, SeededNoise, Shape
-from learner.experiments.risk_bounds import release_bound
+from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss
+from parley.common.learning.metrics import accuracy, fitness
+from parley.common.learning.model import Model
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
+from parley.common.privacy.noise import Scale, SeededNoise, Shape
+from parley.learner.experiments.risk_bounds import release_bound
 from scripts.figures.jain_data import some, split
 
 LOSSES: Mapping[str, Loss] = {"huber": Huber(), "hinge": Hinge(), "logistic": Logistic()}

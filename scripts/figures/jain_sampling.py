@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.data.sparse import SparseShard
-from common.errors import InvalidInputError
-from common.learning.losses import Squared
-from common.learning.metrics import accuracy, fitness
-from common.learning.model import Model
-from common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta, theta_near_minimiser
-from common.privacy.calibration import Calibration
-from common.privacy.mechanisms.sampling import SimplexSampling, best_sampling, sampling
-from common.privacy.noise import SeededNoise
+from parley.common.arrays import FloatArray
+from parley.common.data.sparse import SparseShard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Squared
+from parley.common.learning.metrics import accuracy, fitness
+from parley.common.learning.model import Model
+from parley.common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta, theta_near_minimiser
+from parley.common.privacy.calibration import Calibration
+from parley.common.privacy.mechanisms.sampling import SimplexSampling, best_sampling, sampling
+from parley.common.privacy.noise import SeededNoise
 from scripts.figures.jain_data import some, split
 from scripts.figures.jain_runs import DELTA, ENTRIES
 

@@ -19,8 +19,8 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from common.arrays import FloatArray
-from learner.experiments.simulation import SimulationSettings
+from parley.common.arrays import FloatArray
+from parley.learner.experiments.simulation import SimulationSettings
 from scripts.figures.frame import TWO_ERRORS, Line, Sweep, standard_error
 from scripts.figures.point import Point
 from scripts.figures.simulations import simulated

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from learner.experiments.simulation import SimulationSettings
+from parley.learner.experiments.simulation import SimulationSettings
 from scripts.figures.frame import Figure, Line, Paper, Verdict, errors
 from scripts.figures.panels import Panels, Place, draw, fall, sweep, write
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from learner.experiments.simulation import SimulationSettings
+from parley.learner.experiments.simulation import SimulationSettings
 from scripts.figures.frame import Figure, Verdict, errors
 from scripts.figures.panels import Outcome, Panels, Place, draw, fall, sweep, write
 from scripts.figures.rajkumar import EPSILONS, EQUAL, LINES, PAPER, PARTIES, QUICK_REPEAT, SURE, settings_of

@@ -88,7 +88,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client  # noqa: PLC0415 -- an extra
     except ImportError:
-        sys.exit("--dask needs the extra of that name: pip install 'parley[dask]'")
+        sys.exit("--dask needs the extra of that name: pip install 'parley-learning[dask]'")
     with Client(address) as client:  # type: ignore[no-untyped-call]
         yield client.get_executor()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from learner.experiments.simulation import SimulationSettings, run_simulation
+from parley.learner.experiments.simulation import SimulationSettings, run_simulation
 
 
 def simulated(**settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- the fields of SimulationSettings

@@ -30,13 +30,13 @@ def digest_of_code(module: str, root: Path = ROOT) -> str:
 
 
 def imported(module: str, root: Path = ROOT) -> set[Path]:
-    """The files of this tree that a module imports, `WHOLE` aside, at any depth; its own among them."""
+    """The files of this tree that a module imports, `parley` aside, at any depth; its own among them."""
     files: set[Path] = set()
     ahead = [module]
     while ahead:
         name = ahead.pop()
         path = root.joinpath(*name.split(".")).with_suffix(".py")
-        if path in files or name.split(".")[0] in WHOLE or not path.is_file():
+        if path in files or name.split(".")[0] == "parley" or not path.is_file():
             continue
         files.add(path)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import FloatArray
+from parley.common.arrays import FloatArray
 from scripts.figures.frame import Figure, Paper, Sweep, Verdict
 from scripts.figures.point import Point
 from scripts.figures.wu_plots import DRAW, Kind, Series

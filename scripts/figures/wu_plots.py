@@ -14,7 +14,7 @@ import numpy.typing as npt
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from common.arrays import FloatArray
+from parley.common.arrays import FloatArray
 
 Kind = Literal["bands", "surface", "slopes", "boxes"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")

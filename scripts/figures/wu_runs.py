@@ -11,26 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from common.algorithms import build_algorithm
-from common.algorithms.wu_subgradient import WuSubgradient
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.data.study import Study
-from common.forecast.coalitions import CoalitionRun
-from common.forecast.forecast import Forecast, forecast
-from common.forecast.forecasters import forecaster_of
-from common.learning.losses import build_loss
-from common.learning.metrics import relative_fitness
-from common.learning.model import Model
-from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.driver import MemoryLog, drive
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import Simulation, simulate
-from learner.experiments.datasets import deal
-from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, published, reduced
-from learner.experiments.optimum import optimum
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms.wu_subgradient import WuSubgradient
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.forecast.coalitions import CoalitionRun
+from parley.common.forecast.forecast import Forecast, forecast
+from parley.common.forecast.forecasters import forecaster_of
+from parley.common.learning.losses import build_loss
+from parley.common.learning.metrics import relative_fitness
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.driver import MemoryLog, drive
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import Simulation, simulate
+from parley.learner.experiments.datasets import deal
+from parley.learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, published, reduced
+from parley.learner.experiments.optimum import optimum
 from scripts.utility.examples import AbsentError
 
 DELTA = 1e-5

@@ -35,7 +35,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from common.arrays import FloatArray
+from parley.common.arrays import FloatArray
 from scripts.figures import xie_grids as grids
 from scripts.figures.curves import Curve, write
 from scripts.figures.frame import Figure, Paper, Verdict, standard_error

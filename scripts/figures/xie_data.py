@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray
-from common.data.columns import Columns
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.files.file_tables import read_columns
+from parley.common.arrays import BoolArray, FloatArray
+from parley.common.data.columns import Columns
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.files.file_tables import read_columns
 from scripts.utility import examples
 
 UNIT_ROWS, ALL_ROWS = ", rows of norm 1", ", PCA of all rows"

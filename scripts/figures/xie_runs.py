@@ -13,21 +13,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from common.algorithms._releases import Mechanism, Releases, set_site
-from common.algorithms.average import AverageMethod
-from common.algorithms.feature import FeatureMethod
-from common.algorithms.release import PrivateRelease
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.learning.losses import Huber, Logistic, Loss, largest_minimiser
-from common.learning.metrics import accuracy
-from common.learning.model import Model
-from common.privacy.mechanisms.objective import ObjectivePerturbation
-from common.privacy.mechanisms.output import OutputPerturbation
-from common.privacy.mechanisms.site import SiteTerms
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms._releases import Mechanism, Releases, set_site
+from parley.common.algorithms.average import AverageMethod
+from parley.common.algorithms.feature import FeatureMethod
+from parley.common.algorithms.release import PrivateRelease
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.losses import Huber, Logistic, Loss, largest_minimiser
+from parley.common.learning.metrics import accuracy
+from parley.common.learning.model import Model
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.common.privacy.mechanisms.output import OutputPerturbation
+from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 from scripts.figures.xie_data import Rows, rows_of
 
 DELTA = 1e-5

@@ -19,15 +19,15 @@ import typer
 from pydantic import BaseModel
 from typer.cli import get_docs_for_click
 
-import common.errors
-from common.errors import ParleyError
-from common.service.http.reference import parts_of
-from common.service.settings_guide import explain_settings
-from learner.cli.main import learner_app
-from learner.settings import LearnerSettings
-from party.cli.main import party_app
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common import errors
+from parley.common.errors import ParleyError
+from parley.common.service.http.reference import parts_of
+from parley.common.service.settings_guide import explain_settings
+from parley.learner.cli.main import learner_app
+from parley.learner.settings import LearnerSettings
+from parley.party.cli.main import party_app
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from scripts.site.examples import fenced
 from scripts.site.links import OUTSIDE
 from tests.support.documents import document_of
@@ -39,16 +39,16 @@ SETTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "key-holder": ("a key holder", KeyHolderSettings),
 }
 CLIENT = (
-    "learner.client.Learner",
-    "learner.client.calls.Calls",
-    "learner.estimators.FederatedClassifier",
-    "learner.estimators.FederatedRegressor",
-    "learner.estimators.PrivateLogisticRegression",
-    "learner.estimators.PrivateLinearRegression",
-    "learner.estimators.PrivacyBudget",
-    "learner.models.verification.verify_document",
-    "learner.models.card.model_card",
-    "common.runs.predictions.predict",
+    "parley.learner.client.Learner",
+    "parley.learner.client.calls.Calls",
+    "parley.learner.estimators.FederatedClassifier",
+    "parley.learner.estimators.FederatedRegressor",
+    "parley.learner.estimators.PrivateLogisticRegression",
+    "parley.learner.estimators.PrivateLinearRegression",
+    "parley.learner.estimators.PrivacyBudget",
+    "parley.learner.models.verification.verify_document",
+    "parley.learner.models.card.model_card",
+    "parley.common.runs.predictions.predict",
 )
 _CODE = re.compile("``([^`]+)``")
 
@@ -122,7 +122,7 @@ def _prose(text: str) -> str:
 def problems_page() -> str:
     """Every type of problem that a service answers with."""
     rows = ["| type | status | means |", "|---|---|---|"]
-    kinds = {error.kind: error for _, error in inspect.getmembers(common.errors, _is_error)}
+    kinds = {error.kind: error for _, error in inspect.getmembers(errors, _is_error)}
     for kind, error in sorted(kinds.items()):
         told = " ".join((inspect.getdoc(error) or "").split())
         rows.append(f"| `urn:parley:problem:{kind}` | {error.status} | {_cell(told)} |")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from common.data.shard import Shard
-from common.learning.losses import Hinge, Squared
-from common.learning.model import Model
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Hinge, Squared
+from parley.common.learning.model import Model
 from scripts.utility.trial import Trial, classes
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import IntArray
-from common.data.columns import Category, Columns, Feature, Label
-from common.data.loading import shard_of
-from common.data.losses import LogisticLoss
-from common.data.shard import Shard
-from common.data.study import Study
-from common.files.examples import load_examples
-from common.files.file_tables import read_columns
-from common.files.studies import read_study
-from common.learning.losses import Logistic, Loss, build_loss
-from learner.experiments import datasets
-from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
+from parley.common.arrays import IntArray
+from parley.common.data.columns import Category, Columns, Feature, Label
+from parley.common.data.loading import shard_of
+from parley.common.data.losses import LogisticLoss
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.files.examples import load_examples
+from parley.common.files.file_tables import read_columns
+from parley.common.files.studies import read_study
+from parley.common.learning.losses import Logistic, Loss, build_loss
+from parley.learner.experiments import datasets
+from parley.learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
 
 Split = Callable[[int], tuple[Shard, Shard]]
 """Training examples (n, d) and test examples (m, d), by the number of the draw."""

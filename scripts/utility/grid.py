@@ -11,8 +11,8 @@ from itertools import product
 from operator import itemgetter
 from statistics import fmean
 
-from common.algorithms.dp_gd import DpGd
-from common.errors import InvalidInputError
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.errors import InvalidInputError
 from scripts.utility.trial import Trial
 
 WAYS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)

@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from common.algorithms import build_algorithm, settle
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.data.study import StudyKind
-from common.encoding.classes import decode_classes
-from common.learning.metrics import accuracy, auc, r_squared
-from common.learning.model import Model
-from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from learner.experiments.baselines import constant
-from learner.experiments.datasets import deal, shard_sizes
+from parley.common.algorithms import build_algorithm, settle
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.data.study import StudyKind
+from parley.common.encoding.classes import decode_classes
+from parley.common.learning.metrics import accuracy, auc, r_squared
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
+from parley.learner.experiments.baselines import constant
+from parley.learner.experiments.datasets import deal, shard_sizes
 from scripts.utility.cases import Case
 from scripts.utility.examples import Examples
 
 if TYPE_CHECKING:
-    from common.algorithms.dp_gd import DpGd
+    from parley.common.algorithms.dp_gd import DpGd
 
 METRICS: Mapping[str, Callable[[Model, Shard], float]] = {"accuracy": accuracy, "r_squared": r_squared, "auc": auc}
 

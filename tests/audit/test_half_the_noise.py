@@ -33,18 +33,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.algorithms import REGISTRY, parameter_schema
-from common.algorithms._releases import Releases
-from common.algorithms.gop import Gop
-from common.arrays import FloatArray
-from common.data.columns import Feature, Label, RealLabel
-from common.data.losses import HuberLoss
-from common.data.study import Study
-from common.encoding.fixed_point import UNIT, to_reals
-from common.encoding.npy import pack_array, unpack_array
-from common.learning.convergence import gradient_left
-from common.privacy.calibration import gaussian_sigma, sigma_star, slack
-from common.privacy.events import (
+from parley.common.algorithms import REGISTRY, parameter_schema
+from parley.common.algorithms._releases import Releases
+from parley.common.algorithms.gop import Gop
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Feature, Label, RealLabel
+from parley.common.data.losses import HuberLoss
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import UNIT, to_reals
+from parley.common.encoding.npy import pack_array, unpack_array
+from parley.common.learning.convergence import gradient_left
+from parley.common.privacy.calibration import gaussian_sigma, sigma_star, slack
+from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -52,16 +52,16 @@ from common.privacy.events import (
     LaplaceEvent,
     NonPrivateEvent,
 )
-from common.privacy.mechanisms.objective import ObjectivePerturbation
-from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import OwnFacts
-from common.protocol.messages import Query
-from common.runs.pricing import events
-from common.runs.specification import RunSpec
-from common.wire.party_api import RunProposal
-from party.answering.party import Party
-from party.ledger.ledger import Ask
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import OwnFacts
+from parley.common.protocol.messages import Query
+from parley.common.runs.pricing import events
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import RunProposal
+from parley.party.answering.party import Party
+from parley.party.ledger.ledger import Ask
 from tests.contracts.algorithms import variants
 from tests.contracts.test_federations import sums
 from tests.support.noises import ScaledNoise

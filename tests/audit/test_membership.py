@@ -13,15 +13,15 @@ import math
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
-from common.privacy.noise import Noise, SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
-from common.runs.pricing import transcript
+from parley.common.algorithms import build_algorithm
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.noise import Noise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
+from parley.common.runs.pricing import transcript
 from tests.contracts.algorithms import Case, D, exact
 from tests.contracts.attacks import Attack
 from tests.support.noises import RoundNoise, ScaledNoise

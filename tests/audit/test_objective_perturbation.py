@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from common.arrays import FloatArray
-from common.learning.losses import Huber, Logistic, Loss
-from common.privacy.calibration import Calibration, slack, tilt_sigma
+from parley.common.arrays import FloatArray
+from parley.common.learning.losses import Huber, Logistic, Loss
+from parley.common.privacy.calibration import Calibration, slack, tilt_sigma
 
 REGULARIZATION = 2.5e-5
 BUDGETS = [(0.1, 0.05), (1.0, 1e-5), (1.0, 0.05), (4.0, 1e-3)]

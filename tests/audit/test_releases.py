@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.algorithms._releases import MECHANISMS, Mechanism
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Huber, Logistic, Loss
-from common.privacy.calibration import gaussian_mu
-from common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation
-from common.privacy.mechanisms.output import OutputPerturbation
-from common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
-from common.privacy.noise import SeededNoise
+from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Huber, Logistic, Loss
+from parley.common.privacy.calibration import gaussian_mu
+from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation
+from parley.common.privacy.mechanisms.output import OutputPerturbation
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
+from parley.common.privacy.noise import SeededNoise
 from tests.audit.test_objective_perturbation import Mechanism as Density
 from tests.audit.test_objective_perturbation import on_a_line
 from tests.support.noises import ScaledNoise

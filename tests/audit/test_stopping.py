@@ -21,21 +21,21 @@ import pytest
 from scipy.signal import fftconvolve
 from scipy.special import log_ndtr
 
-from common.algorithms import build_algorithm
-from common.arrays import FloatArray
-from common.errors import BudgetExhaustedError
-from common.learning.losses import Logistic
-from common.privacy.account import MICRO, Account, Cost, Price, limit
-from common.privacy.calibration import gaussian_epsilon, gaussian_mu
-from common.privacy.events import GaussianEvent, LaplaceEvent
-from common.privacy.guarantee import Composition
-from common.protocol.facts import FederationFacts
-from common.runs.pricing import price, price_at_once
-from common.wire.party_api import RunProposal
-from party.ledger.audit import export, verify
-from party.ledger.books import Books
-from party.ledger.ledger import Ask
-from party.ledger.records import Answered, Approved, Begun, Ended, Entry, LedgerRecord, Limited, Released
+from parley.common.algorithms import build_algorithm
+from parley.common.arrays import FloatArray
+from parley.common.errors import BudgetExhaustedError
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.account import MICRO, Account, Cost, Price, limit
+from parley.common.privacy.calibration import gaussian_epsilon, gaussian_mu
+from parley.common.privacy.events import GaussianEvent, LaplaceEvent
+from parley.common.privacy.guarantee import Composition
+from parley.common.protocol.facts import FederationFacts
+from parley.common.runs.pricing import price, price_at_once
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.audit import export, verify
+from parley.party.ledger.books import Books
+from parley.party.ledger.ledger import Ask
+from parley.party.ledger.records import Answered, Approved, Begun, Ended, Entry, LedgerRecord, Limited, Released
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
 from tests.support.rounds import run_spec
@@ -203,7 +203,7 @@ def test_a_ledger_refuses_to_spend_elsewhere_what_a_stopped_run_saved(
             case "learner" | "owner":
                 ledger.end("ann", "run", stop)
             case "expired":
-                monkeypatch.setattr("party.ledger.ledger._now", lambda: int(time.time()) + 400 * 86_400)
+                monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: int(time.time()) + 400 * 86_400)
                 ledger.expire()
             case "failed":
                 ledger.fail("ann", "run")

@@ -20,17 +20,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.algorithms import REGISTRY, build_algorithm
-from common.algorithms._ensemble import Ensemble
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import UNIT, to_reals
-from common.learning.losses import Huber, Logistic, Loss, Softmax
-from common.privacy.calibration import gaussian_mu
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
+from parley.common.algorithms import REGISTRY, build_algorithm
+from parley.common.algorithms._ensemble import Ensemble
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import UNIT, to_reals
+from parley.common.learning.losses import Huber, Logistic, Loss, Softmax
+from parley.common.privacy.calibration import gaussian_mu
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
 from tests.contracts.algorithms import variants
 from tests.support.noises import ScaledNoise
 

@@ -18,8 +18,8 @@ PACKAGES = {
     "tracing": "opentelemetry.sdk",
 }
 NEEDS = (
-    "adbc_driver_postgresql.dbapi, common.files.postgres_tables, common.service.tracing.spans, "
-    "learner.models.onnx_graph, learner.models.sklearn_pipeline"
+    "adbc_driver_postgresql.dbapi, parley.common.files.postgres_tables, parley.common.service.tracing.spans, "
+    "parley.learner.models.onnx_graph, parley.learner.models.sklearn_pipeline"
 )
 BILLS = """
 import json, pathlib

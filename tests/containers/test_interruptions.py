@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from learner.cli.client import LearnerClient
+from parley.learner.cli.client import LearnerClient
 from scripts.deployment.sites import HOSPITALS, LEARNER
 from tests.support.containers import (
     Project,

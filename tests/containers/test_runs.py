@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from common.errors import ParleyError
-from common.secure_sum.envelope import Signed, public_hex
-from common.secure_sum.messages import Opened
-from common.storage.keys import read_key
-from learner.cli.client import LearnerClient
-from learner.experiments.datasets import BIOPSIES
+from parley.common.errors import ParleyError
+from parley.common.secure_sum.envelope import Signed, public_hex
+from parley.common.secure_sum.messages import Opened
+from parley.common.storage.keys import read_key
+from parley.learner.cli.client import LearnerClient
+from parley.learner.experiments.datasets import BIOPSIES
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER
 from tests.support.containers import (
     Project,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from learner.experiments.datasets import BIOPSIES
+from parley.learner.experiments.datasets import BIOPSIES
 from scripts.deployment.authority import renew
 from scripts.deployment.settings import CERTIFICATE_FILE, KEY_FILE
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, hospitals

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms import REGISTRY, build_algorithm, parameter_schema
-from common.algorithms._releases import Releases
-from common.arrays import FloatArray, IntArray
-from common.data.columns import Category, Feature, Label
-from common.data.shard import Shard
-from common.data.study import Study
-from common.learning.losses import Logistic
-from common.learning.model import Model
-from common.privacy.noise import Noise, NoNoise
-from common.privacy.proofs import Additive
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Reply
+from parley.common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from parley.common.algorithms._releases import Releases
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.learning.losses import Logistic
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import Noise, NoNoise
+from parley.common.privacy.proofs import Additive
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Reply
 
 D = 4
 """The number of features."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
 
 ALARM = 1e-6
 LOOKS = 1_000

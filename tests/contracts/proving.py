@@ -1,4 +1,4 @@
-"""The proofs that algorithms owe for their events (`common.privacy.proofs`), run: what is not proven is refused.
+"""The proofs that algorithms owe for their events (`parley.common.privacy.proofs`), run: what is not proven is refused.
 
 *Noise* is tested as the owner's service draws it, for one party at a time, and as a simulation does, stacked; in every
 round, and late in a long run; under a secure sum in sums of as many answers as surely bear noise, by parties taken at
@@ -29,14 +29,14 @@ from typing import Any, cast
 import numpy as np
 from scipy import special, stats
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import UNIT, to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Huber, Softmax
-from common.privacy.accountant import epsilon_after
-from common.privacy.composition import releases
-from common.privacy.events import (
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import UNIT, to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Huber, Softmax
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.composition import releases
+from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
     Event,
@@ -46,12 +46,12 @@ from common.privacy.events import (
     NoEvent,
     NonPrivateEvent,
 )
-from common.privacy.guarantee import Adjacency
-from common.privacy.noise import Noise, NoNoise, SeededNoise
-from common.privacy.proofs import Additive, Audit, Draws, NoiseInside, NoiseLaw, PostProcessing, Proof
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
+from parley.common.privacy.proofs import Additive, Audit, Draws, NoiseInside, NoiseLaw, PostProcessing, Proof
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query
 from tests.contracts.algorithms import PUBLIC, Case, D, ball, conversation, labels
 from tests.contracts.attacks import ALARM, Attack, best_test, extreme_neighbours, runs_for
 from tests.support.noises import Relay, RoundNoise, ScaledNoise

@@ -11,15 +11,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.learning.losses import Logistic
-from common.learning.metrics import accuracy
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from common.runs.pricing import guarantees
+from parley.common.algorithms import build_algorithm
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Logistic
+from parley.common.learning.metrics import accuracy
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.pricing import guarantees
 
 N, D = 1000, 10
 PAPER = {"regularization": 0.1}

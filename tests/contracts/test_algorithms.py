@@ -12,15 +12,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from common.algorithms import REGISTRY, build_algorithm, parameter_schema
-from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_INTEGER
-from common.errors import InvalidInputError, ReplayMismatchError
-from common.privacy.events import NonPrivateEvent
-from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
-from common.protocol.driver import MemoryLog, drive, logged_reply
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import Simulation
+from parley.common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_INTEGER
+from parley.common.errors import InvalidInputError, ReplayMismatchError
+from parley.common.privacy.events import NonPrivateEvent
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
+from parley.common.protocol.driver import MemoryLog, drive, logged_reply
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import Simulation
 from tests.contracts.algorithms import CASES, SIZES, Case, D, conversation, each_of, exact, federation
 from tests.support.noises import StackedNoise
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.data.shard import Shard
-from common.learning.losses import Softmax
-from common.privacy.noise import Noise, NoNoise, SeededNoise
-from common.privacy.tails import ReachOfNoise
-from common.protocol.bounds import exceeds_bound, largest_exact, reach_of_noise
-from common.protocol.driver import NoLog, drive
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import Simulation
+from parley.common.algorithms import build_algorithm
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Softmax
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
+from parley.common.privacy.tails import ReachOfNoise
+from parley.common.protocol.bounds import exceeds_bound, largest_exact, reach_of_noise
+from parley.common.protocol.driver import NoLog, drive
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import Simulation
 from tests.contracts.algorithms import CASES, SIZES, Case, D
 
 SUMS = {

@@ -13,19 +13,19 @@ import httpx
 import numpy as np
 import pytest
 
-from common.algorithms import REGISTRY, build_algorithm, parameter_schema
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.learning.losses import Logistic
-from common.privacy.events import NonPrivateEvent
-from common.privacy.noise import NoNoise
-from common.protocol.driver import drive, logged_reply
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import simulate
-from common.runs.members import Budget, Member
-from common.runs.specification import PublicRows, RunSpec
-from learner.storage.run_store import RunStore
+from parley.common.algorithms import REGISTRY, build_algorithm, parameter_schema
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.events import NonPrivateEvent
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.driver import drive, logged_reply
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import PublicRows, RunSpec
+from parley.learner.storage.run_store import RunStore
 from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, upload, watch
 from tests.support.intercepted import learner_of
 from tests.support.noises import StackedNoise

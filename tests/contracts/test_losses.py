@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_EXAMPLES, UNIT
-from common.errors import InvalidInputError
-from common.learning import losses
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT
+from parley.common.errors import InvalidInputError
+from parley.common.learning import losses
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 
 LOSSES: list[Loss] = [Logistic(), Huber(), Huber(0.01), Huber(1.0), Squared(), Hinge()]
 EVERY = pytest.mark.parametrize("loss", LOSSES, ids=repr)

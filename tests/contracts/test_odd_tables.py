@@ -15,16 +15,16 @@ import pyarrow as pa
 import pytest
 from pyarrow.parquet import write_table
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError
-from common.files import sqlite_tables
-from common.files.csv_files import CsvFile
-from common.files.csv_format import said_csv
-from common.files.examples import load_source
-from common.files.sources import DataSource
-from common.files.study_fit import fit_of_source
-from common.files.table_survey import survey_table
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.files import sqlite_tables
+from parley.common.files.csv_files import CsvFile
+from parley.common.files.csv_format import said_csv
+from parley.common.files.examples import load_source
+from parley.common.files.sources import DataSource
+from parley.common.files.study_fit import fit_of_source
+from parley.common.files.table_survey import survey_table
 
 STUDY = Study(
     name="s",
@@ -67,7 +67,7 @@ def test_no_byte_is_lost_wherever_blocks_end(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode())
     for size in range(1, 90, 3):
-        monkeypatch.setattr("common.files.csv_files._BLOCK", size)
+        monkeypatch.setattr("parley.common.files.csv_files._BLOCK", size)
         batches = CsvFile(path).batches({"a": pa.string(), "b": pa.string()})
         assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == cells, size
 

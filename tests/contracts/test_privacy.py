@@ -11,17 +11,17 @@ from itertools import chain
 
 import numpy as np
 
-from common.algorithms._releases import Releases
-from common.encoding.fixed_point import UNIT
-from common.privacy.events import (
+from parley.common.algorithms._releases import Releases
+from parley.common.encoding.fixed_point import UNIT
+from parley.common.privacy.events import (
     DrawEvent,
     LaplaceEvent,
     NonPrivateEvent,
 )
-from common.privacy.noise import SystemNoise
-from common.privacy.proofs import Additive
-from common.protocol.messages import Query
-from common.runs.pricing import events, guarantees, transcript
+from parley.common.privacy.noise import SystemNoise
+from parley.common.privacy.proofs import Additive
+from parley.common.protocol.messages import Query
+from parley.common.runs.pricing import events, guarantees, transcript
 from tests.contracts.algorithms import (
     ADDITIVE,
     CASES,

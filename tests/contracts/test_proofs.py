@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from common.algorithms import REGISTRY, build_algorithm
+from parley.common.algorithms import REGISTRY, build_algorithm
 from tests.contracts.algorithms import ALIASES, CASES, Case, each_of
 from tests.contracts.proving import Proven, prove
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from scipy import special
 
-from common.algorithms import Registry
-from common.algorithms._parameters import algorithm
-from common.algorithms.dp_gd import DpGd
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import UNIT
-from common.errors import InvalidInputError
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Huber, Logistic
-from common.learning.model import Model
-from common.privacy.events import (
+from parley.common.algorithms import Registry
+from parley.common.algorithms._parameters import algorithm
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import UNIT
+from parley.common.errors import InvalidInputError
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Huber, Logistic
+from parley.common.learning.model import Model
+from parley.common.privacy.events import (
     ApproximateEvent,
     DrawEvent,
     Event,
@@ -35,12 +35,12 @@ from common.privacy.events import (
     ParallelEvent,
     SequentialEvent,
 )
-from common.privacy.mechanisms.additive import add_gaussian
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Audit, Draws, NoiseInside, PostProcessing, Proof
-from common.protocol.algorithm import Algorithm, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.privacy.mechanisms.additive import add_gaussian
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Audit, Draws, NoiseInside, PostProcessing, Proof
+from parley.common.protocol.algorithm import Algorithm, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 from tests.contracts.algorithms import Case
 from tests.contracts.proving import Proven, UnprovenError, prove
 from tests.support.noises import ScaledNoise

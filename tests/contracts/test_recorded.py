@@ -1,6 +1,6 @@
 """Integers, prices and promises as they were recorded: what no change of the code's shape may change.
 
-``python tests/contracts/test_recorded.py`` records them anew, which only a change of what Parley promises may ask for.
+``python -m tests.contracts.test_recorded`` records them anew, which only a change of what Parley promises may ask for.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from common.errors import BudgetExhaustedError
-from common.privacy.guarantee import View
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.runs.pricing import guarantees, schedule
+from parley.common.errors import BudgetExhaustedError
+from parley.common.privacy.guarantee import View
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.runs.pricing import guarantees, schedule
 from tests.contracts.algorithms import CASES, Case, conversation, federation
 
 RECORD = Path(__file__).parents[1] / "vectors" / "recorded" / "algorithms.json"

@@ -8,12 +8,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from common.arrays import FloatArray, IntArray
-from common.data.columns import Category, Columns, Feature, Label
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.fixed_point import FEATURE_BITS
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.columns import Category, Columns, Feature, Label
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import FEATURE_BITS
 
 ANY = st.floats(allow_nan=True, allow_infinity=True, width=64)
 SHAPES = st.tuples(st.integers(0, 4), st.integers(1, 5))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.arrays import FloatArray
-from common.data.shard import Shard, rows_of_a_block
-from common.encoding.fixed_point import FEATURE_BITS
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard, rows_of_a_block
+from parley.common.encoding.fixed_point import FEATURE_BITS
 
 GRID = 2.0**-FEATURE_BITS
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes, encode_classes
-from common.errors import InvalidInputError
-from common.learning.erm import minimise
-from common.learning.losses import Logistic, Softmax, loss_at_zero
-from common.learning.metrics import accuracy, auc
-from common.learning.model import KINDS, Model
-from common.learning.solvers.risk import Risk
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes, encode_classes
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Logistic, Softmax, loss_at_zero
+from parley.common.learning.metrics import accuracy, auc
+from parley.common.learning.model import KINDS, Model
+from parley.common.learning.solvers.risk import Risk
 
 CLASSES = [2, 3, 10, 100]
 EVERY = pytest.mark.parametrize("k", CLASSES)

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.algorithms._releases import MECHANISMS, Mechanism
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.data.sparse import DENSE_COLUMNS, SparseShard
-from common.errors import InvalidInputError
-from common.learning.erm import minimise
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
-from common.learning.solvers.risk import Risk
-from common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.runs.evaluation import weights_of
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import DENSE_COLUMNS, SparseShard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
+from parley.common.learning.solvers.risk import Risk
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.runs.evaluation import weights_of
 
 WIDE = DENSE_COLUMNS + 452
 ENTRIES = 9

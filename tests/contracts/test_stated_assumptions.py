@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from common.arrays import FloatArray, IntArray
-from common.privacy.mechanisms.objective import ASSUMED
-from common.privacy.noise import Scale, SeededNoise, Shape
-from common.runs.model_document import Promise
-from common.runs.pricing import ALWAYS, guarantees, is_of_sums
-from learner.models.verification import _agree
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.privacy.mechanisms.objective import ASSUMED
+from parley.common.privacy.noise import Scale, SeededNoise, Shape
+from parley.common.runs.model_document import Promise
+from parley.common.runs.pricing import ALWAYS, guarantees, is_of_sums
+from parley.learner.models.verification import _agree
 from tests.contracts.algorithms import CASES, conversation, federation
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.loading import Loaded
-from common.files.csv_format import said_csv
-from common.files.examples import load_source
-from common.files.sources import DataSource
-from common.files.study_fit import fit_of_source
-from learner.models.feature_rows import FeatureRows
-from party.answering.pin import digest_rows
+from parley.common.data.loading import Loaded
+from parley.common.files.csv_format import said_csv
+from parley.common.files.examples import load_source
+from parley.common.files.sources import DataSource
+from parley.common.files.study_fit import fit_of_source
+from parley.learner.models.feature_rows import FeatureRows
+from parley.party.answering.pin import digest_rows
 from tests.support.dresses import DRESSES, PAGE, STUDY, Dress, page
 
 
@@ -53,6 +53,6 @@ def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded,
 
 
 def test_the_page_on_dresses_tells_what_is_read(tmp_path: Path) -> None:
-    """Where it does not, ``python scripts/make_dresses.py`` writes it anew."""
+    """Where it does not, ``python -m scripts.make_dresses`` writes it anew."""
     assert len(DRESSES) >= 45
     assert PAGE.read_text(encoding="utf-8") == page(tmp_path)

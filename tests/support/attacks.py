@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from common.secure_sum.envelope import Signed, sha256_hex
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.messages import Contribution, Open
-from common.secure_sum.paillier import public_key
-from common.secure_sum.sealing import seal
+from parley.common.secure_sum.envelope import Signed, sha256_hex
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.messages import Contribution, Open
+from parley.common.secure_sum.paillier import public_key
+from parley.common.secure_sum.sealing import seal
 
 
 def request(session: LocalSession, contributions: Sequence[Signed], /, **claims: object) -> Signed:

@@ -22,8 +22,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from learner.api.app import create_learner_app as create_learner
-from learner.settings import LearnerSettings
+from parley.learner.api.app import create_learner_app as create_learner
+from parley.learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, USER
 from tests.support.processes import free_port, wait_until_ready
 

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.storage.certificates import issue, make_authority
+from parley.common.storage.certificates import issue, make_authority
 
 _DAY = dt.timedelta(days=1)
 

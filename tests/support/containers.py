@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 import pytest
 
-from common.errors import ParleyError
-from learner.cli.client import LearnerClient
+from parley.common.errors import ParleyError
+from parley.learner.cli.client import LearnerClient
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.settings import AUTHORITY_FILE
 from scripts.deployment.sites import HOSPITALS, LEARNER, container_site

@@ -11,9 +11,9 @@ import httpx
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from learner.api.app import create_learner_app
-from party.api.app import create_party_app
-from party.keyholder.app import create_key_holder_app
+from parley.learner.api.app import create_learner_app
+from parley.party.api.app import create_party_app
+from parley.party.keyholder.app import create_key_holder_app
 from tests.support.cluster import Cluster
 from tests.support.keyholder import FreshKeys, keyholder_settings
 from tests.support.lines import line_over

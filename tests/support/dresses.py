@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import feather, parquet
 
-from common.data.columns import Category, Feature, Label
-from common.data.study import Study
-from common.files.csv_format import said_csv
-from common.files.examples import load_source
-from common.files.sources import DataSource
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.study import Study
+from parley.common.files.csv_format import said_csv
+from parley.common.files.examples import load_source
+from parley.common.files.sources import DataSource
 
 STUDY = Study(
     name="dresses",

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from common.client.peer import Peer
-from common.service.serve import serve
-from common.storage.sqlite import Database
-from learner.api.app import create_learner_app
-from learner.settings import LearnerSettings
-from learner.storage.run_store import RunStore
+from parley.common.client.peer import Peer
+from parley.common.service.serve import serve
+from parley.common.storage.sqlite import Database
+from parley.learner.api.app import create_learner_app
+from parley.learner.settings import LearnerSettings
+from parley.learner.storage.run_store import RunStore
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 

@@ -14,17 +14,17 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 
-from common.secure_sum.envelope import KEY_BYTES, Signed
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.learner import LearnerRole
-from common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
-from common.secure_sum.paillier import FreshObfuscators, generate_key
-from common.secure_sum.party import PartyPolicy, PartyRole
-from common.secure_sum.session import Identity
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
-from common.service.tokens import hash_token
-from party.keyholder.journal import create_journal
-from party.keyholder.settings import KeyHolderSettings
+from parley.common.secure_sum.envelope import KEY_BYTES, Signed
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.learner import LearnerRole
+from parley.common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHolder, RosterParty
+from parley.common.secure_sum.paillier import FreshObfuscators, generate_key
+from parley.common.secure_sum.party import PartyPolicy, PartyRole
+from parley.common.secure_sum.session import Identity
+from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.tokens import hash_token
+from parley.party.keyholder.journal import create_journal
+from parley.party.keyholder.settings import KeyHolderSettings
 
 TOKEN, STRANGER = "the-learners-token", "another-learners-token"
 KEY_BITS = 2048

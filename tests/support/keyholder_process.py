@@ -13,15 +13,15 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey, PaillierPublicKey
 
-from common.secure_sum.envelope import Signed
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.paillier import private_key
-from common.secure_sum.session import Identity
-from common.service.serve import serve
-from party.keyholder.app import create_key_holder_app
-from party.keyholder.journal import Journal, create_journal
-from party.keyholder.sessions import Sessions
-from party.keyholder.settings import KeyHolderSettings
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.paillier import private_key
+from parley.common.secure_sum.session import Identity
+from parley.common.service.serve import serve
+from parley.party.keyholder.app import create_key_holder_app
+from parley.party.keyholder.journal import Journal, create_journal
+from parley.party.keyholder.sessions import Sessions
+from parley.party.keyholder.settings import KeyHolderSettings
 from tests.support import processes
 from tests.support.keyholder import KEY_BITS, FreshKeys
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.privacy.account import Account
-from common.secure_sum.session import Identity
-from party.ledger.ledger import Ledger, create_ledger
-from party.ledger.records import Answered, from_json
-from party.settings import PartySettings
+from parley.common.privacy.account import Account
+from parley.common.secure_sum.session import Identity
+from parley.party.ledger.ledger import Ledger, create_ledger
+from parley.party.ledger.records import Answered, from_json
+from parley.party.settings import PartySettings
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from common.client.endpoints import PeerEntry
-from common.client.peer import Line
-from common.client.transport import PeerRequest, PeerResponse
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.peer import Line
+from parley.common.client.transport import PeerRequest, PeerResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from multiprocessing.process import BaseProcess
 
 import numpy as np
 
-from common.protocol.messages import Query
-from common.wire.party_api import RunProposal
-from party.answering.party import Party
-from party.answering.release import NoiseFactory
-from party.settings import PartySettings
+from parley.common.protocol.messages import Query
+from parley.common.wire.party_api import RunProposal
+from parley.party.answering.party import Party
+from parley.party.answering.release import NoiseFactory
+from parley.party.settings import PartySettings
 
 LEARNER = "learner"
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from common.learning.losses import Loss
+from parley.common.learning.losses import Loss
 
 
 def pull(loss: Loss, score: float) -> float:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from common.data.columns import Label
-from common.data.study import Study
+from parley.common.data.columns import Label
+from parley.common.data.study import Study
 
 
 def document_of(study: Study, seed: int = 1, **more: object) -> dict[str, Any]:

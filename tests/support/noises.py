@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from common.arrays import FloatArray, IntArray
-from common.privacy.noise import Noise, Scale, Shape, SystemNoise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.privacy.noise import Noise, Scale, Shape, SystemNoise
 
 
 class Relay(Noise):

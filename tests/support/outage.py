@@ -18,12 +18,12 @@ from typing import Any, overload
 import httpx
 import numpy as np
 
-from common.arrays import FloatArray
-from common.privacy.noise import SeededNoise
-from common.runs.specification import RunSpec
-from learner.settings import LearnerSettings
-from party.answering.release import KeepingNoise
-from party.ledger.ledger import Kept
+from parley.common.arrays import FloatArray
+from parley.common.privacy.noise import SeededNoise
+from parley.common.runs.specification import RunSpec
+from parley.learner.settings import LearnerSettings
+from parley.party.answering.release import KeepingNoise
+from parley.party.ledger.ledger import Kept
 from tests.support.cluster import AUTHORIZED, submit, watch
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready

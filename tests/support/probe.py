@@ -15,20 +15,20 @@ import numpy as np
 from pydantic import Field
 from sklearn.tree import DecisionTreeClassifier
 
-from common.algorithms._parameters import algorithm
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import UNIT, weights_on_grid
-from common.learning.model import Model
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.events import Event, GaussianEvent
-from common.privacy.guarantee import Adjacency
-from common.privacy.mechanisms.additive import add_gaussian, fitting
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
-from common.protocol.algorithm import Algorithm, Program
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Question
+from parley.common.algorithms._parameters import algorithm
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import UNIT, weights_on_grid
+from parley.common.learning.model import Model
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.events import Event, GaussianEvent
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.privacy.mechanisms.additive import add_gaussian, fitting
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
+from parley.common.protocol.algorithm import Algorithm, Program
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Question
 
 K = 2
 """The classes that are voted for."""

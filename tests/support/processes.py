@@ -17,19 +17,19 @@ from types import MappingProxyType
 
 import httpx
 
-from common.algorithms import REGISTRY
-from common.client.dialing import outbound
-from common.privacy.noise import SystemNoise
-from common.service.serve import serve
-from learner.api.app import create_learner_app as create_learner
-from learner.api.own_certificate import renewals
-from learner.settings import LearnerSettings
-from learner.storage.run_store import RunStore
-from party.answering.release import NoiseFactory
-from party.api.app import create_party_app as create_party
-from party.keyholder.app import create_key_holder_app
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.algorithms import REGISTRY
+from parley.common.client.dialing import outbound
+from parley.common.privacy.noise import SystemNoise
+from parley.common.service.serve import serve
+from parley.learner.api.app import create_learner_app as create_learner
+from parley.learner.api.own_certificate import renewals
+from parley.learner.settings import LearnerSettings
+from parley.learner.storage.run_store import RunStore
+from parley.party.answering.release import NoiseFactory
+from parley.party.api.app import create_party_app as create_party
+from parley.party.keyholder.app import create_key_holder_app
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from tests.support import forest
 from tests.support.cluster import Cluster
 

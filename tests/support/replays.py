@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from common.encoding.fixed_point import to_reals
-from common.encoding.npy import unpack_array
-from common.protocol.driver import MemoryLog, drive
-from common.protocol.messages import Query, Reply
-from common.runs.pricing import schedule
-from common.runs.specification import RunSpec
-from learner.settings import LearnerSettings
-from party.ledger.records import Answered
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.encoding.npy import unpack_array
+from parley.common.protocol.driver import MemoryLog, drive
+from parley.common.protocol.messages import Query, Reply
+from parley.common.runs.pricing import schedule
+from parley.common.runs.specification import RunSpec
+from parley.learner.settings import LearnerSettings
+from parley.party.ledger.records import Answered
 from tests.support.ledgers import stored_answers
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import httpx
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.encoding.npy import NPY, pack_array, unpack_array
-from common.runs.members import Budget, Member
-from common.runs.specification import PublicRows, RunSpec
-from common.wire.party_api import RunProposal
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.encoding.npy import NPY, pack_array, unpack_array
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, Cluster
 
 ASKING = {"Authorization": f"Bearer {LEARNER}", "Accept-Encoding": "identity"}

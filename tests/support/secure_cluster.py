@@ -18,23 +18,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI
 from phe import PaillierPrivateKey
 
-from common.arrays import FloatArray
-from common.encoding.fixed_point import to_reals
-from common.privacy.noise import Noise
-from common.protocol.driver import MemoryLog, drive
-from common.protocol.messages import Query, Reply
-from common.runs.pricing import schedule
-from common.runs.specification import RunSpec
-from common.secure_sum.envelope import KEY_BYTES, public_hex, sha256_hex
-from common.secure_sum.paillier import generate_key, private_key
-from common.secure_sum.session import Identity
-from common.service.tokens import hash_token
-from common.storage.keys import write_key
-from learner.settings import LearnerSettings
-from party.answering.release import NoiseFactory
-from party.keyholder.app import create_key_holder_app as create_keyholder
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.arrays import FloatArray
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.driver import MemoryLog, drive
+from parley.common.protocol.messages import Query, Reply
+from parley.common.runs.pricing import schedule
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import KEY_BYTES, public_hex, sha256_hex
+from parley.common.secure_sum.paillier import generate_key, private_key
+from parley.common.secure_sum.session import Identity
+from parley.common.service.tokens import hash_token
+from parley.common.storage.keys import write_key
+from parley.learner.settings import LearnerSettings
+from parley.party.answering.release import NoiseFactory
+from parley.party.keyholder.app import create_key_holder_app as create_keyholder
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from tests.support.cluster import LEARNER, Cluster, party_apps, running
 from tests.support.intercepted import Intercepted
 from tests.support.keyholder import make_journal

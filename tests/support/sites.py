@@ -15,14 +15,14 @@ from pathlib import Path
 import httpx
 from typer.testing import CliRunner
 
-from common.encoding.key_words import words_of
-from common.secure_sum.envelope import public_hex
-from common.service.compose import IMAGE_USER
-from learner.cli.main import learner_app
-from learner.experiments.datasets import BIOPSIES
-from learner.settings import LearnerSettings
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.encoding.key_words import words_of
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.service.compose import IMAGE_USER
+from parley.learner.cli.main import learner_app
+from parley.learner.experiments.datasets import BIOPSIES
+from parley.learner.settings import LearnerSettings
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from scripts.deployment.sites import container_site
 from scripts.make_deployment import make_deployment
 from tests.support.containers import compose_command, docker, image, output, wait_for

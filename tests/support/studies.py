@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
 
 
 def numbers_study(d: int) -> Study:

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from common.algorithms import build_algorithm
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.forecast.coalitions import Members
-from common.forecast.forecast import Forecast, forecast
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
-from common.learning.metrics import fitness
-from common.learning.model import Model
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import build_algorithm
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.forecast.coalitions import Members
+from parley.common.forecast.forecast import Forecast, forecast
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from parley.common.learning.metrics import fitness
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 from tests.support.studies import numbers_study
 
 _POPULATION = 5000

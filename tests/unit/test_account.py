@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.privacy.account import (
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.privacy.account import (
     DELTA_UNITS,
     MICRO,
     SQUARE_UNITS,
@@ -19,7 +19,7 @@ from common.privacy.account import (
     exhausted,
     limit,
 )
-from common.privacy.calibration import gaussian_delta, gaussian_epsilon
+from parley.common.privacy.calibration import gaussian_delta, gaussian_epsilon
 
 FILTER = limit(1.0, 1e-5)
 BASIC = limit(1.0, 1e-5, composition="basic")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Account, Cost, delta_units, limit
-from common.privacy.calibration import gaussian_epsilon, gaussian_mu
+from parley.common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Account, Cost, delta_units, limit
+from parley.common.privacy.calibration import gaussian_epsilon, gaussian_mu
 
 FILTER = limit(3.0, 1e-5)
 BASIC = limit(3.0, 1e-5, composition="basic")

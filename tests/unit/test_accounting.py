@@ -13,15 +13,22 @@ import pytest
 from scipy import stats
 from scipy.special import betainc, comb
 
-from common.arrays import FloatArray
-from common.errors import InvalidInputError
-from common.privacy import accountant
-from common.privacy.accountant import epsilon_after, pure_epsilons
-from common.privacy.calibration import gaussian_epsilon
-from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent, LaplaceEvent, NonPrivateEvent
-from common.privacy.guarantee import Guarantee
-from common.privacy.l2_laplace import l2_laplace_delta
-from common.privacy.noise import SeededNoise
+from parley.common.arrays import FloatArray
+from parley.common.errors import InvalidInputError
+from parley.common.privacy import accountant
+from parley.common.privacy.accountant import epsilon_after, pure_epsilons
+from parley.common.privacy.calibration import gaussian_epsilon
+from parley.common.privacy.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    L2LaplaceEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+)
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.l2_laplace import l2_laplace_delta
+from parley.common.privacy.noise import SeededNoise
 
 # ── one L2-Laplace release ───────────────────────────────────────────────────
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import FloatArray, IntArray
-from common.encoding.fixed_point import FRACTION_BITS
-from common.errors import InvalidInputError
-from common.privacy.mechanisms.additive import (
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.encoding.fixed_point import FRACTION_BITS
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.mechanisms.additive import (
     add_gaussian,
     add_l2_laplace,
     add_laplace,
     fitting,
     l2_laplace_deviation,
 )
-from common.privacy.noise import NoNoise
+from parley.common.privacy.noise import NoNoise
 from tests.support.noises import HeardNoise
 
 TOTAL = np.array([[5, -7, 0], [2**40, 1, -3]])

@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.encoding.canonical_json import canonical
-from common.errors import LedgerError
-from common.privacy.account import Account, Cost, Price
-from common.protocol.head import Head
-from common.protocol.receipts import write_receipt
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from common.secure_sum.session import Identity
-from common.storage.chain import next_link
-from common.wire.party_api import RunProposal
-from party.ledger.audit import AUDIT_FORMAT, RunSummary, by_run, export, verify
-from party.ledger.ledger import Ask, Ledger
-from party.ledger.records import (
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.encoding.canonical_json import canonical
+from parley.common.errors import LedgerError
+from parley.common.privacy.account import Account, Cost, Price
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import write_receipt
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.session import Identity
+from parley.common.storage.chain import next_link
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.audit import AUDIT_FORMAT, RunSummary, by_run, export, verify
+from parley.party.ledger.ledger import Ask, Ledger
+from parley.party.ledger.records import (
     Answered,
     Approved,
     Ended,

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.algorithms import REGISTRY, settle
-from common.data.shard import Shard
-from common.data.study import StudyKind
-from common.learning.losses import Hinge, Logistic, Loss, Squared
-from common.privacy.events import NonPrivateEvent
-from common.protocol.facts import FederationFacts
-from learner.cli.display import beside
-from learner.experiments import baselines as module
-from learner.experiments.baselines import Baselines, Split, baselines, constant
-from learner.experiments.datasets import deal
-from learner.experiments.simulation import SimulationSettings, run_simulation
+from parley.common.algorithms import REGISTRY, settle
+from parley.common.data.shard import Shard
+from parley.common.data.study import StudyKind
+from parley.common.learning.losses import Hinge, Logistic, Loss, Squared
+from parley.common.privacy.events import NonPrivateEvent
+from parley.common.protocol.facts import FederationFacts
+from parley.learner.cli.display import beside
+from parley.learner.experiments import baselines as module
+from parley.learner.experiments.baselines import Baselines, Split, baselines, constant
+from parley.learner.experiments.datasets import deal
+from parley.learner.experiments.simulation import SimulationSettings, run_simulation
 
 
 def split(loss: Loss, y: np.ndarray[tuple[int], np.dtype[np.float64]], k: int = 2, epsilon: float = 5.0) -> Split:

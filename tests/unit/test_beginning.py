@@ -13,15 +13,15 @@ from typing import NoReturn
 
 import pytest
 
-from common.errors import LedgerError, UnavailableError
-from common.privacy.account import Account, Cost
-from common.secure_sum.session import Identity
-from common.storage import beginning
-from common.storage.beginning import has_begun
-from common.storage.chain import Chain
-from party.keyholder.journal import create_journal, recover_journal
-from party.ledger.ledger import Ledger, check_exists, create_ledger
-from party.ledger.recovery import recover
+from parley.common.errors import LedgerError, UnavailableError
+from parley.common.privacy.account import Account, Cost
+from parley.common.secure_sum.session import Identity
+from parley.common.storage import beginning
+from parley.common.storage.beginning import has_begun
+from parley.common.storage.chain import Chain
+from parley.party.keyholder.journal import create_journal, recover_journal
+from parley.party.ledger.ledger import Ledger, check_exists, create_ledger
+from parley.party.ledger.recovery import recover
 from tests.support.ledgers import KEY
 
 ME = Identity("party", KEY)

@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm, settle
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import build_algorithm, settle
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 
 N, D, LAMBDA = 1000, 5, 0.01
 CLIFF = {"psgd": 0.04939, "gop": 0.04939 / 0.99}

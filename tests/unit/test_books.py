@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from common.errors import BudgetExhaustedError, InvalidInputError, LedgerError, VersionError
-from common.privacy.account import Account, Cost
-from common.privacy.guarantee import Adjacency
-from party.ledger.books import Books, RoundEntries, learner_day
-from party.ledger.records import (
+from parley.common.errors import BudgetExhaustedError, InvalidInputError, LedgerError, VersionError
+from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.guarantee import Adjacency
+from parley.party.ledger.books import Books, RoundEntries, learner_day
+from parley.party.ledger.records import (
     Answered,
     Approved,
     Begun,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from common.data.auxiliary import with_bounds_of
-from common.data.columns import Category, Feature, Label
-from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError
-from learner.cli.main import learner_app
+from parley.common.data.auxiliary import with_bounds_of
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.learner.cli.main import learner_app
 
 STUDY = Study(
     name="s",

@@ -13,21 +13,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.algorithms import REGISTRY, build_algorithm
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.learning.losses import Logistic
-from common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Account, Cost, Price, limit
-from common.privacy.accountant import epsilon_after, pure_epsilons
-from common.privacy.calibration import gaussian_delta, gaussian_mu, pure_mu
-from common.privacy.co_owner import with_part
-from common.privacy.events import ApproximateEvent, L2LaplaceEvent
-from common.privacy.filter import cover, largest_square
-from common.privacy.guarantee import Composition, View
-from common.privacy.statement import in_words
-from common.protocol.facts import FederationFacts
-from common.runs.members import Budget
-from common.runs.pricing import ALWAYS, events, guarantees, highest_charge, is_of_sums, price, schedule, transcript
-from common.wire.party_api import BudgetReport
+from parley.common.algorithms import REGISTRY, build_algorithm
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.account import DELTA_UNITS, MICRO, SQUARE_UNITS, Account, Cost, Price, limit
+from parley.common.privacy.accountant import epsilon_after, pure_epsilons
+from parley.common.privacy.calibration import gaussian_delta, gaussian_mu, pure_mu
+from parley.common.privacy.co_owner import with_part
+from parley.common.privacy.events import ApproximateEvent, L2LaplaceEvent
+from parley.common.privacy.filter import cover, largest_square
+from parley.common.privacy.guarantee import Composition, View
+from parley.common.privacy.statement import in_words
+from parley.common.protocol.facts import FederationFacts
+from parley.common.runs.members import Budget
+from parley.common.runs.pricing import (
+    ALWAYS,
+    events,
+    guarantees,
+    highest_charge,
+    is_of_sums,
+    price,
+    schedule,
+    transcript,
+)
+from parley.common.wire.party_api import BudgetReport
 from tests.support.studies import numbers_study
 
 

@@ -12,8 +12,8 @@ import pytest
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 from scipy import stats
 
-from common.errors import InvalidInputError
-from common.privacy.calibration import (
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.calibration import (
     bisect,
     check_budget,
     cliff_caution,

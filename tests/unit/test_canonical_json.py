@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.encoding import canonical_json
-from common.encoding.canonical_json import UnhurriedEncoder, canonical, canonical_digest, own_json, read_json
-from common.errors import TooLargeError
+from parley.common.encoding import canonical_json
+from parley.common.encoding.canonical_json import UnhurriedEncoder, canonical, canonical_digest, own_json, read_json
+from parley.common.errors import TooLargeError
 
 MANY = 2**16 + 1
 JSON_VALUES = st.recursive(

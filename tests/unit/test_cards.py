@@ -10,10 +10,10 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
-from common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
-from common.data.study import Study
-from learner.cli.main import learner_app
-from learner.models.card import card_page, model_card
+from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
+from parley.common.data.study import Study
+from parley.learner.cli.main import learner_app
+from parley.learner.models.card import card_page, model_card
 from tests.support.models import document_of
 
 HOSTILE = (

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.data.columns import Feature, Label
-from common.data.study import Study, StudyKind
-from learner.cli.display import beside
-from learner.cli.main import learner_app
-from learner.experiments.baselines import Baselines
-from learner.experiments.cautions import no_better_than_a_constant
-from learner.experiments.simulation import SimulationSettings, run_simulation
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study, StudyKind
+from parley.learner.cli.display import beside
+from parley.learner.cli.main import learner_app
+from parley.learner.experiments.baselines import Baselines
+from parley.learner.experiments.cautions import no_better_than_a_constant
+from parley.learner.experiments.simulation import SimulationSettings, run_simulation
 
 N = 1000
 

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.algorithms import settle
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.data.sparse import SparseShard
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic, Softmax
-from common.privacy.accountant import epsilon_after
-from common.privacy.events import ApproximateEvent, GaussianEvent
-from common.privacy.mechanisms.centroids import Centroids, centroids, class_sums
-from common.privacy.mechanisms.output import output
-from common.privacy.mechanisms.site import FLOATS, SiteTerms
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from learner.estimators import PrivateClassifier
+from parley.common.algorithms import settle
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import SparseShard
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic, Softmax
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent
+from parley.common.privacy.mechanisms.centroids import Centroids, centroids, class_sums
+from parley.common.privacy.mechanisms.output import output
+from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.learner.estimators import PrivateClassifier
 from tests.support.noises import ScaledNoise
 
 K, D, N = 7, 4, 200

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from common.storage.certificates import CERTIFICATE_LASTS, hosts_of, make_authority
-from learner.settings import LearnerSettings
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.storage.certificates import CERTIFICATE_LASTS, hosts_of, make_authority
+from parley.learner.settings import LearnerSettings
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from scripts.deployment.authority import expiry, renew
 from scripts.deployment.settings import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, SERVICES

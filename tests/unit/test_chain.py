@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from common.encoding.canonical_json import canonical
-from common.errors import LedgerError, UnavailableError, VersionError
-from common.protocol.head import Head
-from common.storage.chain import Chain, ChainRecord, attached, chain_schema, next_link
-from common.storage.head_file import HeadFile
+from parley.common.encoding.canonical_json import canonical
+from parley.common.errors import LedgerError, UnavailableError, VersionError
+from parley.common.protocol.head import Head
+from parley.common.storage.chain import Chain, ChainRecord, attached, chain_schema, next_link
+from parley.common.storage.head_file import HeadFile
 
 NAME, KIND = "log of tests", 0x7E57
 EMPTY = Head(0, "00" * 32)

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import InvalidDataError, InvalidInputError, ParleyError, TooLargeError
-from common.service.child import AnyArray, ChildBounds, receive_arrays
+from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError, TooLargeError
+from parley.common.service.child import AnyArray, ChildBounds, receive_arrays
 
 CHILD = """
 import os, sys
 import numpy as np
-from common.errors import InvalidDataError, InvalidInputError
-from common.service.child import ChildBounds, allow_seconds, send_arrays
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.service.child import ChildBounds, allow_seconds, send_arrays
 def make():
     yield np.arange(6.0).reshape(2, 3)
 {rest}

@@ -11,26 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.algorithms import AUTO, MOST_ROUNDS, REGISTRY, build_algorithm, settle
-from common.algorithms._bearable import bearable_step, rounds_until_settled
-from common.algorithms._heavy_ball import drift_of, noise_of_one_round
-from common.algorithms._noisy_gradients import NoisyGradients
-from common.algorithms._regularization import BETTER_BRANCH
-from common.algorithms.dp_gd import DpGd
-from common.algorithms.gop import Gop
-from common.algorithms.local_average import LocalAverage
-from common.algorithms.wu_strongly_convex import WuStronglyConvex
-from common.data.columns import Feature, RealLabel
-from common.data.shard import Shard
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, curvature_of
-from common.privacy.calibration import gaussian_sigma
-from common.privacy.mechanisms.additive import l2_laplace_deviation
-from common.privacy.noise import NoNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from common.runs.pricing import guarantees
+from parley.common.algorithms import AUTO, MOST_ROUNDS, REGISTRY, build_algorithm, settle
+from parley.common.algorithms._bearable import bearable_step, rounds_until_settled
+from parley.common.algorithms._heavy_ball import drift_of, noise_of_one_round
+from parley.common.algorithms._noisy_gradients import NoisyGradients
+from parley.common.algorithms._regularization import BETTER_BRANCH
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.algorithms.gop import Gop
+from parley.common.algorithms.local_average import LocalAverage
+from parley.common.algorithms.wu_strongly_convex import WuStronglyConvex
+from parley.common.data.columns import Feature, RealLabel
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, curvature_of
+from parley.common.privacy.calibration import gaussian_sigma
+from parley.common.privacy.mechanisms.additive import l2_laplace_deviation
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.pricing import guarantees
 
 BASELINES = ("pooled", "local", "batch", "individual")
 ENSEMBLES = ("ensemble_vote", "ensemble_soft", "parameter_average")
@@ -400,7 +400,7 @@ class TestDescent:
 
 
 class TestBearable:
-    """What `common.algorithms._bearable` makes of noise and lambda."""
+    """What `parley.common.algorithms._bearable` makes of noise and lambda."""
 
     @pytest.mark.parametrize(("regularization", "rounds"), [(1.0, 3), (0.5, 6), (0.31, 10), (0.01, 10), (100.0, 1)])
     def test_rounds_end_where_a_given_lambda_has_the_model_settle(self, regularization: float, rounds: int) -> None:

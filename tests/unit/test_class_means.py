@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.arrays import FloatArray, IntArray
-from common.privacy.mechanisms.class_means import class_scores, shares_of
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.privacy.mechanisms.class_means import class_scores, shares_of
 
 K, D, N = 4, 12, 4000
 LENGTH = np.array(20.0)

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from common.algorithms import build_algorithm
-from common.algorithms._ensemble import Ensemble
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.learning.classifiers import LocalClassifier, Voter
-from common.learning.losses import Logistic, Softmax
-from common.protocol.facts import FederationFacts
-from common.strict import faults
-from party.settings import Policy
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms._ensemble import Ensemble
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.learning.classifiers import LocalClassifier, Voter
+from parley.common.learning.losses import Logistic, Softmax
+from parley.common.protocol.facts import FederationFacts
+from parley.common.strict import faults
+from parley.party.settings import Policy
 
 if TYPE_CHECKING:
-    from common.arrays import FloatArray, IntArray
+    from parley.common.arrays import FloatArray, IntArray
 
 _ADAPTER: TypeAdapter[LocalClassifier] = TypeAdapter(LocalClassifier)
 D = 4

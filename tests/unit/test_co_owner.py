@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, norm
 
-from common.privacy.accountant import epsilon_after
-from common.privacy.calibration import gaussian_delta
-from common.privacy.co_owner import _gaussian_deltas, with_part
-from common.privacy.events import (
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.calibration import gaussian_delta
+from parley.common.privacy.co_owner import _gaussian_deltas, with_part
+from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
     GaussianEvent,

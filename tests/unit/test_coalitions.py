@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.algorithms import build_algorithm
-from common.forecast import coalitions as search
-from common.forecast.coalitions import CoalitionRun
-from common.forecast.excess_risk import Interval
-from common.forecast.forecast import Forecast
-from common.forecast.forecasters import forecaster_of
-from common.learning.losses import Logistic, Loss, Squared
-from common.protocol.facts import FederationFacts
+from parley.common.algorithms import build_algorithm
+from parley.common.forecast import coalitions as search
+from parley.common.forecast.coalitions import CoalitionRun
+from parley.common.forecast.excess_risk import Interval
+from parley.common.forecast.forecast import Forecast
+from parley.common.forecast.forecasters import forecaster_of
+from parley.common.learning.losses import Logistic, Loss, Squared
+from parley.common.protocol.facts import FederationFacts
 from tests.support.worlds import coalitions, facts_of, predict
 
 WU = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}

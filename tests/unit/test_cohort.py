@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import InvalidInputError
-from common.runs.cohort import Cohort
-from learner.api.requests import RunRequest
-from learner.storage.public_rows import PublicRowStore
+from parley.common.errors import InvalidInputError
+from parley.common.runs.cohort import Cohort
+from parley.learner.api.requests import RunRequest
+from parley.learner.storage.public_rows import PublicRowStore
 from tests.support.cluster import made_up
 
 NAMES = tuple(f"party-{i}" for i in range(200))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import typer
 
-from learner.cli.main import learner_app
-from party.cli.main import party_app
+from parley.learner.cli.main import learner_app
+from parley.party.cli.main import party_app
 
 ROOT = Path(__file__).parents[2]
 TOOLS = {"parley-learner": learner_app, "parley-party": party_app}

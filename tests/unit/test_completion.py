@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from learner.cli.main import learner_app
-from party.cli.main import party_app
+from parley.learner.cli.main import learner_app
+from parley.party.cli.main import party_app
 
 TOOLS = {"parley-learner": learner_app, "parley-party": party_app}
 

@@ -7,11 +7,11 @@ import tracemalloc
 
 import pytest
 
-from common.errors import InvalidInputError
-from common.privacy.accountant import added_epsilon, epsilon_after, pure_epsilons
-from common.privacy.calibration import gaussian_epsilon
-from common.privacy.composition import branches, releases
-from common.privacy.events import (
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.accountant import added_epsilon, epsilon_after, pure_epsilons
+from parley.common.privacy.calibration import gaussian_epsilon
+from parley.common.privacy.composition import branches, releases
+from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
     GaussianEvent,

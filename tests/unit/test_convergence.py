@@ -7,18 +7,18 @@ import itertools
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.arrays import FloatArray
-from common.data.shard import SUMMED_ROWS, Shard
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning import erm
-from common.learning.convergence import MOST_STEPS, TOLERANCE, gradient_left
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from common.learning.solvers.risk import Risk
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
+from parley.common.algorithms import build_algorithm
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import SUMMED_ROWS, Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning import erm
+from parley.common.learning.convergence import MOST_STEPS, TOLERANCE, gradient_left
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.learning.solvers.risk import Risk
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
 
 N, D, SHARDS = 20, 4, 2000
 LOSSES: list[Huber | Logistic] = [Logistic(), *(Huber(h) for h in (0.5, 0.05, 1e-3, 1e-5, 1e-8))]

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import FloatArray, IntArray
-from common.online import Leader
-from common.privacy.accountant import epsilon_after
-from common.privacy.calibration import gaussian_delta, gaussian_epsilon, mu_of_draws
-from common.privacy.events import DrawEvent, GaussianEvent
-from common.privacy.mechanisms.leader import Adversary, LeaderTerms, best_scale
-from common.privacy.mechanisms.leader_draws import COST_UNIT, Dartboard, least_dartboard, spread_of_a_draw
-from common.privacy.noise import SeededNoise
-from common.runs.pricing import price_at_once
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.online import Leader
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.calibration import gaussian_delta, gaussian_epsilon, mu_of_draws
+from parley.common.privacy.events import DrawEvent, GaussianEvent
+from parley.common.privacy.mechanisms.leader import Adversary, LeaderTerms, best_scale
+from parley.common.privacy.mechanisms.leader_draws import COST_UNIT, Dartboard, least_dartboard, spread_of_a_draw
+from parley.common.privacy.noise import SeededNoise
+from parley.common.runs.pricing import price_at_once
 from tests.support.noises import Relay
 
 DELTA = 1e-6

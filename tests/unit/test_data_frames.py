@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from common.errors import InvalidInputError
-from learner.client.rows import columns_of, records_of
+from parley.common.errors import InvalidInputError
+from parley.learner.client.rows import columns_of, records_of
 
 COLUMNS: dict[str, list[Any]] = {
     "age": [61, 48, 70],

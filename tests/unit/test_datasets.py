@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from common.data.columns import Columns, Feature, Label, RealLabel
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.classes import decode_classes
-from common.errors import InvalidDataError, InvalidInputError, ParleyError
-from common.files.file_tables import read_columns
-from common.learning.erm import minimise
-from common.learning.losses import Logistic, Softmax, Squared
-from common.learning.metrics import accuracy
-from common.learning.model import Model
-from learner.experiments.datasets import (
+from parley.common.data.columns import Columns, Feature, Label, RealLabel
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.classes import decode_classes
+from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError
+from parley.common.files.file_tables import read_columns
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Logistic, Softmax, Squared
+from parley.common.learning.metrics import accuracy
+from parley.common.learning.model import Model
+from parley.learner.experiments.datasets import (
     DIGITS,
     WDBC,
     deal,

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from common.algorithms import build_algorithm, settle
-from common.forecast.forecast import Forecast, NoForecast, forecast
-from common.learning.losses import Logistic
-from common.privacy.guarantee import delta_caution
-from common.protocol.cautions import cautions
-from common.protocol.facts import FederationFacts
-from learner.cli.main import learner_app
-from learner.estimators.budget import PrivacyBudget
-from learner.estimators.private import PrivateClassifier
-from learner.estimators.regressions import PrivateLinearRegression
-from party.policy.beginning import policy_cautions
-from party.settings import Policy
+from parley.common.algorithms import build_algorithm, settle
+from parley.common.forecast.forecast import Forecast, NoForecast, forecast
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.guarantee import delta_caution
+from parley.common.protocol.cautions import cautions
+from parley.common.protocol.facts import FederationFacts
+from parley.learner.cli.main import learner_app
+from parley.learner.estimators.budget import PrivacyBudget
+from parley.learner.estimators.private import PrivateClassifier
+from parley.learner.estimators.regressions import PrivateLinearRegression
+from parley.party.policy.beginning import policy_cautions
+from parley.party.settings import Policy
 from tests.support.studies import numbers_study
 
 WORDS = "published whole"

@@ -8,16 +8,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from common.algorithms import REGISTRY
-from common.algorithms.local_average import LocalAverage
-from common.algorithms.psgd import Psgd
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.learning.losses import Logistic
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
-from common.runs.pricing import transcript
+from parley.common.algorithms import REGISTRY
+from parley.common.algorithms.local_average import LocalAverage
+from parley.common.algorithms.psgd import Psgd
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
+from parley.common.runs.pricing import transcript
 from scripts.demonstrations import attempts, averaging, differences, halving, laws
 from scripts.demonstrations.attempts import Composed, Draft, Finding, FreshNoise, Neighbours, OneTimeNoise, report
 

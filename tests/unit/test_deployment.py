@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.files.file_tables import read_columns
-from common.files.studies import read_study
-from common.secure_sum.envelope import public_hex
-from common.service.tokens import Tokens
-from learner.experiments.datasets import BIOPSIES, wdbc_columns
-from learner.settings import LearnerSettings, load_studies
-from party.data.owner_data import load_holding
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.files.file_tables import read_columns
+from parley.common.files.studies import read_study
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.service.tokens import Tokens
+from parley.learner.experiments.datasets import BIOPSIES, wdbc_columns
+from parley.learner.settings import LearnerSettings, load_studies
+from parley.party.data.owner_data import load_holding
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.sites import (
     HOSPITALS,

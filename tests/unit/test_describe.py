@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.algorithms import build_algorithm
-from common.algorithms.describe import Describe
-from common.arrays import FloatArray, IntArray
-from common.data.columns import Category, Columns, Feature, Label, RealLabel, RowNorm
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.fixed_point import Norm, to_reals
-from common.errors import InvalidInputError
-from common.forecast.forecast import NoForecast, forecast
-from common.learning.column_sums import SQUARES, ColumnChoice, ColumnSums, NumberSums
-from common.learning.description import DescribedNumber, DescribedValues, Description, Estimate, Part, read_sums
-from common.learning.model import Model
-from common.privacy.calibration import gaussian_sigma
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from common.runs.description import description_of
-from common.runs.members import Budget, Member
-from common.runs.model_document import model_document
-from common.runs.specification import RunSpec
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms.describe import Describe
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.columns import Category, Columns, Feature, Label, RealLabel, RowNorm
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import Norm, to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.forecast.forecast import NoForecast, forecast
+from parley.common.learning.column_sums import SQUARES, ColumnChoice, ColumnSums, NumberSums
+from parley.common.learning.description import DescribedNumber, DescribedValues, Description, Estimate, Part, read_sums
+from parley.common.learning.model import Model
+from parley.common.privacy.calibration import gaussian_sigma
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.description import description_of
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.model_document import model_document
+from parley.common.runs.specification import RunSpec
 
 FEATURES = (
     Feature(name="age", lower=0, upper=100),

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.algorithms import REGISTRY, Registry
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.forecast.forecasters import forecaster_of
-from common.learning.losses import Logistic, Softmax
-from common.privacy.noise import NoNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import REGISTRY, Registry
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.forecast.forecasters import forecaster_of
+from parley.common.learning.losses import Logistic, Softmax
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 from tests.contracts.algorithms import Case
 from tests.contracts.proving import prove
 

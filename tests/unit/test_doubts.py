@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from common.data.cell_rules import CellRules
-from common.data.columns import Category, Feature, Label, RealLabel
-from common.data.doubts import CodeWatch
-from common.data.loading import Loading
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.sources import DataSource, source_named
-from common.files.study_fit import StudyFit, fit_of_source
-from party.cli.main import party_app
+from parley.common.data.cell_rules import CellRules
+from parley.common.data.columns import Category, Feature, Label, RealLabel
+from parley.common.data.doubts import CodeWatch
+from parley.common.data.loading import Loading
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.sources import DataSource, source_named
+from parley.common.files.study_fit import StudyFit, fit_of_source
+from parley.party.cli.main import party_app
 
 AGE, INCOME = Feature(name="age", lower=18, upper=90), Feature(name="income", lower=-1e6, upper=1e6)
 SMOKER = Category(name="smoker", values=("yes", "no"))

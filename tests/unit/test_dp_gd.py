@@ -10,16 +10,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from common.algorithms.dp_gd import DpGd
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.learning.losses import Logistic, Squared, loss_at_zero
-from common.privacy.calibration import gaussian_mu
-from common.privacy.events import GaussianEvent
-from common.privacy.noise import NoNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.losses import Logistic, Squared, loss_at_zero
+from parley.common.privacy.calibration import gaussian_mu
+from parley.common.privacy.events import GaussianEvent
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
 
 D = 2
 FACTS = FederationFacts.uniform(np.array([10]), epsilon=1.0, delta=1e-5, n_features=D, loss=Logistic())

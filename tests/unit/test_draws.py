@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from common.arrays import FloatArray, IntArray
-from common.errors import InvalidInputError
-from common.privacy.accountant import epsilon_after, pure_epsilons
-from common.privacy.calibration import gaussian_delta, mu_of_draws
-from common.privacy.categories import Categories, Words
-from common.privacy.draws import concentrated_epsilon, epsilon_of_draws, most_draws, rho_of_draws
-from common.privacy.events import DrawEvent, GaussianEvent, LaplaceEvent
-from common.privacy.filter import cover
-from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.accountant import epsilon_after, pure_epsilons
+from parley.common.privacy.calibration import gaussian_delta, mu_of_draws
+from parley.common.privacy.categories import Categories, Words
+from parley.common.privacy.draws import concentrated_epsilon, epsilon_of_draws, most_draws, rho_of_draws
+from parley.common.privacy.events import DrawEvent, GaussianEvent, LaplaceEvent
+from parley.common.privacy.filter import cover
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
 
 DELTA = 1e-5
 

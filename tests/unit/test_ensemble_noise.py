@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.algorithms._ensemble import Ensemble, unit_of_noise
-from common.algorithms._parameters import rounded
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, UNIT
-from common.errors import InvalidInputError
-from common.learning.losses import Huber, Logistic, Loss, Softmax
-from common.privacy.calibration import gaussian_delta, gaussian_sigma
-from common.privacy.events import ApproximateEvent, GaussianEvent
-from common.privacy.guarantee import Guarantee
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Question, Reply
-from common.runs.pricing import guarantees
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms._ensemble import Ensemble, unit_of_noise
+from parley.common.algorithms._parameters import rounded
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Huber, Logistic, Loss, Softmax
+from parley.common.privacy.calibration import gaussian_delta, gaussian_sigma
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Question, Reply
+from parley.common.runs.pricing import guarantees
 from tests.support.noises import HeardNoise
 from tests.unit.test_ensembles import ENSEMBLES, D, classes_of, ensemble, facts, on_sphere
 

@@ -14,26 +14,35 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from common.algorithms import build_algorithm
-from common.algorithms._ensemble import Ensemble
-from common.algorithms._voters import Voters
-from common.algorithms.parameter_average import ParameterAverage
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import UNIT
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.learning.classifiers import LocalClassifier
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, largest_minimiser, loss_at_zero
-from common.privacy.events import ApproximateEvent, GaussianEvent, NoEvent, NonPrivateEvent
-from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
-from common.runs.pricing import guarantees, price
-from common.runs.specification import PublicRows
-from party.policy.approval import review, rules_of
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms._voters import Voters
+from parley.common.algorithms.parameter_average import ParameterAverage
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import UNIT
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.learning.classifiers import LocalClassifier
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import (
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    Softmax,
+    Squared,
+    largest_minimiser,
+    loss_at_zero,
+)
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent, NoEvent, NonPrivateEvent
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.runs.pricing import guarantees, price
+from parley.common.runs.specification import PublicRows
+from parley.party.policy.approval import review, rules_of
 from tests.support.cluster import Cluster
 from tests.support.minimisers import longest
 from tests.support.rounds import run_spec

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
-from common.learning.solvers.risk import Risk
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from parley.common.learning.solvers.risk import Risk
 
 SMOOTH = pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05), Squared()], ids=repr)
 

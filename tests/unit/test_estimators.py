@@ -18,18 +18,18 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import has_fit_parameter
 
-from common.algorithms import settle
-from common.arrays import FloatArray, IntArray
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic, build_loss
-from common.privacy.guarantee import Guarantee
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
-from common.runs.pricing import transcript
-from learner.estimators import (
+from parley.common.algorithms import settle
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic, build_loss
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.pricing import transcript
+from parley.learner.estimators import (
     FederatedClassifier,
     PrivateClassifier,
     PrivateLinearRegression,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import to_reals
-from common.learning.evaluation import (
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.evaluation import (
     COVERAGE,
     Evaluation,
     FigureEstimate,
@@ -21,10 +21,10 @@ from common.learning.evaluation import (
     evaluate_classes,
     evaluate_errors,
 )
-from common.learning.metrics import accuracy, auc, r_squared, recall, rmse
-from common.learning.model import Model
-from common.learning.tallies import Cells, Errors, tally
-from common.privacy.calibration import gaussian_sigma
+from parley.common.learning.metrics import accuracy, auc, r_squared, recall, rmse
+from parley.common.learning.model import Model
+from parley.common.learning.tallies import Cells, Errors, tally
+from parley.common.privacy.calibration import gaussian_sigma
 
 DRAWS = 200
 WEIGHTS = np.array([[4.0, 0.3, 0.0]])

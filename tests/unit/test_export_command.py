@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from common.data.columns import Category, Feature, Label, RealLabel
-from common.data.losses import HuberLoss
-from common.data.study import Study
-from common.encoding.number_lines import document_lines
-from common.learning.model import Model
-from common.runs.model_document import document_schema, model_document
-from learner.cli.main import learner_app
-from learner.models import exported
+from parley.common.data.columns import Category, Feature, Label, RealLabel
+from parley.common.data.losses import HuberLoss
+from parley.common.data.study import Study
+from parley.common.encoding.number_lines import document_lines
+from parley.common.learning.model import Model
+from parley.common.runs.model_document import document_schema, model_document
+from parley.learner.cli.main import learner_app
+from parley.learner.models import exported
 from tests.support.cluster import Cluster
 from tests.support.models import document_of
 from tests.support.rounds import run_spec
@@ -136,7 +136,7 @@ def test_without_onnxruntime_a_file_is_not_compared_and_without_the_extra_there_
     assert "install onnxruntime to compare" in export("onnx")
     absent |= {"onnx", "skops"}
     for to in ("onnx", "sklearn"):
-        assert "pip install 'parley[export]'" in export(to, code=3)
+        assert "pip install 'parley-learning[export]'" in export(to, code=3)
 
 
 def test_the_kept_schema_is_that_of_the_types() -> None:

@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 import skops.io
 
-from common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
-from common.data.losses import AnyLoss, HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
-from common.data.maps import Projection, RandomFeatures
-from common.data.records import rows_of_columns
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.runs.predictions import Predictor
-from learner.models.exported import check_portable
-from learner.models.onnx_graph import onnx_model
-from learner.models.sklearn_pipeline import sklearn_pipeline
+from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
+from parley.common.data.losses import AnyLoss, HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
+from parley.common.data.maps import Projection, RandomFeatures
+from parley.common.data.records import rows_of_columns
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.runs.predictions import Predictor
+from parley.learner.models.exported import check_portable
+from parley.learner.models.onnx_graph import onnx_model
+from parley.learner.models.sklearn_pipeline import sklearn_pipeline
 from tests.support.models import document_of
 
 N = 10_000

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.errors import ShareUsedUpError
-from common.service.fair_use import CallerTurns, Share, SignIns, Turn
+from parley.common.errors import ShareUsedUpError
+from parley.common.service.fair_use import CallerTurns, Share, SignIns, Turn
 
 Work = Callable[[Turn], Awaitable[None]]
 

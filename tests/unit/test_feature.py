@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm, settle
-from common.algorithms._span import best, fitted, in_span, independent, spanned
-from common.algorithms._tree import Node, levels_of
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Softmax
-from common.learning.metrics import accuracy
-from common.privacy.events import NoEvent
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import simulate
-from common.runs.pricing import events, guarantees, price
+from parley.common.algorithms import build_algorithm, settle
+from parley.common.algorithms._span import best, fitted, in_span, independent, spanned
+from parley.common.algorithms._tree import Node, levels_of
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Softmax
+from parley.common.learning.metrics import accuracy
+from parley.common.privacy.events import NoEvent
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.pricing import events, guarantees, price
 
 K, N, D = 5, 300, 6
 NAMES = tuple(f"party-{i + 1}" for i in range(K))

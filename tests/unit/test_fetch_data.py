@@ -16,8 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from common.files.file_tables import read_columns
-from learner.experiments.finance import LENDING_CLUB, complete, loans
+from parley.common.files.file_tables import read_columns
+from parley.learner.experiments.finance import LENDING_CLUB, complete, loans
 from scripts import fetch_data
 from scripts.fetch_data import SOURCES, FetchError, Part, fetch
 

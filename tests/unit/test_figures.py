@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from learner.experiments.simulation import SimulationSettings, run_simulation
+from parley.learner.experiments.simulation import SimulationSettings, run_simulation
 from scripts.figures import __main__ as command_line
 from scripts.figures import rajkumar
 from scripts.figures.__main__ import main

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from common.algorithms._ensemble import Ensemble
-from common.algorithms.parameter_average import ParameterAverage
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes, encode_classes
-from common.encoding.fixed_point import UNIT
-from common.learning.losses import Logistic, Loss, Softmax
-from common.privacy.calibration import gaussian_sigmas
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.messages import Query
-from common.protocol.simulation import simulate
+from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms.parameter_average import ParameterAverage
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes, encode_classes
+from parley.common.encoding.fixed_point import UNIT
+from parley.common.learning.losses import Logistic, Loss, Softmax
+from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.messages import Query
+from parley.common.protocol.simulation import simulate
 from scripts.figures import hamm, hamm_runs
 from scripts.figures.curves import Curve, write
 from scripts.figures.hamm import EPSILONS, KDD, PARTIES, RISKY_EPSILONS

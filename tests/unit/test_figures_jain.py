@@ -11,11 +11,11 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import ks_2samp
 
-from common.arrays import FloatArray
-from common.data.sparse import SparseShard
-from common.encoding.fixed_point import Norm
-from common.privacy.mechanisms.objective import ObjectivePerturbation
-from common.privacy.noise import SeededNoise
+from parley.common.arrays import FloatArray
+from parley.common.data.sparse import SparseShard
+from parley.common.encoding.fixed_point import Norm
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.common.privacy.noise import SeededNoise
 from scripts.figures import jain, jain_data, jain_simplex
 from scripts.figures.curves import Curve
 from scripts.figures.jain_runs import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.online import Leader
-from common.privacy.mechanisms.leader import Adversary
-from common.privacy.noise import SeededNoise
+from parley.common.online import Leader
+from parley.common.privacy.mechanisms.leader import Adversary
+from parley.common.privacy.noise import SeededNoise
 from scripts.figures.curves import Curve
 from scripts.figures.jain_leader import ACTIONS, FIGURES, ROUNDS, judge
 from scripts.figures.jain_leader_runs import (

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from learner.experiments.finance import reduced
-from learner.experiments.simulation import SimulationSettings
+from parley.learner.experiments.finance import reduced
+from parley.learner.experiments.simulation import SimulationSettings
 from scripts.figures import rajkumar_splits, wu_joining
 from scripts.figures.frame import Verdict
 from scripts.figures.panels import Outcome, Panels

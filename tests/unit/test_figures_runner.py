@@ -83,7 +83,7 @@ def test_code_that_a_point_may_run_counts_and_no_other(tmp_path: Path) -> None:
     for name, text in {
         "common/algorithms/named.py": "",
         "learner/plan.py": "",
-        "scripts/measure.py": "import scripts.helper\nfrom scripts.parts import first\nfrom common import algorithms\n",
+        "scripts/measure.py": "import scripts.helper\nfrom scripts.parts import first\nimport parley.common\n",
         "scripts/helper.py": "def late():\n    from scripts.late import something\n",
         "scripts/late.py": "",
         "scripts/parts/first.py": "",

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import norm
 
-from common.arrays import FloatArray
-from common.errors import BudgetExhaustedError
-from common.privacy import filter as filters
-from common.privacy.account import DELTA_UNITS, SQUARE_UNITS, Account, Cost, delta_units, limit
-from common.privacy.accountant import _composed
-from common.privacy.calibration import gaussian_delta, pure_mu
-from common.privacy.events import (
+from parley.common.arrays import FloatArray
+from parley.common.errors import BudgetExhaustedError
+from parley.common.privacy import filter as filters
+from parley.common.privacy.account import DELTA_UNITS, SQUARE_UNITS, Account, Cost, delta_units, limit
+from parley.common.privacy.accountant import _composed
+from parley.common.privacy.calibration import gaussian_delta, pure_mu
+from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -31,8 +31,8 @@ from common.privacy.events import (
     Release,
     SequentialEvent,
 )
-from common.privacy.filter import _missing, cover, l2_laplace_mu, largest_square
-from common.privacy.l2_laplace import l2_laplace_delta
+from parley.common.privacy.filter import _missing, cover, l2_laplace_mu, largest_square
+from parley.common.privacy.l2_laplace import l2_laplace_delta
 
 # ── what covers a release ────────────────────────────────────────────────────
 

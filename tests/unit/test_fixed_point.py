@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import (
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import (
     FEATURE_BITS,
     MAX_ANSWER,
     MAX_INTEGER,
@@ -32,9 +32,9 @@ from common.encoding.fixed_point import (
     weights_on_grid,
     wire_shift,
 )
-from common.errors import InvalidInputError
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Logistic
+from parley.common.errors import InvalidInputError
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Logistic
 
 
 def shard_and_weights(seed: int, n: int, d: int, norm: float) -> tuple[Shard, FloatArray]:

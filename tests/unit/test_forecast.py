@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom, spearmanr
 
-from common.algorithms import REGISTRY, build_algorithm
-from common.arrays import FloatArray
-from common.data.columns import Feature, Label, RealLabel
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.forecast.coalitions import Members
-from common.forecast.excess_risk import RATE
-from common.forecast.forecast import Forecast, NoForecast, forecast
-from common.learning.losses import Hinge, Logistic, Softmax, Squared
+from parley.common.algorithms import REGISTRY, build_algorithm
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Feature, Label, RealLabel
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.forecast.coalitions import Members
+from parley.common.forecast.excess_risk import RATE
+from parley.common.forecast.forecast import Forecast, NoForecast, forecast
+from parley.common.learning.losses import Hinge, Logistic, Softmax, Squared
 from tests.support.worlds import WAYS, World, coalitions, facts_of, predict, random_world
 
 SQUARED = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}

@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.algorithms import settle
-from common.algorithms.ftrl import PrivateLeader, actions_among
-from common.data.shard import Shard
-from common.encoding.fixed_point import Norm
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic
-from common.online import Leader
-from common.privacy.events import NoEvent
-from common.privacy.noise import SeededNoise
-from common.protocol.driver import MemoryLog, drive
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import Simulation
-from common.runs.pricing import guarantees, price, transcript
-from learner.experiments.simulation import SimulationSettings, run_simulation
+from parley.common.algorithms import settle
+from parley.common.algorithms.ftrl import PrivateLeader, actions_among
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import Norm
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic
+from parley.common.online import Leader
+from parley.common.privacy.events import NoEvent
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.driver import MemoryLog, drive
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import Simulation
+from parley.common.runs.pricing import guarantees, price, transcript
+from parley.learner.experiments.simulation import SimulationSettings, run_simulation
 from tests.support.cluster import made_up
 from tests.support.noises import StackedNoise
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.service.garbage import FullCollections
+from parley.common.service.garbage import FullCollections
 
 
 class Stage:

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from common.arrays import FloatArray
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import FEATURE_BITS, SLOPE_BITS, UNIT, weights_on_grid
-from common.errors import InvalidInputError
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Softmax
-from learner.experiments.datasets import DIGITS, digits_columns
+from parley.common.arrays import FloatArray
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import FEATURE_BITS, SLOPE_BITS, UNIT, weights_on_grid
+from parley.common.errors import InvalidInputError
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Softmax
+from parley.learner.experiments.datasets import DIGITS, digits_columns
 
 ROOT_2 = math.sqrt(2)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import InvalidInputError, LedgerError, TooLargeError
-from common.files.studies import read_study
-from common.runs.model_document import FORMAT, read_document
-from common.service.http.strict_json import strict_json
-from common.storage.handed_files import read_handed
-from common.wire.membership import Invitation
-from learner.models.model_files import read_model_file
-from party.ledger.audit import lines_of, verify
+from parley.common.errors import InvalidInputError, LedgerError, TooLargeError
+from parley.common.files.studies import read_study
+from parley.common.runs.model_document import FORMAT, read_document
+from parley.common.service.http.strict_json import strict_json
+from parley.common.storage.handed_files import read_handed
+from parley.common.wire.membership import Invitation
+from parley.learner.models.model_files import read_model_file
+from parley.party.ledger.audit import lines_of, verify
 
 BOMBS = {
     "deep lists": b"[" * 100_000,

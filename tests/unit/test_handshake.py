@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import HttpUrl, SecretStr
 
-from common.client.endpoints import LearnerAddress
-from common.client.handshake import open_to, shown_to
-from common.errors import UnavailableError
+from parley.common.client.endpoints import LearnerAddress
+from parley.common.client.handshake import open_to, shown_to
+from parley.common.errors import UnavailableError
 
 
 async def test_what_was_read_and_found_good_is_what_is_shown(tmp_path: Path) -> None:

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from common.client.approval import with_sizes
-from common.data import hold_out
-from common.data.columns import Feature, Label
-from common.data.hold_out import count_held_out, is_held_out, move_held_out_last
-from common.data.loading import load_columns
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.runs.members import Budget, Member
-from common.runs.specification import PublicRows, RunSpec
-from party.data.owner_data import Holding, load_apart, load_holding
-from party.policy.approval import review, rules_of
+from parley.common.client.approval import with_sizes
+from parley.common.data import hold_out
+from parley.common.data.columns import Feature, Label
+from parley.common.data.hold_out import count_held_out, is_held_out, move_held_out_last
+from parley.common.data.loading import load_columns
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import PublicRows, RunSpec
+from parley.party.data.owner_data import Holding, load_apart, load_holding
+from parley.party.policy.approval import review, rules_of
 from tests.support.cluster import Cluster
 
 NEAREST = 2.0**-20

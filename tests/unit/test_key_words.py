@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.encoding.key_words import are_words, check_words, words_of
-from common.errors import InvalidInputError
+from parley.common.encoding.key_words import are_words, check_words, words_of
+from parley.common.errors import InvalidInputError
 
 KEY, OTHER = "0b" * 32, "0c" * 32
 WORDS = words_of(KEY)

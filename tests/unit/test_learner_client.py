@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from common import errors
-from common.errors import (
+from parley.common import errors
+from parley.common.errors import (
     InvalidInputError,
     NotFoundError,
     ParleyError,
@@ -27,17 +27,17 @@ from common.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from common.service.problems import document_of
-from common.service.settings import Limits
-from learner.api.requests import RunRequest
-from learner.client import AsyncLearner, Learner, rows, watching
-from learner.client.call import body_bytes
-from learner.client.calls import Calls, RunOptions
-from learner.client.progress import RunBar
-from learner.client.refusals import refusal_of
-from learner.client.rows import columns_of, records_of
-from learner.client.token import read_token
-from learner.run_states import RunEvent
+from parley.common.service.problems import document_of
+from parley.common.service.settings import Limits
+from parley.learner.api.requests import RunRequest
+from parley.learner.client import AsyncLearner, Learner, rows, watching
+from parley.learner.client.call import body_bytes
+from parley.learner.client.calls import Calls, RunOptions
+from parley.learner.client.progress import RunBar
+from parley.learner.client.refusals import refusal_of
+from parley.learner.client.rows import columns_of, records_of
+from parley.learner.client.token import read_token
+from parley.learner.run_states import RunEvent
 
 URL, TOKEN = "http://learner", "a-users-secret-token"
 Answer = Callable[[httpx.Request], httpx.Response]

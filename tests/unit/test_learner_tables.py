@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from learner.cli import describe, display, forecast
-from learner.client.progress import terminal
-from learner.run_states import RunEvent
+from parley.learner.cli import describe, display, forecast
+from parley.learner.client.progress import terminal
+from parley.learner.run_states import RunEvent
 
 LONG = "z" * 48
 """A name whose letters are counted: nothing else here has one."""

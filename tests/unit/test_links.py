@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from common.encoding.canonical_json import canonical
-from common.errors import LedgerError
-from common.protocol.head import Head
-from common.storage import links as module
-from common.storage.chain import Chain, chain_schema
-from common.storage.links import FIRST, LINK_BYTES, NEWEST, SPACING, Links
+from parley.common.encoding.canonical_json import canonical
+from parley.common.errors import LedgerError
+from parley.common.protocol.head import Head
+from parley.common.storage import links as module
+from parley.common.storage.chain import Chain, chain_schema
+from parley.common.storage.links import FIRST, LINK_BYTES, NEWEST, SPACING, Links
 
 COUNT, REMEMBERED = 100, 32
 

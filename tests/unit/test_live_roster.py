@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from common.encoding.key_words import words_of
-from common.errors import ConflictError, NotFoundError
-from learner.api.membership import InvitationRequest, LiveRoster
-from learner.storage.roster_store import JoinedMember, RosterStore
+from parley.common.encoding.key_words import words_of
+from parley.common.errors import ConflictError, NotFoundError
+from parley.learner.api.membership import InvitationRequest, LiveRoster
+from parley.learner.storage.roster_store import JoinedMember, RosterStore
 
 KEY = "0b" * 32
 UNUSED = cast("Any", None)

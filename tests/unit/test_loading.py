@@ -19,18 +19,18 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from common.data.cell_rules import CellRules
-from common.data.columns import Category, Columns, Feature, Label, RealLabel
-from common.data.loading import Loaded, Loading, RowLoading, load_columns, shard_of
-from common.data.maps import Projection
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.examples import load_examples, load_source
-from common.files.file_tables import read_columns
-from common.files.sources import DataSource
-from common.files.studies import read_study
-from common.files.tables import check_names
-from common.service.child import MEMORY
+from parley.common.data.cell_rules import CellRules
+from parley.common.data.columns import Category, Columns, Feature, Label, RealLabel
+from parley.common.data.loading import Loaded, Loading, RowLoading, load_columns, shard_of
+from parley.common.data.maps import Projection
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.examples import load_examples, load_source
+from parley.common.files.file_tables import read_columns
+from parley.common.files.sources import DataSource
+from parley.common.files.studies import read_study
+from parley.common.files.tables import check_names
+from parley.common.service.child import MEMORY
 
 STUDY = Study(
     name="s",
@@ -258,9 +258,9 @@ def test_of_several_files_the_first_with_a_fault_is_named(tmp_path: Path) -> Non
 _CHILD = """
 import sys
 from pathlib import Path
-from common.files.examples import load_source
-from common.files.sources import DataSource
-from common.files.studies import read_study
+from parley.common.files.examples import load_source
+from parley.common.files.sources import DataSource
+from parley.common.files.studies import read_study
 query = {"source": "SELECT * FROM t", "tables": {"t": sys.argv[1]}}
 data = DataSource(**query if sys.argv[3] == "query" else {"source": sys.argv[1]})
 shard = load_source(data, read_study(Path(sys.argv[2]))).shard

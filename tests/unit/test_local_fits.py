@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from common.data.shard import Shard
-from common.learning.losses import Logistic, Loss, Softmax
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Logistic, Loss, Softmax
 from scripts.benchmarks import local_fits
 from scripts.benchmarks.local_fits import Case
 

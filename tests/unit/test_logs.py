@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import pytest
 import structlog
 
-from common.service import logs
+from parley.common.service import logs
 
 
 def full_disk() -> TextIO:

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms._releases import MECHANISMS, Mechanism
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from common.privacy.calibration import gaussian_delta, gaussian_mu
-from common.privacy.events import GaussianEvent, L2LaplaceEvent
-from common.privacy.mechanisms.generalized import generalized, hessian_bound
-from common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective
-from common.privacy.mechanisms.output import OutputPerturbation, output
-from common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
-from common.privacy.noise import SeededNoise
+from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.privacy.calibration import gaussian_delta, gaussian_mu
+from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.mechanisms.generalized import generalized, hessian_bound
+from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective
+from parley.common.privacy.mechanisms.output import OutputPerturbation, output
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
+from parley.common.privacy.noise import SeededNoise
 from tests.unit.test_convergence import D, N, neighbour, shards
 
 BUDGETS = [(float(e), d) for e, d in itertools.product(np.geomspace(1e-3, 10, 9), [1e-12, 1e-5, 0.05])]

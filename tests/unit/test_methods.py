@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.arrays import FloatArray
-from common.forecast.dynamics import Answers, Average, Descent, Load, Method, Problem, Tilt
-from common.forecast.excess_risk import response_of
-from common.learning.losses import Hinge, Logistic, Squared
-from common.privacy.noise import SeededNoise
+from parley.common.arrays import FloatArray
+from parley.common.forecast.dynamics import Answers, Average, Descent, Load, Method, Problem, Tilt
+from parley.common.forecast.excess_risk import response_of
+from parley.common.learning.losses import Hinge, Logistic, Squared
+from parley.common.privacy.noise import SeededNoise
 from tests.support.worlds import WAYS, facts_of, predict, random_world
 
 H = np.array([0.05, 0.2, 0.7])

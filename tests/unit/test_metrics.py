@@ -10,12 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, r2_score, recall_score, roc_auc_score, root_mean_squared_error
 
-from common.data.shard import Shard
-from common.data.sparse import SparseShard
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic, Squared
-from common.learning.metrics import accuracy, auc, fitness, majority_share, r_squared, recall, relative_fitness, rmse
-from common.learning.model import Model
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import SparseShard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic, Squared
+from parley.common.learning.metrics import (
+    accuracy,
+    auc,
+    fitness,
+    majority_share,
+    r_squared,
+    recall,
+    relative_fitness,
+    rmse,
+)
+from parley.common.learning.model import Model
 
 
 def drawn(seed: int, n: int, positives: int) -> tuple[Model, Shard]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.encoding.number_lines import document_lines, read_lines
-from common.errors import InvalidInputError
-from common.learning.model import Model
-from common.runs.model_document import model_document, model_of, read_document, read_model
-from common.runs.predictions import predict
+from parley.common.encoding.number_lines import document_lines, read_lines
+from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
+from parley.common.runs.model_document import model_document, model_of, read_document, read_model
+from parley.common.runs.predictions import predict
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 

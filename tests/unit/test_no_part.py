@@ -9,18 +9,18 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from common.algorithms.dp_gd import DpGd
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic
-from common.privacy.account import Cost, limit
-from common.privacy.events import Event, NoEvent
-from common.privacy.guarantee import Adjacency
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.runs.pricing import guarantees, highest_charge, price, schedule
-from common.runs.specification import RunSpec
-from common.wire.party_api import RunProposal
-from party.ledger.ledger import Ask
-from party.policy.approval import review, rules_of
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.account import Cost, limit
+from parley.common.privacy.events import Event, NoEvent
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.runs.pricing import guarantees, highest_charge, price, schedule
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.ledger import Ask
+from parley.party.policy.approval import review, rules_of
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
 from tests.support.rounds import run_spec

@@ -19,17 +19,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from common.privacy import noise as module
-from common.privacy.noise import NoNoise, SeededNoise, SystemNoise
+from parley.common.privacy import noise as module
+from parley.common.privacy.noise import NoNoise, SeededNoise, SystemNoise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scipy.stats.distributions import rv_frozen
 
-    from common.arrays import FloatArray, IntArray
-    from common.privacy.categories import Words
-    from common.privacy.noise import Noise
+    from parley.common.arrays import FloatArray, IntArray
+    from parley.common.privacy.categories import Words
+    from parley.common.privacy.noise import Noise
 
     MakeNoise = Callable[[], Noise]
 

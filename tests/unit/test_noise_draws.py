@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import FloatArray, IntArray
-from common.privacy import noise as module
-from common.privacy.categories import Words
-from common.privacy.noise import NoNoise, SeededNoise, SystemNoise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.privacy import noise as module
+from parley.common.privacy.categories import Words
+from parley.common.privacy.noise import NoNoise, SeededNoise, SystemNoise
 
 TOP = 2**64
 

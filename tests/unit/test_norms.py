@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from common.algorithms import REGISTRY, build_algorithm, settle
-from common.data.columns import Category, Feature, Label, RealLabel
-from common.data.loading import shard_of
-from common.data.records import rows_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic
-from common.privacy.noise import NoNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import REGISTRY, build_algorithm, settle
+from parley.common.data.columns import Category, Feature, Label, RealLabel
+from parley.common.data.loading import shard_of
+from parley.common.data.records import rows_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 
 FEATURES = (Feature(name="a", lower=0, upper=10), Category(name="b", values=("x", "y")))
 

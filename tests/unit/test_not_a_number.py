@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from common.errors import InvalidInputError
-from common.privacy import account, accountant, calibration, draws, l2_laplace
-from common.privacy.events import ApproximateEvent, DrawEvent, GaussianEvent, L2LaplaceEvent, LaplaceEvent
-from common.privacy.filter import l2_laplace_mu, largest_square
+from parley.common.errors import InvalidInputError
+from parley.common.privacy import account, accountant, calibration, draws, l2_laplace
+from parley.common.privacy.events import ApproximateEvent, DrawEvent, GaussianEvent, L2LaplaceEvent, LaplaceEvent
+from parley.common.privacy.filter import l2_laplace_mu, largest_square
 
 GAUSSIAN, DRAWS, LAPLACE = [GaussianEvent(0.5)], DrawEvent(0.1, 5), [LaplaceEvent(0.5)]
 COUNTS: list[tuple[Callable[..., object], tuple[float, ...]]] = [

@@ -1,6 +1,6 @@
 """Notebooks run from top to bottom, and print what is stored with them, but for what other libraries round otherwise.
 
-What they print and draw is stored anew by ``PYTHONPATH=. .venv/bin/python tests/unit/test_notebooks.py [NAME]``.
+What they print and draw is stored anew by ``.venv/bin/python -m tests.unit.test_notebooks [NAME]``.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def test_a_notebook_prints_what_is_stored_with_it(path: Path) -> None:
 
 
 BAR = """
-from learner.client.progress import RunBar
-from learner.run_states import RunEvent
+from parley.learner.client.progress import RunBar
+from parley.learner.run_states import RunEvent
 with RunBar() as bar:
     bar.show(RunEvent(1, "state", '{"state": "running", "rounds": 9}'))
 """

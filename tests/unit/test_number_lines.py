@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.encoding.canonical_json import PIECE, canonical_digest
-from common.encoding.number_lines import document_lines, read_lines
-from common.errors import TooLargeError
+from parley.common.encoding.canonical_json import PIECE, canonical_digest
+from parley.common.encoding.number_lines import document_lines, read_lines
+from parley.common.errors import TooLargeError
 
 
 def _read(text: str) -> Any:  # noqa: ANN401 -- any JSON value

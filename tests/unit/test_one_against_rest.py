@@ -8,20 +8,20 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from common.algorithms import settle
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.data.sparse import SparseShard
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Logistic, Softmax
-from common.privacy.mechanisms.objective import objective
-from common.privacy.mechanisms.one_against_rest import OneAgainstRest, one_against_rest
-from common.privacy.mechanisms.site import SiteTerms
-from common.privacy.noise import SeededNoise
-from common.protocol.facts import FederationFacts
-from learner.estimators import PrivateClassifier
+from parley.common.algorithms import settle
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import SparseShard
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Logistic, Softmax
+from parley.common.privacy.mechanisms.objective import objective
+from parley.common.privacy.mechanisms.one_against_rest import OneAgainstRest, one_against_rest
+from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.learner.estimators import PrivateClassifier
 
 K, D, N = 3, 4, 200
 TERMS = SiteTerms(Softmax(K), N, D, 0.05, 1.0, 0.0, "l2_laplace")

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import FloatArray, IntArray
-from common.errors import InvalidInputError
-from common.online import Leader, LeaderState
-from common.privacy.calibration import Calibration
-from common.privacy.draws import concentrated_epsilon, epsilon_of_draws, rho_of_draws
-from common.privacy.events import DrawEvent
-from common.privacy.mechanisms.leader import LeaderTerms, best_scale, least_scale, regret_bound
-from common.privacy.mechanisms.leader_draws import COST_UNIT, spread_of_a_draw
-from common.privacy.noise import Noise, SeededNoise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.errors import InvalidInputError
+from parley.common.online import Leader, LeaderState
+from parley.common.privacy.calibration import Calibration
+from parley.common.privacy.draws import concentrated_epsilon, epsilon_of_draws, rho_of_draws
+from parley.common.privacy.events import DrawEvent
+from parley.common.privacy.mechanisms.leader import LeaderTerms, best_scale, least_scale, regret_bound
+from parley.common.privacy.mechanisms.leader_draws import COST_UNIT, spread_of_a_draw
+from parley.common.privacy.noise import Noise, SeededNoise
 from tests.support.noises import Relay
 
 DELTA = 1e-5

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
-from common.learning.metrics import fitness
-from common.learning.model import Model
-from learner.experiments.optimum import EXACT, optimum
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from parley.common.learning.metrics import fitness
+from parley.common.learning.model import Model
+from parley.learner.experiments.optimum import EXACT, optimum
 
 D = 4
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_reals
-from common.errors import InvalidInputError
-from common.learning.convergence import MOST_STEPS, TOLERANCE
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from common.privacy.calibration import gaussian_delta
-from common.privacy.events import NonPrivateEvent
-from common.privacy.mechanisms.output import (
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.convergence import MOST_STEPS, TOLERANCE
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.privacy.calibration import gaussian_delta
+from parley.common.privacy.events import NonPrivateEvent
+from parley.common.privacy.mechanisms.output import (
     ExactMinimiser,
     OutputPerturbation,
     exact,
@@ -27,11 +27,11 @@ from common.privacy.mechanisms.output import (
     solvable,
     within,
 )
-from common.privacy.mechanisms.site import SiteTerms, left_by_solver
+from parley.common.privacy.mechanisms.site import SiteTerms, left_by_solver
 from tests.support.noises import HeardNoise
 from tests.unit.test_mechanisms import LAWS, rows, terms
 
-SOLVER = "common.privacy.mechanisms.output.left_by_solver"
+SOLVER = "parley.common.privacy.mechanisms.output.left_by_solver"
 GRID = 2.0**-FRACTION_BITS
 STEEP = Logistic(lipschitz=2.5, smoothness=0.25)
 
@@ -141,7 +141,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append(how)
         return minimise(*problem, **how)
 
-    monkeypatch.setattr("common.privacy.mechanisms.output.minimise", minimised)
+    monkeypatch.setattr("parley.common.privacy.mechanisms.output.minimise", minimised)
     return asked
 
 

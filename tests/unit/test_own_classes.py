@@ -7,20 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.algorithms.parameter_average import ParameterAverage
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import UNIT, Norm
-from common.learning.convergence import TOLERANCE
-from common.learning.erm import minimise
-from common.learning.losses import Softmax, largest_minimiser
-from common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own
-from common.privacy.noise import NoNoise
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import simulate
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms.parameter_average import ParameterAverage
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import UNIT, Norm
+from parley.common.learning.convergence import TOLERANCE
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Softmax, largest_minimiser
+from parley.common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import simulate
 from tests.support.minimisers import longest
 
 D = 4

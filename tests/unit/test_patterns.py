@@ -14,16 +14,16 @@ import pytest
 from pyarrow import feather, parquet
 from typer.testing import CliRunner
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.examples import load_source
-from common.files.sources import DataSource, source_named
-from common.files.table_survey import survey_table
-from common.service.tokens import hash_token
-from party.answering.party import Party
-from party.cli.main import party_app
-from party.settings import PartySettings
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.examples import load_source
+from parley.common.files.sources import DataSource, source_named
+from parley.common.files.table_survey import survey_table
+from parley.common.service.tokens import hash_token
+from parley.party.answering.party import Party
+from parley.party.cli.main import party_app
+from parley.party.settings import PartySettings
 from tests.support.cluster import LEARNER, Cluster
 
 STUDY = Study(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.client.answers import parse_answer
-from common.errors import TooLargeError
-from common.service.witnessing.messages import LONGEST_RECEIPT, MOST_RECEIPTS, HeldReceipts
+from parley.common.client.answers import parse_answer
+from parley.common.errors import TooLargeError
+from parley.common.service.witnessing.messages import LONGEST_RECEIPT, MOST_RECEIPTS, HeldReceipts
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.encoding.key_words import words_of
-from common.errors import InvalidInputError
-from common.secure_sum.envelope import public_hex
-from common.wire.membership import KnownKey, RosterKeys
-from party.cli.main import party_app
-from party.pins import with_pin
-from party.settings import PartySettings
+from parley.common.encoding.key_words import words_of
+from parley.common.errors import InvalidInputError
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.wire.membership import KnownKey, RosterKeys
+from parley.party.cli.main import party_app
+from parley.party.pins import with_pin
+from parley.party.settings import PartySettings
 from tests.support.secure_cluster import signing_key
 
 KEYS = {name: public_hex(signing_key(name)) for name in ("learner", "notary", "hospital-b", "hospital-c", "swapped")}
@@ -74,7 +74,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
         }
         return RosterKeys.model_validate(known)
 
-    monkeypatch.setattr("common.client.handshake.ask_as_member", ask)
+    monkeypatch.setattr("parley.common.client.handshake.ask_as_member", ask)
     return by_kind
 
 

@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from common.arrays import FloatArray
-from common.encoding.classes import encode_classes
-from common.forecast.best_constant import BestConstant
-from common.forecast.clipping import clipped_excess
-from common.forecast.dynamics import Descent, Load, Method, Problem, Tilt
-from common.forecast.excess_risk import Interval, response_of, saturation
-from common.forecast.plausible_worlds import N_WORLDS, Worlds, worlds_of
-from common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared
+from parley.common.arrays import FloatArray
+from parley.common.encoding.classes import encode_classes
+from parley.common.forecast.best_constant import BestConstant
+from parley.common.forecast.clipping import clipped_excess
+from parley.common.forecast.dynamics import Descent, Load, Method, Problem, Tilt
+from parley.common.forecast.excess_risk import Interval, response_of, saturation
+from parley.common.forecast.plausible_worlds import N_WORLDS, Worlds, worlds_of
+from parley.common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared
 
 PROBLEMS = [
     Problem(d, loss) for loss in (Logistic(), Softmax(7), Squared(), Huber(), Hinge()) for d in (1, 2, 9, 500, 10**6)

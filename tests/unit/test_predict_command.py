@@ -15,11 +15,11 @@ import pytest
 from pyarrow.parquet import write_table
 from typer.testing import CliRunner
 
-from common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
-from common.data.losses import HuberLoss, LogisticLoss
-from common.data.study import Study
-from common.runs.predictions import predict
-from learner.cli.main import learner_app
+from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
+from parley.common.data.losses import HuberLoss, LogisticLoss
+from parley.common.data.study import Study
+from parley.common.runs.predictions import predict
+from parley.learner.cli.main import learner_app
 from tests.support.models import document_of
 
 FEATURES = (

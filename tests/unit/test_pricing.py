@@ -11,14 +11,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.algorithms.dp_gd import DpGd
-from common.errors import BudgetExhaustedError
-from common.learning.losses import Logistic
-from common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price
-from common.privacy.accountant import epsilon_after
-from common.privacy.calibration import gaussian_epsilon, pure_mu
-from common.privacy.events import (
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.errors import BudgetExhaustedError
+from parley.common.learning.losses import Logistic
+from parley.common.privacy.account import MICRO, SQUARE_UNITS, Cost, Price
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.calibration import gaussian_epsilon, pure_mu
+from parley.common.privacy.events import (
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -29,10 +29,10 @@ from common.privacy.events import (
     ParallelEvent,
     SequentialEvent,
 )
-from common.privacy.guarantee import Adjacency, Guarantee, View
-from common.protocol.facts import FederationFacts, OwnFacts
-from common.runs import pricing
-from common.runs.pricing import (
+from parley.common.privacy.guarantee import Adjacency, Guarantee, View
+from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.runs import pricing
+from parley.common.runs.pricing import (
     ALWAYS,
     against_co_owner,
     guarantees,

@@ -12,14 +12,14 @@ import pytest
 from sklearn.decomposition import PCA
 from typer.testing import CliRunner
 
-from common.arrays import FloatArray
-from common.data.auxiliary import with_projection_of
-from common.data.columns import Category, Feature, Label
-from common.data.loading import shard_of
-from common.data.maps import Projection, numbers_of
-from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError
-from learner.cli.main import learner_app
+from parley.common.arrays import FloatArray
+from parley.common.data.auxiliary import with_projection_of
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.loading import shard_of
+from parley.common.data.maps import Projection, numbers_of
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.learner.cli.main import learner_app
 
 N = 200
 STUDY = Study(

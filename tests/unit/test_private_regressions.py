@@ -17,11 +17,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
-from common.arrays import FloatArray
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.privacy.guarantee import Guarantee
-from learner.estimators import PrivacyBudget, PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression
-from learner.estimators.faults import EstimatorError
+from parley.common.arrays import FloatArray
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.privacy.guarantee import Guarantee
+from parley.learner.estimators import (
+    PrivacyBudget,
+    PrivateClassifier,
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+)
+from parley.learner.estimators.faults import EstimatorError
 
 N = 2000
 BOUNDS: Any = (np.array([0.0, -5.0]), np.array([10.0, 5.0]))

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.data.shard import Shard
-from common.errors import InvalidInputError, QuorumLostError
-from common.learning.losses import Logistic
-from common.learning.model import Model
-from common.privacy.noise import NoNoise
-from common.protocol.algorithm import Program
-from common.protocol.driver import MemoryLog, drive
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import Simulation, simulate
+from parley.common.algorithms import build_algorithm
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError, QuorumLostError
+from parley.common.learning.losses import Logistic
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.algorithm import Program
+from parley.common.protocol.driver import MemoryLog, drive
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import Simulation, simulate
 
 
 def facts(**terms: object) -> FederationFacts:

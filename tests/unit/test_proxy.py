@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from common.errors import InvalidInputError
-from common.service.http.proxy import ProxyAccess
+from parley.common.errors import InvalidInputError
+from parley.common.service.http.proxy import ProxyAccess
 
 
 @pytest.mark.parametrize(

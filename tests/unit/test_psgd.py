@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.algorithms import build_algorithm
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Logistic, Loss, Squared
-from common.privacy.calibration import sigma_star, slack
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
-from common.privacy.noise import Noise, NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
+from parley.common.algorithms import build_algorithm
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Logistic, Loss, Squared
+from parley.common.privacy.calibration import sigma_star, slack
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
 from tests.support.noises import Relay
 
 D, K, N = 4, 4000, 5

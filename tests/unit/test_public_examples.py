@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.errors import InvalidDataError
-from learner.execution.round_report import PublicExamples
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.learner.execution.round_report import PublicExamples
 
 STUDY = Study(
     name="loans",

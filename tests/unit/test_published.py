@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from common.data.columns import Feature, RealLabel
-from common.data.loading import shard_of
-from common.data.losses import LogisticLoss, SquaredLoss
-from common.data.shard import Shard
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.learning.erm import minimise
-from common.learning.losses import build_loss
-from common.learning.metrics import r_squared
-from common.learning.model import Model
-from learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, coded, published, reduced
+from parley.common.data.columns import Feature, RealLabel
+from parley.common.data.loading import shard_of
+from parley.common.data.losses import LogisticLoss, SquaredLoss
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import build_loss
+from parley.common.learning.metrics import r_squared
+from parley.common.learning.model import Model
+from parley.learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, coded, published, reduced
 
 HEADER = (
     "loan_amnt,term,int_rate,annual_inc,dti,revol_util,delinq_2yrs,inq_last_6mths,open_acc,pub_rec,revol_bal,total_acc,"

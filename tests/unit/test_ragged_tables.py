@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import InvalidDataError
-from common.files.csv_files import _Source
-from common.files.file_tables import file_table, read_columns
+from parley.common.errors import InvalidDataError
+from parley.common.files.csv_files import _Source
+from parley.common.files.file_tables import file_table, read_columns
 
 _ROWS = [f"{i},{'x|y' if i % 3 else 'x'},no" for i in range(30)]
 

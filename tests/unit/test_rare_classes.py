@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.algorithms import settle
-from common.data.shard import Shard
-from common.learning.losses import Logistic, Loss, Softmax
-from common.learning.metrics import fitness
-from common.learning.model import Model
-from common.privacy.noise import Noise, NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import settle
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Logistic, Loss, Softmax
+from parley.common.learning.metrics import fitness
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 
 OWNERS, ROWS = 5, 4000
 

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.client.receipts import ReceiptKeeper
-from common.errors import LedgerError
-from common.protocol.head import Head
-from common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
-from common.secure_sum.envelope import public_hex
+from parley.common.client.receipts import ReceiptKeeper
+from parley.common.errors import LedgerError
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import Binding, Receipt, read_receipt, verify_receipt, write_receipt
+from parley.common.secure_sum.envelope import public_hex
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed] * 32)) for seed in (1, 2))
 LEDGER, ANOTHER = "a" * 64, "b" * 64

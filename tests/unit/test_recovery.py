@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.errors import InvalidInputError, LedgerError, UnavailableError
-from common.privacy.account import Account, Cost, Price
-from common.privacy.guarantee import Adjacency
-from common.protocol.head import Head
-from common.protocol.receipts import read_receipt, write_receipt
-from common.secure_sum.session import Identity
-from common.storage.chain import Chain
-from common.storage.keys import write_private
-from common.storage.salvage import set_aside
-from party.ledger.books import Books
-from party.ledger.ledger import LEDGER, Ledger, check_exists, create_ledger
-from party.ledger.records import Approved, Begun, Entry, to_json
-from party.ledger.recovery import (
+from parley.common.errors import InvalidInputError, LedgerError, UnavailableError
+from parley.common.privacy.account import Account, Cost, Price
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import read_receipt, write_receipt
+from parley.common.secure_sum.session import Identity
+from parley.common.storage.chain import Chain
+from parley.common.storage.keys import write_private
+from parley.common.storage.salvage import set_aside
+from parley.party.ledger.books import Books
+from parley.party.ledger.ledger import LEDGER, Ledger, check_exists, create_ledger
+from parley.party.ledger.records import Approved, Begun, Entry, to_json
+from parley.party.ledger.recovery import (
     Evidence,
     Recovery,
     back_up,
@@ -395,7 +395,10 @@ def test_a_backup_without_room_says_so_and_leaves_nothing(tmp_path: Path, monkey
     def no_room(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    for module, name, fails in (("sqlite3", "connect", full), ("party.ledger.recovery", "write_private", no_room)):
+    for module, name, fails in (
+        ("sqlite3", "connect", full),
+        ("parley.party.ledger.recovery", "write_private", no_room),
+    ):
         with monkeypatch.context() as patched:
             patched.setattr(f"{module}.{name}", fails)
             with pytest.raises(UnavailableError, match=r"copy cannot be written: (its disk is full|No space left)"):

@@ -16,14 +16,14 @@ import pytest
 from scripts.make_release import ready_version
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("common", "learner", "parley", "party")
-FILES = ("pyproject.toml", "README.md", "LICENSE", ".gitignore")
+PACKAGES = ("common", "learner", "party")
+FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore")
 FIT = """
 import sys
 import numpy as np
-import common, learner, parley, party
+import parley.common, parley.learner, parley.party
 from parley import Learner, PrivateLogisticRegression
-for package in common, learner, parley, party:
+for package in parley.common, parley.learner, parley.party:
     assert package.__file__.startswith(sys.prefix), package.__file__
 rows = np.random.default_rng(0).normal(size=(400, 3))
 model = PrivateLogisticRegression(bounds=(-4, 4), epsilon=5, delta=1e-5).fit(rows, rows[:, 0] > 0)
@@ -67,8 +67,8 @@ def commit(root: Path) -> None:
 
 def copy_sources(to: Path) -> None:
     """All that the packages are built from."""
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, to / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("parley", *PACKAGES):
+        shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
         shutil.copy(ROOT / name, to)
 
@@ -89,7 +89,9 @@ def test_the_wheel_works_in_an_environment_that_sees_no_checkout(tmp_path: Path)
     ]
     told(sys.executable, "-m", "uv", *build, "--out-dir", tmp_path / "built", source, cwd=tmp_path)
     (wheel,) = (tmp_path / "built").glob("*.whl")
-    assert wheel.name == "parley-0.dev0-py3-none-any.whl", "there is no history, so the version is the fallback's"
+    assert wheel.name == "parley_learning-0.dev0-py3-none-any.whl", (
+        "there is no history, so the version is the fallback's"
+    )
     place = tmp_path / "environment"
     told(sys.executable, "-m", "venv", "--without-pip", place, cwd=tmp_path)
     install = [
@@ -104,12 +106,9 @@ def test_the_wheel_works_in_an_environment_that_sees_no_checkout(tmp_path: Path)
     ]
     told(sys.executable, "-m", "uv", *install, wheel, cwd=tmp_path)
     (installed,) = place.glob("lib/python3*/site-packages")
-    assert {each.name for each in installed.iterdir() if not each.name.startswith("_")} == {
-        *PACKAGES,
-        "parley-0.dev0.dist-info",
-    }
+    assert {each.name for each in installed.iterdir()} == {"parley", "parley_learning-0.dev0.dist-info"}
     for kept in (each for package in PACKAGES for each in (source / package).rglob("*") if each.is_file()):
-        assert (installed / kept.relative_to(source)).read_bytes() == kept.read_bytes(), kept
+        assert (installed / "parley" / kept.relative_to(source)).read_bytes() == kept.read_bytes(), kept
     # A line of a .pth adds a folder, but not what that folder's own .pth files add: the checkout that is tested.
     (installed / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     for tool in ("parley-learner", "parley-party"):
@@ -135,12 +134,13 @@ def test_a_tag_is_built_twice_the_same(ready: Path, tmp_path: Path) -> None:
     ]
     digests = [told(*script, tmp_path / zone, cwd=tmp_path, TZ=zone) for zone in ("UTC", "EST5")]
     assert digests[0] == digests[1] == (tmp_path / "UTC" / "DIGESTS").read_text()
-    names = ["parley-9.8.7.tar.gz", "parley-9.8.7-py3-none-any.whl"]
+    names = ["parley_learning-9.8.7.tar.gz", "parley_learning-9.8.7-py3-none-any.whl"]
     assert [line.split("  ")[1] for line in digests[0].splitlines()] == names
     with tarfile.open(tmp_path / "UTC" / names[0]) as archive:
         members = set(archive.getnames())
-    assert "parley-9.8.7/common/errors.py" in members
-    assert "parley-9.8.7/common/ignored.db" not in members
+    assert "parley_learning-9.8.7/parley/common/errors.py" in members
+    assert not [member for member in members if member.startswith("parley_learning-9.8.7/common")]
+    assert not [member for member in members if member.endswith("ignored.db")]
     assert git(ready, "status", "--porcelain") == "", "nothing is left in the repository"
 
 
@@ -201,20 +201,3 @@ def test_a_commit_of_two_versions_is_refused(ready: Path) -> None:
     git(ready, "tag", "v9.8.8")
     with pytest.raises(SystemExit, match=r"one tag such as v1\.2\.3; it has 2"):
         ready_version(ready)
-
-
-def test_another_common_in_the_way_is_named(tmp_path: Path) -> None:
-    (tmp_path / "common").mkdir()
-    (tmp_path / "common" / "__init__.py").touch()
-    variables = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", "import parley"],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    ours = (
-        f"Parley's package 'common' should be {ROOT}/common/__init__.py, but Python finds {tmp_path}/common/__init__.py"
-    )
-    assert f"ImportError: {ours}: install Parley into a virtual environment of its own" in done.stderr

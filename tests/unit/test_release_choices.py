@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms import settle
-from common.algorithms._regularization import choose_regularization
-from common.algorithms._releases import DRIFTS, MECHANISMS, Mechanism, set_site
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.forecast.forecast import NoForecast, forecast
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
-from common.privacy.mechanisms.output import output
-from common.privacy.mechanisms.site import FLOATS, SiteTerms
-from common.privacy.noise import SeededNoise
-from common.protocol.algorithm import Choice
-from common.protocol.facts import FederationFacts
+from parley.common.algorithms import settle
+from parley.common.algorithms._regularization import choose_regularization
+from parley.common.algorithms._releases import DRIFTS, MECHANISMS, Mechanism, set_site
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.forecast.forecast import NoForecast, forecast
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
+from parley.common.privacy.mechanisms.output import output
+from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
+from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.algorithm import Choice
+from parley.common.protocol.facts import FederationFacts
 from tests.support.noises import StackedNoise
 from tests.unit.test_mechanisms import LAWS, rows
 from tests.unit.test_releases import QUERY, facts, releases

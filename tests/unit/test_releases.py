@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.algorithms._parameters import check_take_part
-from common.algorithms._releases import Mechanism, Releases
-from common.algorithms.average import AverageMethod
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.errors import BudgetExhaustedError, InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss
-from common.privacy.account import Cost, delta_units
-from common.privacy.calibration import gaussian_mu, gaussian_sigma
-from common.privacy.events import GaussianEvent, L2LaplaceEvent
-from common.privacy.mechanisms.output import OutputPerturbation, exact, output
-from common.privacy.mechanisms.site import Law, SiteCalibration
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
-from common.runs.pricing import guarantees, highest_charge, price, schedule, transcript
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms._parameters import check_take_part
+from parley.common.algorithms._releases import Mechanism, Releases
+from parley.common.algorithms.average import AverageMethod
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss
+from parley.common.privacy.account import Cost, delta_units
+from parley.common.privacy.calibration import gaussian_mu, gaussian_sigma
+from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.mechanisms.output import OutputPerturbation, exact, output
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
+from parley.common.runs.pricing import guarantees, highest_charge, price, schedule, transcript
 from tests.unit.test_mechanisms import CALIBRATIONS, EVERY_KIND, LAWS, rows, terms
 
 QUERY = Query(1, "release", np.zeros(0))

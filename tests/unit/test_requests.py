@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.errors import InvalidInputError
-from learner.api.requests import RunRequest
-from learner.storage.public_rows import PublicRowStore
+from parley.common.errors import InvalidInputError
+from parley.learner.api.requests import RunRequest
+from parley.learner.storage.public_rows import PublicRowStore
 from tests.support.cluster import made_up
 
 STUDY = made_up(3)

@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
-from common.learning.metrics import fitness
-from common.learning.model import Model
-from common.privacy.mechanisms.objective import objective
-from common.privacy.mechanisms.output import output
-from common.privacy.mechanisms.site import Law, SiteTerms
-from common.privacy.noise import SeededNoise
-from learner.experiments.risk_bounds import best_release_bound, release_bound, rise
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
+from parley.common.learning.metrics import fitness
+from parley.common.learning.model import Model
+from parley.common.privacy.mechanisms.objective import objective
+from parley.common.privacy.mechanisms.output import output
+from parley.common.privacy.mechanisms.site import Law, SiteTerms
+from parley.common.privacy.noise import SeededNoise
+from parley.learner.experiments.risk_bounds import best_release_bound, release_bound, rise
 
 MECHANISMS = {"output": output, "objective": objective}
 

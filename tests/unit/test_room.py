@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from common.errors import UnavailableError
-from common.storage.chain import Chain, chain_schema
+from parley.common.errors import UnavailableError
+from parley.common.storage.chain import Chain, chain_schema
 from tests.support.disks import mounted_disk
 
 KIND = chain_schema("log of tests", 0x7E57)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import InvalidInputError
-from common.learning.losses import Huber, Logistic, Loss
-from common.learning.simplex import SimplexProblem
-from common.privacy.events import DrawEvent
-from common.privacy.mechanisms.sampling import (
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Huber, Logistic, Loss
+from parley.common.learning.simplex import SimplexProblem
+from parley.common.privacy.events import DrawEvent
+from parley.common.privacy.mechanisms.sampling import (
     MOST_COUNTED,
     SimplexSampling,
     allowed,

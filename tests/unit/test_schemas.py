@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from pydantic import JsonValue, ValidationError
 
-from common.encoding import canonical_json
-from common.encoding.canonical_json import canonical, canonical_digest
-from common.encoding.fixed_point import MAX_EXAMPLES
-from common.encoding.npy import pack_array, unpack_array
-from common.errors import InvalidInputError
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
+from parley.common.encoding import canonical_json
+from parley.common.encoding.canonical_json import canonical, canonical_digest
+from parley.common.encoding.fixed_point import MAX_EXAMPLES
+from parley.common.encoding.npy import pack_array, unpack_array
+from parley.common.errors import InvalidInputError
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
 
 # ── one spelling, one hash ───────────────────────────────────────────────────
 

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.algorithms._parameters import rounded
-from common.algorithms._regularization import choose_regularization
-from common.algorithms._releases import DRIFTS, MECHANISMS
-from common.algorithms._second_level import All, Full, Own, Public
-from common.algorithms.dp_gd import DpGd
-from common.algorithms.feature import FeatureMethod
-from common.errors import InvalidInputError
-from common.learning.losses import Huber, Loss
-from common.privacy.events import L2LaplaceEvent
-from common.privacy.mechanisms.output import output
-from common.privacy.mechanisms.site import SiteTerms
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Question, Reply
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms._parameters import rounded
+from parley.common.algorithms._regularization import choose_regularization
+from parley.common.algorithms._releases import DRIFTS, MECHANISMS
+from parley.common.algorithms._second_level import All, Full, Own, Public
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.algorithms.feature import FeatureMethod
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Huber, Loss
+from parley.common.privacy.events import L2LaplaceEvent
+from parley.common.privacy.mechanisms.output import output
+from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Question, Reply
 from tests.support.noises import StackedNoise
 from tests.unit.test_feature import FULL, NAMES, PUBLIC, SHARDS, D, K, N, facts
 

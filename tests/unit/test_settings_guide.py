@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from common.service.settings import Limits, Settings
-from common.service.settings_guide import explain_settings, settings_in_effect
-from common.service.tokens import hash_token
-from learner.cli.main import learner_app
-from learner.settings import LearnerSettings
-from party.cli.main import party_app
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.service.settings import Limits, Settings
+from parley.common.service.settings_guide import explain_settings, settings_in_effect
+from parley.common.service.tokens import hash_token
+from parley.learner.cli.main import learner_app
+from parley.learner.settings import LearnerSettings
+from parley.party.cli.main import party_app
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 
 SERVICES = [PartySettings, LearnerSettings, KeyHolderSettings]
 SECRET = "kept-from-everybody-else"

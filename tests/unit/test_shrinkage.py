@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from common.arrays import FloatArray
-from common.privacy.shrinkage import shrunk, smoothed
+from parley.common.arrays import FloatArray
+from parley.common.privacy.shrinkage import shrunk, smoothed
 
 N, D = 12, 3
 DEVIATION = 0.4

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.errors import LedgerError
-from common.protocol.head import Head
-from common.protocol.receipts import Binding, Receipt, read_receipt, write_receipt
-from common.secure_sum.session import Identity
-from common.storage import signed_chain
-from common.storage.chain import chain_schema
-from common.storage.signed_chain import SignedChain
+from parley.common.errors import LedgerError
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import Binding, Receipt, read_receipt, write_receipt
+from parley.common.secure_sum.session import Identity
+from parley.common.storage import signed_chain
+from parley.common.storage.chain import chain_schema
+from parley.common.storage.signed_chain import SignedChain
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 ANSWER = Binding("run", 3, "12" * 32, "34" * 32)

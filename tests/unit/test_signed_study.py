@@ -11,13 +11,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
-from common.encoding.key_words import words_of
-from common.errors import InvalidInputError
-from common.files.studies import read_study
-from common.runs.signed_study import SignedStudy
-from common.secure_sum.envelope import public_hex
-from learner.cli.main import learner_app
-from party.cli.main import party_app
+from parley.common.encoding.key_words import words_of
+from parley.common.errors import InvalidInputError
+from parley.common.files.studies import read_study
+from parley.common.runs.signed_study import SignedStudy
+from parley.common.secure_sum.envelope import public_hex
+from parley.learner.cli.main import learner_app
+from parley.party.cli.main import party_app
 
 ADULT = Path(__file__).parents[1] / "data" / "adult" / "study.json"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

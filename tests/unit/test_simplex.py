@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from common.algorithms import build_algorithm, settle
-from common.algorithms.simplex import SampledSimplex
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.data.sparse import SparseShard
-from common.errors import InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from common.learning.metrics import fitness
-from common.learning.model import Model
-from common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta, theta_near_minimiser
-from common.privacy.accountant import epsilon_after
-from common.privacy.draws import epsilon_of_draws
-from common.privacy.events import DrawEvent
-from common.privacy.mechanisms.sampling import allowed, best_sampling, range_of_a_draw, sampling
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.simulation import simulate
+from parley.common.algorithms import build_algorithm, settle
+from parley.common.algorithms.simplex import SampledSimplex
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import SparseShard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.learning.metrics import fitness
+from parley.common.learning.model import Model
+from parley.common.learning.simplex import SimplexProblem, gradient_near_minimiser, log_theta, theta_near_minimiser
+from parley.common.privacy.accountant import epsilon_after
+from parley.common.privacy.draws import epsilon_of_draws
+from parley.common.privacy.events import DrawEvent
+from parley.common.privacy.mechanisms.sampling import allowed, best_sampling, range_of_a_draw, sampling
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.simulation import simulate
 
 LOSSES: list[Loss] = [Logistic(), Huber(), Squared()]
 
@@ -81,7 +81,7 @@ def test_newtons_steps_and_damped_ones_end_within_the_error(loss: Loss, monkeypa
     for error in (1e-3, 1e-6):
         by_newton = normalised(problem, shard, error)
         with monkeypatch.context() as patch:
-            patch.setattr("common.learning.simplex._NEWTON", 0)
+            patch.setattr("parley.common.learning.simplex._NEWTON", 0)
             by_damped_steps = normalised(problem, shard, error)
         for found in (by_newton, by_damped_steps):
             assert np.ptp(found - near) <= error
@@ -252,7 +252,7 @@ def test_parties_of_several_sizes_are_weighed_by_them() -> None:
 
 @pytest.mark.parametrize("answer", [np.full((1, 6), 1e9), np.full((1, 6), -5.0), np.zeros((1, 6))])
 def test_whatever_a_party_sends_makes_a_model_of_that_scale(answer: FloatArray) -> None:
-    from common.protocol.messages import Reply  # noqa: PLC0415 -- for one test
+    from parley.common.protocol.messages import Reply  # noqa: PLC0415 -- for one test
 
     facts = facts_of(100_000, 3)
     program = settle("simplex", {"scale": 2.0}, facts)[0].program(facts)

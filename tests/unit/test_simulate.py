@@ -15,16 +15,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-import learner.experiments.simulation as module
-from common.data.columns import Category, Feature, RealLabel
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.privacy.noise import SeededNoise
-from learner.cli.display import measured
-from learner.experiments.datasets import WDBC, examples, load_dataset, simulated, wdbc_columns
-from learner.experiments.simulation import SimulationSettings, deal_repetition, run_simulation
+import parley.learner.experiments.simulation as module
+from parley.common.data.columns import Category, Feature, RealLabel
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.noise import SeededNoise
+from parley.learner.cli.display import measured
+from parley.learner.experiments.datasets import WDBC, examples, load_dataset, simulated, wdbc_columns
+from parley.learner.experiments.simulation import SimulationSettings, deal_repetition, run_simulation
 
 DIGITS_DESCENT = {"n_rounds": 50, "step": 4.0, "regularization": 1e-4}
 SPREAD = 5.0

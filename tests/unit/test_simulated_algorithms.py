@@ -7,15 +7,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from common.algorithms import AUTO, REGISTRY
-from common.errors import InvalidInputError
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from learner.cli.main import learner_app
-from learner.experiments.datasets import WDBC, shard_sizes
-from learner.experiments.simulated_names import UNTRAINED, simulated_names
-from learner.experiments.simulation import SimulationSettings, run_simulation
-from learner.selection import settled
+from parley.common.algorithms import AUTO, REGISTRY
+from parley.common.errors import InvalidInputError
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.learner.cli.main import learner_app
+from parley.learner.experiments.datasets import WDBC, shard_sizes
+from parley.learner.experiments.simulated_names import UNTRAINED, simulated_names
+from parley.learner.experiments.simulation import SimulationSettings, run_simulation
+from parley.learner.selection import settled
 
 OPEN = SimulationSettings("wdbc", algorithm=AUTO, repeat=1, seed=3)
 

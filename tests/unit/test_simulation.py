@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms import build_algorithm
-from common.data.shard import Shard
-from common.learning.losses import Logistic, Softmax
-from common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
-from common.protocol import simulation
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import Simulation, simulate
+from parley.common.algorithms import build_algorithm
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Logistic, Softmax
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
+from parley.common.protocol import simulation
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import Simulation, simulate
 from tests.support.noises import OnlyOnce
 
 K, N, D = 11, 4, 6

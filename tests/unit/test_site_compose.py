@@ -11,10 +11,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
-from common.errors import InvalidInputError
-from common.service.compose import IMAGE_USER, ContainerService, check_reachable, data_folder
-from learner.cli.main import learner_app
-from party.cli.output import config_words
+from parley.common.errors import InvalidInputError
+from parley.common.service.compose import IMAGE_USER, ContainerService, check_reachable, data_folder
+from parley.learner.cli.main import learner_app
+from parley.party.cli.output import config_words
 
 ODD = ["a b", 'C:\\"x"', "a: {b}", "é # c", "$HOME", "${X:-y}"]
 """Names that mean something else in YAML or to Compose."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.algorithms._span import (
+from parley.common.algorithms._span import (
     ask_models,
     best,
     collected,
@@ -18,13 +18,13 @@ from common.algorithms._span import (
     spanned,
     weigh,
 )
-from common.algorithms._tree import levels_of
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.learning.erm import minimise
-from common.learning.losses import Huber, Logistic
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Question, Reply
+from parley.common.algorithms._tree import levels_of
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Huber, Logistic
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Question, Reply
 
 K, D = 3, 4
 RNG = np.random.default_rng(1)

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from common.algorithms import build_algorithm
-from common.algorithms._ensemble import Ensemble
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.errors import InvalidInputError
-from common.learning.erm import minimise
-from common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from common.learning.soft_labels import Doubtful, fit_label_sum, fit_votes, is_linear, label_sum
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Reply
+from parley.common.algorithms import build_algorithm
+from parley.common.algorithms._ensemble import Ensemble
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
+from parley.common.learning.soft_labels import Doubtful, fit_label_sum, fit_votes, is_linear, label_sum
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Reply
 
 D, N = 3, 15
 LOSSES = [Logistic(), Huber(0.5), Huber(0.1), Softmax(2), Softmax(5)]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import weights_on_grid
-from common.learning import erm
-from common.learning.erm import minimise
-from common.learning.losses import Huber, Logistic, Loss, Softmax, Squared
-from common.learning.solvers import span
-from common.learning.solvers.risk import Risk
-from common.learning.solvers.span import are_few
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import weights_on_grid
+from parley.common.learning import erm
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Huber, Logistic, Loss, Softmax, Squared
+from parley.common.learning.solvers import span
+from parley.common.learning.solvers.risk import Risk
+from parley.common.learning.solvers.span import are_few
 
 LOSSES: list[Loss] = [Logistic(), Huber(0.5), Huber(0.05), Squared(), Softmax(3)]
 EVERY = pytest.mark.parametrize("loss", LOSSES, ids=repr)

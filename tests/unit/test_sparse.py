@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csc_array, csr_array
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.data.sparse import DENSE_COLUMNS, SparseShard
-from common.encoding.fixed_point import FEATURE_BITS, Norm
-from common.errors import InvalidInputError
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Huber, Logistic, Loss, Softmax
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import DENSE_COLUMNS, SparseShard
+from parley.common.encoding.fixed_point import FEATURE_BITS, Norm
+from parley.common.errors import InvalidInputError
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Huber, Logistic, Loss, Softmax
 
 VALUES = st.one_of(st.just(0.0), st.floats(-2, 2), st.sampled_from([1.0, -1.0, 1e300, np.nan, np.inf, 0.5]))
 NORMS: list[Norm] = ["euclidean", "max"]

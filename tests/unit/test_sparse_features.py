@@ -14,16 +14,16 @@ import pytest
 from pyarrow import parquet
 from pydantic import ValidationError
 
-from common.data.columns import Feature, Label, RealLabel, SparseFeatures
-from common.data.records import rows_of
-from common.data.sparse import SparseShard
-from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError
-from common.files.examples import load_examples
-from common.files.sparse_examples import libsvm_table
-from common.files.studies import read_study
-from party.data.owner_data import load_apart
-from party.settings import Data
+from parley.common.data.columns import Feature, Label, RealLabel, SparseFeatures
+from parley.common.data.records import rows_of
+from parley.common.data.sparse import SparseShard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.files.examples import load_examples
+from parley.common.files.sparse_examples import libsvm_table
+from parley.common.files.studies import read_study
+from parley.party.data.owner_data import load_apart
+from parley.party.settings import Data
 
 ENTRIES = SparseFeatures(name="entries", columns=5, entries=3, bound=2)
 LABEL = Label(name="label", values=("-1", "1"))

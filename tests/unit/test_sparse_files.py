@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.datasets import load_svmlight_file
 
-from common.data.auxiliary import with_bounds_of, with_projection_of
-from common.data.columns import Feature
-from common.data.loading import Loaded, shard_of
-from common.data.records import rows_of
-from common.data.sparse import SparseShard
-from common.data.study import Study
-from common.errors import InvalidDataError, InvalidInputError
-from common.files.examples import load_examples, load_source
-from common.files.sources import DataSource
-from common.files.study_fit import fit_of_source
-from common.strict import faults
-from learner.api.requests import PredictionRequest
-from learner.experiments.datasets import deal, load_dataset
+from parley.common.data.auxiliary import with_bounds_of, with_projection_of
+from parley.common.data.columns import Feature
+from parley.common.data.loading import Loaded, shard_of
+from parley.common.data.records import rows_of
+from parley.common.data.sparse import SparseShard
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.files.examples import load_examples, load_source
+from parley.common.files.sources import DataSource
+from parley.common.files.study_fit import fit_of_source
+from parley.common.strict import faults
+from parley.learner.api.requests import PredictionRequest
+from parley.learner.experiments.datasets import deal, load_dataset
 
 TERMS: dict[str, Any] = {
     "format": "parley-study-2",

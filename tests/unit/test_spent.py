@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from common.privacy.account import limit
-from common.privacy.statement import SPENT_MEANS, in_words
-from common.wire.party_api import BudgetReport
-from learner.estimators.budget import PrivacyBudget
-from party.api.budget_metrics import BudgetGauges
+from parley.common.privacy.account import limit
+from parley.common.privacy.statement import SPENT_MEANS, in_words
+from parley.common.wire.party_api import BudgetReport
+from parley.learner.estimators.budget import PrivacyBudget
+from parley.party.api.budget_metrics import BudgetGauges
 
 ROOT = Path(__file__).parents[2]
 

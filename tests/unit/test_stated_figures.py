@@ -12,12 +12,12 @@ from typing import get_args
 
 import pytest
 
-from common.algorithms import settle
-from common.online import Leader
-from common.privacy.account import MICRO, SQUARE_UNITS, Cost, delta_units, limit
-from common.privacy.calibration import gaussian_mu
-from common.privacy.mechanisms.leader import Adversary
-from common.runs.pricing import guarantees
+from parley.common.algorithms import settle
+from parley.common.online import Leader
+from parley.common.privacy.account import MICRO, SQUARE_UNITS, Cost, delta_units, limit
+from parley.common.privacy.calibration import gaussian_mu
+from parley.common.privacy.mechanisms.leader import Adversary
+from parley.common.runs.pricing import guarantees
 from scripts.demo import RUNS, Laboratory, deploy, figure, parameters
 
 ROOT = Path(__file__).parents[2]

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from common.arrays import FloatArray
-from common.data.columns import Category, Columns, Feature, Label, RealLabel
-from common.data.loading import load_columns, shard_of
-from common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
-from common.data.records import rows_of
-from common.data.study import Study
-from common.encoding.fixed_point import FEATURE_BITS
-from common.encoding.spelling import spelling
-from common.errors import InvalidDataError, InvalidInputError
-from common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared, build_loss
-from common.strict import faults
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Category, Columns, Feature, Label, RealLabel
+from parley.common.data.loading import load_columns, shard_of
+from parley.common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
+from parley.common.data.records import rows_of
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import FEATURE_BITS
+from parley.common.encoding.spelling import spelling
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared, build_loss
+from parley.common.strict import faults
 
 FEATURES = (Feature(name="age", lower=0, upper=100), Feature(name="dose", lower=-1, upper=1))
 WARD = Category(name="ward", values=("north", "south"))

@@ -14,12 +14,12 @@ from pyarrow.csv import write_csv
 from pyarrow.parquet import write_table
 from typer.testing import CliRunner, Result
 
-from common.data.columns import Category, Feature, Label
-from common.data.study import Study
-from common.errors import InvalidInputError
-from common.files.sources import PostgresTable, source_named
-from learner.cli.main import learner_app
-from party.cli.main import party_app
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import InvalidInputError
+from parley.common.files.sources import PostgresTable, source_named
+from parley.learner.cli.main import learner_app
+from parley.party.cli.main import party_app
 
 SECRET = 41.5
 STUDY = Study(

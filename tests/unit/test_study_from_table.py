@@ -16,16 +16,16 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
-from common.data.columns import Category, RealLabel
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.examples import load_examples
-from common.files.sources import DataSource
-from common.files.studies import read_study
-from common.files.study_fit import fit_of_file
-from common.files.table_survey import SurveyedColumn, survey_table
-from learner.cli.main import learner_app
-from party.cli.main import party_app
+from parley.common.data.columns import Category, RealLabel
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.examples import load_examples
+from parley.common.files.sources import DataSource
+from parley.common.files.studies import read_study
+from parley.common.files.study_fit import fit_of_file
+from parley.common.files.table_survey import SurveyedColumn, survey_table
+from parley.learner.cli.main import learner_app
+from parley.party.cli.main import party_app
 
 ADULT = Path(__file__).parents[1] / "data" / "adult" / "study.json"
 SECRET = "Xenotransplantation"

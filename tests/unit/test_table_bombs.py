@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files import parquet_files, sqlite_tables
-from common.files.cell_tables import json_table, sheet_table
-from common.files.file_tables import file_table
-from common.files.query import open_stream
-from common.files.sources import DataSource
-from common.files.study_fit import fit_of_file
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files import parquet_files, sqlite_tables
+from parley.common.files.cell_tables import json_table, sheet_table
+from parley.common.files.file_tables import file_table
+from parley.common.files.query import open_stream
+from parley.common.files.sources import DataSource
+from parley.common.files.study_fit import fit_of_file
 from tests.support.dresses import write_workbook
 
 _NAMES = '<row r="1"><c r="A1" t="inlineStr"><is><t>age</t></is></c></row>'

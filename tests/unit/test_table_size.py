@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow.parquet import write_table
 
-from common.errors import InvalidDataError
-from common.files.table_size import TableSize, size_of
+from parley.common.errors import InvalidDataError
+from parley.common.files.table_size import TableSize, size_of
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from common.algorithms.evaluate import Evaluate
-from common.arrays import FloatArray
-from common.data.columns import Feature, Label, RealLabel
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.classes import encode_classes
-from common.encoding.fixed_point import MAX_EXAMPLES, UNIT, to_reals
-from common.errors import InvalidInputError
-from common.learning.losses import Logistic, Softmax, Squared
-from common.learning.metrics import accuracy
-from common.learning.model import Model
-from common.learning.tallies import Cells, Errors, Tally, tally
-from common.privacy.noise import NoNoise
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
+from parley.common.algorithms.evaluate import Evaluate
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Feature, Label, RealLabel
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.classes import encode_classes
+from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, to_reals
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Logistic, Softmax, Squared
+from parley.common.learning.metrics import accuracy
+from parley.common.learning.model import Model
+from parley.common.learning.tallies import Cells, Errors, Tally, tally
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
 
 FEATURE = (Feature(name="x", lower=-1, upper=1),)
 REAL = Study(name="r", features=FEATURE, label=RealLabel(name="y", lower=0, upper=10), hold_out=0.5)

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.arrays import FloatArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT
-from common.errors import InvalidInputError
-from common.learning.convergence import MOST_STEPS, TOLERANCE
-from common.learning.erm import minimise
-from common.learning.losses import Huber, Logistic, Loss
-from common.privacy.calibration import gaussian_delta
-from common.privacy.mechanisms.generalized import generalized
-from common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
-from common.privacy.mechanisms.output import output
-from common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms, left_by_solver, stacked
+from parley.common.arrays import FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT
+from parley.common.errors import InvalidInputError
+from parley.common.learning.convergence import MOST_STEPS, TOLERANCE
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Huber, Logistic, Loss
+from parley.common.privacy.calibration import gaussian_delta
+from parley.common.privacy.mechanisms.generalized import generalized
+from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
+from parley.common.privacy.mechanisms.output import output
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms, left_by_solver, stacked
 from tests.support.noises import HeardNoise
 from tests.unit.test_mechanisms import CALIBRATIONS, LAWS, rows, terms
 
@@ -112,7 +112,7 @@ def test_the_blur_hides_twice_what_a_solver_may_leave_and_the_rounding(
     monkeypatch: pytest.MonkeyPatch, law: Law, d: int, left: float, strength: float
 ) -> None:
     """Two answers lie |gradient| / Lambda from their minimisers each, and half a unit in each coordinate."""
-    monkeypatch.setattr("common.privacy.mechanisms.objective.left_by_solver", lambda *_: left)
+    monkeypatch.setattr("parley.common.privacy.mechanisms.objective.left_by_solver", lambda *_: left)
     site = tilted(site_of(Logistic(), law, n_features=d), strength, 10.0)
     apart = 2 * (left / strength + math.sqrt(d) * GRID / 2)
     if law == "gaussian":
@@ -133,7 +133,7 @@ def told_to_the_bound(monkeypatch: pytest.MonkeyPatch, site: SiteTerms, tilt: fl
         told.update(loss=loss, n=int(n), d=d, ridge=float(ridge), tilt=tilt, **more)
         return np.asarray(0.01)
 
-    monkeypatch.setattr("common.privacy.mechanisms.site.gradient_left", heard)
+    monkeypatch.setattr("parley.common.privacy.mechanisms.site.gradient_left", heard)
     if tilt is None:
         assert left_by_solver(site, 7.0) == 0.01
     else:
@@ -225,7 +225,7 @@ def test_it_is_solved_as_well_as_the_bound_of_its_error_takes_it(monkeypatch: py
         asked.update(how)
         return minimise(loss, shard, strength, tilt)
 
-    monkeypatch.setattr("common.privacy.mechanisms.objective.minimise", heard)
+    monkeypatch.setattr("parley.common.privacy.mechanisms.objective.minimise", heard)
     ObjectivePerturbation.answer([objective(terms())], rows(100), HeardNoise(1.0, 0.0))
     assert asked == {"tolerance": TOLERANCE, "most_steps": MOST_STEPS}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from common.algorithms import MOST_ROUNDS
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from learner.timing import UNKNOWN, RoundTime, work_ms
+from parley.common.algorithms import MOST_ROUNDS
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.learner.timing import UNKNOWN, RoundTime, work_ms
 
 STUDY = Study(
     name="s",

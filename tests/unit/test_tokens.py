@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from common.service.tokens import KnownToken, SignInError, Tokens, hash_token
+from parley.common.service.tokens import KnownToken, SignInError, Tokens, hash_token
 
 DAY = date(2027, 1, 31)
 OLD, NEW = KnownToken(hash_token("old"), "alice", DAY), KnownToken(hash_token("new"), "alice", DAY + timedelta(30))

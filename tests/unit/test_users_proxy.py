@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.errors import InvalidInputError, UnavailableError
-from learner.client.async_learner import AsyncLearner
-from learner.client.learner import Learner
+from parley.common.errors import InvalidInputError, UnavailableError
+from parley.learner.client.async_learner import AsyncLearner
+from parley.learner.client.learner import Learner
 
 
 class Proxy:

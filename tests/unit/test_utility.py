@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from common.algorithms import build_algorithm
-from common.data.columns import Category
-from common.data.loading import shard_of
-from common.data.shard import Shard
-from common.learning.losses import Softmax, Squared
+from parley.common.algorithms import build_algorithm
+from parley.common.data.columns import Category
+from parley.common.data.loading import shard_of
+from parley.common.data.shard import Shard
+from parley.common.learning.losses import Softmax, Squared
 from scripts.benchmarks import utility
 from scripts.utility import baselines, examples, grid
 from scripts.utility.cases import CASES, Case, Fitness, Goal

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from common.runs.weights import SparseRow
+from parley.common.runs.weights import SparseRow
 
 
 def test_few_entries_are_spelt_and_many_are_whole() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.client.receipts import ReceiptKeeper
-from common.errors import InvalidReceiptError, LedgerError
-from common.protocol.head import Head
-from common.protocol.receipts import read_receipt, write_receipt
-from common.secure_sum.envelope import public_hex
-from common.storage.witness import Witness
+from parley.common.client.receipts import ReceiptKeeper
+from parley.common.errors import InvalidReceiptError, LedgerError
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import read_receipt, write_receipt
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.storage.witness import Witness
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
 MINE = public_hex(KEY)

@@ -11,26 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.algorithms import build_algorithm
-from common.data.shard import Shard
-from common.encoding.fixed_point import UNIT
-from common.errors import InvalidInputError
-from common.forecast.dynamics import Descent, Forecaster
-from common.forecast.forecasters import forecaster_of
-from common.learning.gradients import gradient_sum
-from common.learning.losses import Hinge, Logistic, Loss, Squared
-from common.learning.metrics import relative_fitness
-from common.learning.model import Model
-from common.privacy.events import GaussianEvent, LaplaceEvent
-from common.privacy.noise import NoNoise, SeededNoise
-from common.protocol.algorithm import Algorithm
-from common.protocol.facts import FederationFacts
-from common.protocol.messages import Query
-from common.protocol.simulation import simulate
-from common.runs.pricing import events, transcript
-from learner.experiments.datasets import deal
-from learner.experiments.finance import CREDIT_CARD, published
-from learner.experiments.optimum import optimum
+from parley.common.algorithms import build_algorithm
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import UNIT
+from parley.common.errors import InvalidInputError
+from parley.common.forecast.dynamics import Descent, Forecaster
+from parley.common.forecast.forecasters import forecaster_of
+from parley.common.learning.gradients import gradient_sum
+from parley.common.learning.losses import Hinge, Logistic, Loss, Squared
+from parley.common.learning.metrics import relative_fitness
+from parley.common.learning.model import Model
+from parley.common.privacy.events import GaussianEvent, LaplaceEvent
+from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.protocol.algorithm import Algorithm
+from parley.common.protocol.facts import FederationFacts
+from parley.common.protocol.messages import Query
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.pricing import events, transcript
+from parley.learner.experiments.datasets import deal
+from parley.learner.experiments.finance import CREDIT_CARD, published
+from parley.learner.experiments.optimum import optimum
 
 D = 6
 

@@ -1,4 +1,4 @@
-"""F of `common.learning.erm`: its value, its gradient and its Hessian, a block of rows after another.
+"""F of `parley.common.learning.erm`: its value, its gradient and its Hessian, a block of rows after another.
 
 Blocks of rows of at most `DENSE_COLUMNS` columns are dense, however the shard keeps its rows. So dense and sparse rows
 go through the same operations and give the same bits.
@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray
-from common.data.shard import SUMMED_ROWS, Shard
-from common.learning.losses import Loss
+from parley.common.arrays import BoolArray, FloatArray
+from parley.common.data.shard import SUMMED_ROWS, Shard
+from parley.common.learning.losses import Loss
 
 _A = TypeVar("_A", FloatArray, BoolArray)
 

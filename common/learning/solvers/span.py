@@ -1,4 +1,4 @@
-"""Stacks of small problems of `common.learning.erm`, each in the span of its rows: n unknowns a score instead of d.
+"""Stacks of small problems of `erm`, each in the span of its rows: n unknowns a score instead of d.
 
 Where F's gradient is zero, w = X^T a - linear / Lambda with n numbers a for each score. The scores are then G a + o,
 with the Gram matrix G = X X^T and o = -X linear / Lambda, and F's gradient is X^T r with r = slopes + Lambda a. Of one
@@ -39,12 +39,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray, IntArray
-from common.encoding.classes import decode_classes
+from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.encoding.classes import decode_classes
 
 if TYPE_CHECKING:
-    from common.data.shard import Shard
-    from common.learning.losses import Loss
+    from parley.common.data.shard import Shard
+    from parley.common.learning.losses import Loss
 
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.encoding.fixed_point import UNIT, checked_answer, to_integers
-from common.errors import InvalidInputError
-from common.privacy.noise import Noise
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.encoding.fixed_point import UNIT, checked_answer, to_integers
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.noise import Noise
 
 _LARGEST_DEVIATION = 2.0**15
 """Noise of a larger deviation could leave the range of +-2^21 (that is 64 deviations away)."""

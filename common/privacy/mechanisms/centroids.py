@@ -1,11 +1,12 @@
 """Centroids of classes: of K classes, the noisy sum of each one's rows, which tells of a classifier.
 
-`common.privacy.mechanisms.class_means` makes one of the sums, for rows of norm up to 1. A record replaced by another
-takes a row of norm up to 1 from one class's sum and adds such a row to one, so that the norms of the K sums' moves add
-up to at most 2. Noise of density exp(-(epsilon / 2) sum_k |b_k|), which is drawn for each class alone, in d dimensions,
-is therefore epsilon-private, *however many classes there are*: the K-norm mechanism of that norm (Hardt & Talwar 2010,
-"On the Geometry of Differential Privacy"). A softmax's minimiser, which moves in the 2-norm of K d numbers, needs noise
-of sqrt(2 K) times the deviation. Gaussian noise is that of a move of 2. All else is post-processing.
+`parley.common.privacy.mechanisms.class_means` makes one of the sums, for rows of norm up to 1. A record replaced by
+another takes a row of norm up to 1 from one class's sum and adds such a row to one, so that the norms of the K sums'
+moves add up to at most 2. Noise of density exp(-(epsilon / 2) sum_k |b_k|), which is drawn for each class alone, in d
+dimensions, is therefore epsilon-private, *however many classes there are*: the K-norm mechanism of that norm (Hardt &
+Talwar 2010, "On the Geometry of Differential Privacy"). A softmax's minimiser, which moves in the 2-norm of K d
+numbers, needs noise of sqrt(2 K) times the deviation. Gaussian noise is that of a move of 2. All else is
+post-processing.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from typing import Self
 
 import numpy as np
 
-from common.arrays import IntArray
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.encoding.fixed_point import UNIT, to_reals
-from common.learning.losses import Softmax
-from common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.class_means import class_scores
-from common.privacy.mechanisms.output import OutputPerturbation, hiding, on_grid, output
-from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, stacked
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, PostProcessing, Proof
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.encoding.fixed_point import UNIT, to_reals
+from parley.common.learning.losses import Softmax
+from parley.common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from parley.common.privacy.mechanisms.class_means import class_scores
+from parley.common.privacy.mechanisms.output import OutputPerturbation, hiding, on_grid, output
+from parley.common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, stacked
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, PostProcessing, Proof
 
 _MOVED = 2.0
 _LONGEST = 20.0

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.arrays import FloatArray
-from common.privacy.shrinkage import shrunk
+from parley.common.arrays import FloatArray
+from parley.common.privacy.shrinkage import shrunk
 
 _KNOWN = 2.0
 """How many times its noise's square that of the total is at least, and how many times as long as in other directions,

@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from common.learning.erm import check_smooth
-from common.learning.losses import bounded_slope
-from common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
-from common.privacy.mechanisms.site import SiteTerms
+from parley.common.learning.erm import check_smooth
+from parley.common.learning.losses import bounded_slope
+from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
+from parley.common.privacy.mechanisms.site import SiteTerms
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ their bound first, and so is lambda here.
 a `DrawEvent` of that spread, whatever the actions before it. So it holds too where later costs are chosen by whoever
 has seen all actions so far: given those, both worlds' costs are the same but for the one that was replaced. All rounds
 are 2 T / lambda^2-zCDP, which is the paper's 2 T / lambda^2 + sqrt(8 T log(1/delta)) / lambda <= epsilon
-(``"paper"``); ``"tight"`` is the least lambda by all bounds of `common.privacy.draws`.
+(``"paper"``); ``"tight"`` is the least lambda by all bounds of `parley.common.privacy.draws`.
 
 *Regret.* With W_t = sum_j exp(-C_j / lambda) after t rounds, log(W_t / W_(t-1)) = log E exp(-c_t[a_t] / lambda) <=
 -E c_t[a_t] / lambda + 1 / (2 lambda^2), by Hoeffding's lemma for a variable in [-1, 1]. Summed up, and as W_T >=
@@ -35,14 +35,14 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Literal, get_args
 
-from common.arrays import IntArray
-from common.errors import InvalidInputError
-from common.privacy.calibration import ROUNDING, Calibration, bisect, check_epsilon
-from common.privacy.draws import epsilon_of_draws
-from common.privacy.events import DrawEvent, SequentialEvent
-from common.privacy.guarantee import Guarantee
-from common.privacy.mechanisms.leader_draws import Dartboard, draw, least_dartboard, spread_of_a_draw
-from common.privacy.noise import Noise
+from parley.common.arrays import IntArray
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.calibration import ROUNDING, Calibration, bisect, check_epsilon
+from parley.common.privacy.draws import epsilon_of_draws
+from parley.common.privacy.events import DrawEvent, SequentialEvent
+from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.mechanisms.leader_draws import Dartboard, draw, least_dartboard, spread_of_a_draw
+from parley.common.privacy.noise import Noise
 
 Adversary = Literal["adaptive", "oblivious"]
 MOST_ROUNDS_LED = 2**30

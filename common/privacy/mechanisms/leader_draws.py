@@ -15,8 +15,8 @@ next action are the same as if it were drawn anew each round, as long as no cost
 drew anew. Given all that was seen, the round after that vector tosses one coin whose chance of drawing anew lies
 between public numbers, gamma and 1 - (1 - gamma) exp(-2 / lambda); all other coins are the same in both worlds. Of two
 laws of a coin, of chances p < q, a test has one corner, and the Gaussian release of mu = Phi^-1(q) - Phi^-1(p) passes
-it: so it covers both (as in `common.privacy.draws`), and the most of all is mu of the two ends. Each draw anew is of a
-`DrawEvent`'s spread, and there are at most K: after as many the action is kept for good.
+it: so it covers both (as in `parley.common.privacy.draws`), and the most of all is mu of the two ends. Each draw anew
+is of a `DrawEvent`'s spread, and there are at most K: after as many the action is kept for good.
 
 *What that costs.* Without the last rule, heads of T - 1 coins, none of them likelier than q, are more than K - 1 with
 chance 1 / (2 T) at most (Bernstein's inequality): so it adds at most 1 to expected regret.
@@ -33,12 +33,12 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtri
 
-from common.arrays import IntArray
-from common.encoding.fixed_point import FEATURE_BITS
-from common.privacy.calibration import ROUNDING, bisect, gaussian_epsilon, gaussian_mu, mu_of_draws
-from common.privacy.draws import concentrated_epsilon, largest_rho, rho_of_draws
-from common.privacy.events import DrawEvent, GaussianEvent, SequentialEvent
-from common.privacy.noise import Noise
+from parley.common.arrays import IntArray
+from parley.common.encoding.fixed_point import FEATURE_BITS
+from parley.common.privacy.calibration import ROUNDING, bisect, gaussian_epsilon, gaussian_mu, mu_of_draws
+from parley.common.privacy.draws import concentrated_epsilon, largest_rho, rho_of_draws
+from parley.common.privacy.events import DrawEvent, GaussianEvent, SequentialEvent
+from parley.common.privacy.noise import Noise
 
 COST_UNIT = 2**FEATURE_BITS
 """A cost of 1, in the integers that are added up."""

@@ -7,9 +7,9 @@ that what it costs is computed here, and said.
 Their theorems are about the exact minimiser w* of the tilted risk, and a solver finds some w near it. As in Iyengar et
 al. 2019 ("Towards Practical Differentially Private Convex Optimization", approximate minima perturbation), a hundredth
 of the budget goes to noise on the answer: given w*, the tilt follows from the data, so w - w* is a function of w* and
-the data, and |w - w*| <= |gradient left| / Lambda (`common.learning.convergence`) on any data. Released with noise for
-twice that, it composes with w*, and their sum is post-processing. That bound takes the tilt to be no longer than it is
-but once in 10^17 draws.
+the data, and |w - w*| <= |gradient left| / Lambda (`parley.common.learning.convergence`) on any data. Released with
+noise for twice that, it composes with w*, and their sum is post-processing. That bound takes the tilt to be no longer
+than it is but once in 10^17 draws.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Self, cast
 import numpy as np
 from scipy.special import gammainccinv
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, to_integers
-from common.learning.convergence import MOST_STEPS, TOLERANCE
-from common.learning.erm import check_smooth, minimise
-from common.learning.losses import bounded_slope, check_single_score
-from common.privacy.calibration import (
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, to_integers
+from parley.common.learning.convergence import MOST_STEPS, TOLERANCE
+from parley.common.learning.erm import check_smooth, minimise
+from parley.common.learning.losses import bounded_slope, check_single_score
+from parley.common.privacy.calibration import (
     SlackCalibration,
     cliff_caution,
     gaussian_epsilon,
@@ -37,11 +37,11 @@ from common.privacy.calibration import (
     slack,
     tilt_sigma,
 )
-from common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, left_by_solver, stacked
-from common.privacy.noise import Noise
-from common.privacy.proofs import NoiseInside, Proof
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from parley.common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, left_by_solver, stacked
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import NoiseInside, Proof
 
 FOR_THE_SOLVER = 0.01
 """The part of epsilon and of delta that hides how well the solver did."""

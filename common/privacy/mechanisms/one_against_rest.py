@@ -1,8 +1,9 @@
 """One class against the rest: of K classes, K models of two, each by objective perturbation for a K-th of the budget.
 
 No proof covers noise inside a softmax's minimisation. For each class, its rows against all others under the logistic
-loss have one (`common.privacy.mechanisms.objective`). A record is in all K models; their epsilons and deltas add up.
-The K weights are scores of classes as a softmax's are: logarithms of odds, so that the largest is the likeliest class.
+loss have one (`parley.common.privacy.mechanisms.objective`). A record is in all K models; their epsilons and deltas add
+up. The K weights are scores of classes as a softmax's are: logarithms of odds, so that the largest is the likeliest
+class.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Self, cast
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.learning.losses import Logistic, Softmax
-from common.privacy.events import ApproximateEvent
-from common.privacy.mechanisms.objective import ObjectivePerturbation, objective
-from common.privacy.mechanisms.site import SiteRelease, SiteTerms
-from common.privacy.noise import Noise
-from common.privacy.proofs import NoiseInside, Proof
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.learning.losses import Logistic, Softmax
+from parley.common.privacy.events import ApproximateEvent
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation, objective
+from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import NoiseInside, Proof
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 Chaudhuri, Monteleoni & Sarwate, JMLR 2011, Algorithm 1; Xie's Algorithm 1; Jain & Thakurta, ICML 2014, eq. 3. By strong
 convexity one record moves the minimiser by at most 2 L / (n lambda), whatever curvature the loss has; what a solver may
-leave of the gradient adds to L (`common.learning.convergence`). So the hinge will do as well: it is solved as the Huber
-loss of the least half-width that a solver surely finds the minimiser of, which lies as near to it as this is narrow.
+leave of the gradient adds to L (`parley.common.learning.convergence`). So the hinge will do as well: it is solved as
+the Huber loss of the least half-width that a solver surely finds the minimiser of, which lies as near to it as this is
+narrow.
 
 Noise of density exp(-beta |b|), beta = epsilon / moved, is pure. Gaussian noise is the least that is (epsilon, delta)
 private, or Jain & Thakurta's sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): valid, and more than is
@@ -20,19 +21,19 @@ from typing import Self
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_integers, weights_on_grid
-from common.errors import InvalidInputError
-from common.learning.convergence import MOST_STEPS, TOLERANCE
-from common.learning.erm import check_smooth, minimise
-from common.learning.losses import Hinge, Huber, Loss, bounded_slope
-from common.privacy.calibration import gaussian_sigma
-from common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, NonPrivateEvent
-from common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
-from common.privacy.mechanisms.site import SiteRelease, SiteTerms, left_by_solver, stacked
-from common.privacy.noise import Noise
-from common.privacy.proofs import Additive, Proof
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_integers, weights_on_grid
+from parley.common.errors import InvalidInputError
+from parley.common.learning.convergence import MOST_STEPS, TOLERANCE
+from parley.common.learning.erm import check_smooth, minimise
+from parley.common.learning.losses import Hinge, Huber, Loss, bounded_slope
+from parley.common.privacy.calibration import gaussian_sigma
+from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent, NonPrivateEvent
+from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
+from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms, left_by_solver, stacked
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Additive, Proof
 
 _LARGEST = MAX_NORM - 1.0
 """Norm of weights that leaves room for their rounding."""

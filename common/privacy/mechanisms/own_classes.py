@@ -7,8 +7,8 @@ parties have it, which is better by far, and under noise best with fits of all c
 parties of six rows showed; digits' 120 of ten neither gain nor surely lose.
 
 *A mark for each class that a party has costs no privacy.* For a minimiser of k classes is no longer than some r_k < r_K
-(`common.learning.losses.largest_minimiser`). With the weights of a party that has k kept within r_k, two that lack a
-and b classes lie at most r_(K-a) + r_(K-b) apart, and differ in a + b at most. With marks of a size s for which
+(`parley.common.learning.losses.largest_minimiser`). With the weights of a party that has k kept within r_k, two that
+lack a and b classes lie at most r_(K-a) + r_(K-b) apart, and differ in a + b at most. With marks of a size s for which
 
     (r_(K-a) + r_(K-b))^2 + (a + b) s^2 <= (2 r_K)^2        for all a and b,
 
@@ -22,12 +22,12 @@ import math
 
 import numpy as np
 
-from common.arrays import BoolArray, FloatArray
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes, encode_classes
-from common.learning.convergence import TOLERANCE
-from common.learning.erm import minimise
-from common.learning.losses import Softmax, largest_minimiser
+from parley.common.arrays import BoolArray, FloatArray
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes, encode_classes
+from parley.common.learning.convergence import TOLERANCE
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Softmax, largest_minimiser
 
 
 def classes_had(shard: Shard, n_classes: int) -> BoolArray:

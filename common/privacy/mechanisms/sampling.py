@@ -9,11 +9,12 @@ a neighbour lies, over all j, in a range of at most
     (L R / lambda) (4 + min(4 a, 2 sqrt(a))),
 
 and twice the range of the solver's error more: a `DrawEvent`. ``"tight"`` makes as many draws as fit the budget
-together (`common.privacy.draws`). ``"paper"`` counts each draw as pure, by the first of the two moves alone: as many as
-add up to epsilon, or by advanced composition (Dwork, Rothblum & Vadhan 2010) to epsilon with delta, whichever is more.
-The paper's bullet for delta lacks the factor L R, without which a draw is not as private as it says; it is in here.
+together (`parley.common.privacy.draws`). ``"paper"`` counts each draw as pure, by the first of the two moves alone: as
+many as add up to epsilon, or by advanced composition (Dwork, Rothblum & Vadhan 2010) to epsilon with delta, whichever
+is more. The paper's bullet for delta lacks the factor L R, without which a draw is not as private as it says; it is in
+here.
 
-Draws are integers and exact (`common.privacy.categories`), given floats for theta.
+Draws are integers and exact (`parley.common.privacy.categories`), given floats for theta.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from common.arrays import IntArray
-from common.errors import InvalidInputError
-from common.learning.losses import Loss, check_single_score
-from common.learning.simplex import SimplexProblem
-from common.privacy.calibration import Calibration, check_epsilon
-from common.privacy.draws import most_draws
-from common.privacy.events import DrawEvent
+from parley.common.arrays import IntArray
+from parley.common.errors import InvalidInputError
+from parley.common.learning.losses import Loss, check_single_score
+from parley.common.learning.simplex import SimplexProblem
+from parley.common.privacy.calibration import Calibration, check_epsilon
+from parley.common.privacy.draws import most_draws
+from parley.common.privacy.events import DrawEvent
 
 MOST_COUNTED = 2**20
 """More draws are never made: by then they tell what theta is to a thousandth of R."""

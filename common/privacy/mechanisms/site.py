@@ -15,15 +15,15 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from common.arrays import FloatArray, IntArray
-from common.data.shard import Shard
-from common.errors import InvalidInputError
-from common.learning.convergence import gradient_left
-from common.learning.losses import Loss
-from common.privacy.calibration import SlackCalibration, check_epsilon
-from common.privacy.events import Event
-from common.privacy.noise import Noise
-from common.privacy.proofs import Proof
+from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.shard import Shard
+from parley.common.errors import InvalidInputError
+from parley.common.learning.convergence import gradient_left
+from parley.common.learning.losses import Loss
+from parley.common.privacy.calibration import SlackCalibration, check_epsilon
+from parley.common.privacy.events import Event
+from parley.common.privacy.noise import Noise
+from parley.common.privacy.proofs import Proof
 
 Law = Literal["gaussian", "l2_laplace"]
 """Of the noise: Gaussian, for a delta above 0; or of density exp(-beta |b|), for pure epsilon."""

@@ -26,11 +26,11 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from common.errors import InvalidInputError, UnavailableError
-from common.service.fair_use import Share
-from common.service.logs import place_of
-from common.service.settings import Limits
-from common.strict import spelt_address
+from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.fair_use import Share
+from parley.common.service.logs import place_of
+from parley.common.service.settings import Limits
+from parley.common.strict import spelt_address
 
 TAKE_OVER = "parley.take-over"
 """The key of a request's ``state`` whose value takes the connection that it came on: see `Taken`."""

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pydantic import HttpUrl, TypeAdapter, UrlConstraints, ValidationError
 
-from common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import httpx

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from markupsafe import Markup, escape
 from starlette.templating import Jinja2Templates
 
-from common.service.http.page_headers import page_headers
+from parley.common.service.http.page_headers import page_headers
 
 _PAGES = Jinja2Templates(Path(__file__).parent)
 _CODE = re.compile("``?([^`]+)``?")

@@ -22,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
-from common.encoding.canonical_json import check_counts, read_json
-from common.errors import TooLargeError, UnsupportedMediaError
-from common.service.settings import Limits
+from parley.common.encoding.canonical_json import check_counts, read_json
+from parley.common.errors import TooLargeError, UnsupportedMediaError
+from parley.common.service.settings import Limits
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -14,8 +14,8 @@ from typing import Any, Self
 import structlog
 from cryptography import x509
 
-from common.encoding.saved_text import as_utf8, decode_text, is_utf16
-from common.errors import InvalidInputError
+from parley.common.encoding.saved_text import as_utf8, decode_text, is_utf16
+from parley.common.errors import InvalidInputError
 
 _Stamp = tuple[tuple[int, int] | None, ...]
 

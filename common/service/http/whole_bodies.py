@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from common.errors import InvalidInputError, TooLargeError
+from parley.common.errors import InvalidInputError, TooLargeError
 
 _PIECE = 2**18
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import requests
@@ -26,8 +25,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from parley.common import parley_version
+
 if TYPE_CHECKING:
-    from common.service.tracing.switch import HasStatus, SentHeaders
+    from parley.common.service.tracing.switch import HasStatus, SentHeaders
 
 _R = TypeVar("_R", bound="HasStatus")
 
@@ -43,7 +44,7 @@ class Spans:
     """The spans of this process, by a ``provider``."""
 
     def __init__(self, provider: TracerProvider) -> None:
-        self._tracer = provider.get_tracer("parley", version("parley"))
+        self._tracer = provider.get_tracer("parley", parley_version())
 
     @classmethod
     def sent_to(cls, endpoint: str, service: str) -> Self:
@@ -51,7 +52,7 @@ class Spans:
         session = requests.Session()
         session.trust_env = False  # no proxy or password of the environment
         exporter = OTLPSpanExporter(endpoint, session=session, timeout=_EXPORT_SECONDS)
-        named = {"service.name": service, "service.namespace": "parley", "service.version": version("parley")}
+        named = {"service.name": service, "service.namespace": "parley", "service.version": parley_version()}
         provider = TracerProvider(resource=Resource(named))
         provider.add_span_processor(BatchSpanProcessor(exporter, _AT_ONCE, max_export_batch_size=_AT_ONCE))
         return cls(provider)

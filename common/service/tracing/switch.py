@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Protocol, Self, TypeVar
 from pydantic import Field, HttpUrl, model_validator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from common.errors import InvalidInputError
-from common.strict import Setting, is_loopback
+from parley.common.errors import InvalidInputError
+from parley.common.strict import Setting, is_loopback
 
 if TYPE_CHECKING:
-    from common.service.tracing.spans import Spans
+    from parley.common.service.tracing.spans import Spans
 
 SentHeaders = Sequence[tuple[str, str]]
 
@@ -71,9 +71,9 @@ def begin_tracing(settings: Tracing | None, service: str) -> None:
 def require_tracing() -> type[Spans]:
     """What makes spans; raises InvalidInputError where OpenTelemetry is not installed."""
     try:
-        from common.service.tracing.spans import Spans  # noqa: PLC0415 -- costs nobody who does not trace
+        from parley.common.service.tracing.spans import Spans  # noqa: PLC0415 -- costs nobody who does not trace
     except ImportError:
-        raise InvalidInputError("settings: tracing needs pip install 'parley[tracing]'") from None
+        raise InvalidInputError("settings: tracing needs pip install 'parley-learning[tracing]'") from None
     return Spans
 
 

@@ -10,12 +10,12 @@ from typing import Protocol, TypeVar
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from common.protocol.receipts import RECEIPT_HEADER
-from common.service.application import caller
-from common.service.http.strict_json import large_json
-from common.service.witnessing.messages import MOST_RECEIPTS, HeldReceipts
-from common.service.worker import Worker
-from common.storage.witness import Witness
+from parley.common.protocol.receipts import RECEIPT_HEADER
+from parley.common.service.application import caller
+from parley.common.service.http.strict_json import large_json
+from parley.common.service.witnessing.messages import MOST_RECEIPTS, HeldReceipts
+from parley.common.service.worker import Worker
+from parley.common.storage.witness import Witness
 
 _T = TypeVar("_T")
 

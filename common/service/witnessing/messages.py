@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from common.strict import Strict
+from parley.common.strict import Strict
 
 MOST_RECEIPTS = 1000
 LONGEST_RECEIPT = 2048

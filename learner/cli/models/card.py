@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from learner.models.model_files import read_model_file, written_whole
+from parley.learner.models.model_files import read_model_file, written_whole
 
 CARDS = "Example: parley-learner card model.json --to html --output card.html"
 
@@ -27,8 +27,8 @@ def card_command(
     save: Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")] = None,
 ) -> None:
     """Write what a model is: purpose, data by owner, training, privacy, evaluation, limits, certificate, checked."""
-    from learner.models.card import card_page, model_card
-    from learner.models.verification import verification_of
+    from parley.learner.models.card import card_page, model_card
+    from parley.learner.models.verification import verification_of
 
     document = read_model_file(model)
     card = model_card(document, verification_of(document))

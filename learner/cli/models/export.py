@@ -10,12 +10,10 @@ from typing import Annotated
 
 import typer
 
-from common.service.commands import FormatOption, print_result
-from learner.models.model_files import read_model_file, written_whole
+from parley.common.service.commands import FormatOption, print_result
+from parley.learner.models.model_files import read_model_file, written_whole
 
-EXPORTS = (
-    "Example: parley-learner export model.json --to onnx --output model.onnx   (needs pip install 'parley[export]')"
-)
+EXPORTS = "Example: parley-learner export model.json --to onnx --output m.onnx; pip install 'parley-learning[export]'"
 SCHEMAS = "Example: parley-learner schema > model.schema.json"
 
 
@@ -37,8 +35,8 @@ def export_command(
     What the study makes of a record is in the file: values that stand in for missing ones, bounds, scales, categories,
     random features, division. Texts must be spelt as the study spells them.
     """
-    from common.runs.predictions import Predictor
-    from learner.models.exported import check_portable, onnx_bytes, skops_bytes
+    from parley.common.runs.predictions import Predictor
+    from parley.learner.models.exported import check_portable, onnx_bytes, skops_bytes
 
     predictor = Predictor.of(read_model_file(model))
     check_portable(predictor)
@@ -50,6 +48,6 @@ def export_command(
 
 def schema_command() -> None:
     """Print the JSON Schema (draft 2020-12) of a model's document."""
-    from common.runs.model_document import document_schema
+    from parley.common.runs.model_document import document_schema
 
     typer.echo(json.dumps(document_schema(), indent=2))

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from common.encoding.spelling import so_many
-from common.errors import InvalidDataError, InvalidInputError
-from common.service.commands import CsvOption, FormatOption
-from learner.models.model_files import read_model_file, written_whole
+from parley.common.encoding.spelling import so_many
+from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.service.commands import CsvOption, FormatOption
+from parley.learner.models.model_files import read_model_file, written_whole
 
 if TYPE_CHECKING:
-    from common.arrays import BoolArray
-    from common.runs.predictions import Predictor
-    from learner.models.feature_rows import FeatureRows
+    from parley.common.arrays import BoolArray
+    from parley.common.runs.predictions import Predictor
+    from parley.learner.models.feature_rows import FeatureRows
 
 PREDICTIONS = (
     "Example: parley-learner predict model.json patients.csv --proba --keep id --output predicted.csv   (the document "
@@ -53,9 +53,9 @@ def predict_command(
     Numbers beyond the bounds are clipped, as in training. Columns that the study does not name are not read. Rows count
     from 1, below the header.
     """
-    from common.files.csv_format import said_csv
-    from common.runs.predictions import Predictor
-    from learner.models.feature_rows import FeatureRows
+    from parley.common.files.csv_format import said_csv
+    from parley.common.runs.predictions import Predictor
+    from parley.learner.models.feature_rows import FeatureRows
 
     predictor = Predictor.of(read_model_file(model))
     predictor.check_predicts()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common.errors import InvalidInputError
-from common.service.commands import ExitCode, FormatOption, print_json_line, print_next
-from common.storage.handed_files import read_handed_json
-from learner.models.model_files import read_model_file, written_whole
+from parley.common.errors import InvalidInputError
+from parley.common.service.commands import ExitCode, FormatOption, print_json_line, print_next
+from parley.common.storage.handed_files import read_handed_json
+from parley.learner.models.model_files import read_model_file, written_whole
 
 if TYPE_CHECKING:
-    from learner.models.verification import PublicKeys
+    from parley.learner.models.verification import PublicKeys
 
 VERIFICATIONS = "Example: parley-learner verify model.json --keys keys.json"
 
@@ -41,7 +41,7 @@ def verify_command(
     Without --keys the document is checked against the keys that it names itself: say the words that each owner reads
     out, save the keys once, and check every later model with them. Ends with 1 where anything does not hold.
     """
-    from learner.models.verification import verify_document
+    from parley.learner.models.verification import verify_document
 
     found = verify_document(read_model_file(model), _read_keys(keys))
     compared = _compare(words or (), found.keys)
@@ -78,7 +78,7 @@ def verify_command(
 
 def _compare(words: Sequence[str], keys: PublicKeys) -> list[str]:
     """The names whose keys have the words that were read out; raises InvalidInputError where one has not."""
-    from common.encoding.key_words import check_words, named_words
+    from parley.common.encoding.key_words import check_words, named_words
 
     typed = dict(named_words(each, "--words") for each in words)
     for name, said in typed.items():
@@ -92,8 +92,8 @@ def _read_keys(path: Path | None) -> PublicKeys | None:
     """Keys that the asker knows; raises InvalidInputError."""
     from pydantic import ValidationError
 
-    from common.strict import faults
-    from learner.models.verification import PublicKeys
+    from parley.common.strict import faults
+    from parley.learner.models.verification import PublicKeys
 
     if path is None:
         return None

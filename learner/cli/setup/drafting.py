@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from common.data.columns import OTHER, Missing
-from common.data.study import Study
-from common.encoding.spelling import spelling
-from common.errors import InvalidInputError
-from common.files.column_names import near_name
-from common.files.sources import DataSource, sqlite_table
-from common.files.table_survey import MOST_VALUES, SurveyedColumn
+from parley.common.data.columns import OTHER, Missing
+from parley.common.data.study import Study
+from parley.common.encoding.spelling import spelling
+from parley.common.errors import InvalidInputError
+from parley.common.files.column_names import near_name
+from parley.common.files.sources import DataSource, sqlite_table
+from parley.common.files.table_survey import MOST_VALUES, SurveyedColumn
 
 Asking = Callable[[str, str], str]
 """Asks for ``bounds``, ``values`` or a ``label``: what, and what is proposed; returns what was typed."""

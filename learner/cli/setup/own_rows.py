@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.data.columns import missing_policy
-from common.data.study import Study
-from common.encoding.spelling import so_many
-from common.files.sources import DataSource
-from common.files.study_fit import StudyFit, fit_of_source
-from common.files.table_survey import SurveyedColumn
+from parley.common.data.columns import missing_policy
+from parley.common.data.study import Study
+from parley.common.encoding.spelling import so_many
+from parley.common.files.sources import DataSource
+from parley.common.files.study_fit import StudyFit, fit_of_source
+from parley.common.files.table_survey import SurveyedColumn
 
 _MOST_TOLD = 5
 

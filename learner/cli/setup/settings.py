@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common.errors import InvalidInputError, UnavailableError
-from common.service.commands import ExitCode, FormatOption, print_json_line
-from learner.cli.options import DEFAULT_URL, CaOption, ConfigOption, TokenFileOption, UrlOption, open_client
+from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.commands import ExitCode, FormatOption, print_json_line
+from parley.learner.cli.options import DEFAULT_URL, CaOption, ConfigOption, TokenFileOption, UrlOption, open_client
 
 if TYPE_CHECKING:
-    from learner.settings import LearnerSettings
+    from parley.learner.settings import LearnerSettings
 
 _PATIENCE = 5.0  # seconds for which a party is tried
 
@@ -32,8 +32,8 @@ def learner_config_command(
     output: FormatOption = "text",
 ) -> None:
     """Print the settings in effect, and whether file or environment says so; secrets are hidden."""
-    from common.service.settings_guide import explain_settings, settings_in_effect
-    from learner.settings import LearnerSettings
+    from parley.common.service.settings_guide import explain_settings, settings_in_effect
+    from parley.learner.settings import LearnerSettings
 
     if explain:
         settings = list(explain_settings(LearnerSettings))
@@ -62,8 +62,8 @@ def learner_check_command(
     Exit status 0 if it would and all answer; 1 if one does not, or has not connected; 3, and one line on standard
     error, if something cannot be used.
     """
-    from learner.client.token import has_token
-    from learner.settings import LearnerSettings
+    from parley.learner.client.token import has_token
+    from parley.learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     facts, reached = _facts(settings), _reached(settings)
@@ -94,10 +94,10 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
     """Why each party or key holder that has a URL does not answer; None for one that does. Raises InvalidInputError."""
     import asyncio
 
-    from common.client.party import PartyClient
-    from common.client.peer import Line, ask_all
-    from common.errors import ParleyError
-    from learner.secure_sum.key_holder_client import KeyHolderClient
+    from parley.common.client.party import PartyClient
+    from parley.common.client.peer import Line, ask_all
+    from parley.common.errors import ParleyError
+    from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 
     seconds = min(settings.deadline_seconds, _PATIENCE)
 
@@ -124,10 +124,10 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
 
 def _facts(settings: LearnerSettings) -> dict[str, Any]:
     """What others should know of the learner; raises ParleyError for whatever it could not start with."""
-    from common.secure_sum.envelope import public_hex
-    from common.service.serve import tls_context
-    from common.service.tracing.switch import require_tracing
-    from learner.settings import load_studies
+    from parley.common.secure_sum.envelope import public_hex
+    from parley.common.service.serve import tls_context
+    from parley.common.service.tracing.switch import require_tracing
+    from parley.learner.settings import load_studies
 
     if settings.tls:
         tls_context(settings.tls)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from common.encoding.spelling import shortened
-from common.errors import ConflictError, InvalidInputError
-from common.service.commands import (
+from parley.common.encoding.spelling import shortened
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
     ExitCode,
@@ -26,12 +26,12 @@ from common.service.commands import (
     print_next,
     print_result,
 )
-from learner.cli.options import ConfigOption
-from learner.models.model_files import written_whole
+from parley.learner.cli.options import ConfigOption
+from parley.learner.models.model_files import written_whole
 
 if TYPE_CHECKING:
-    from learner.cli.setup.drafting import StudyDraft
-    from learner.cli.setup.own_rows import OwnRows
+    from parley.learner.cli.setup.drafting import StudyDraft
+    from parley.learner.cli.setup.own_rows import OwnRows
 
 study_app = typer.Typer(
     no_args_is_help=True,
@@ -120,10 +120,10 @@ def study_init_command(
     of the label, by which runs are scaled and forecasts closer. What looks like
     an identifier is left out unless you ask for it by name.
     """
-    from common.files.sources import source_named
-    from common.files.table_survey import survey_table
-    from learner.cli.setup.drafting import Sayings, draft_study, split_bounds, split_values, study_name
-    from learner.cli.setup.own_rows import own_rows
+    from parley.common.files.sources import source_named
+    from parley.common.files.table_survey import survey_table
+    from parley.learner.cli.setup.drafting import Sayings, draft_study, split_bounds, split_values, study_name
+    from parley.learner.cli.setup.own_rows import own_rows
 
     if data is None:
         data, named = named, None
@@ -179,10 +179,10 @@ def study_sign_command(
 
     Invitations carry their studies signed. A party takes a signed study only as it was signed, and only of its learner.
     """
-    from common.encoding.key_words import words_of
-    from common.files.studies import read_study
-    from common.runs.signed_study import SignedStudy
-    from learner.settings import LearnerSettings
+    from parley.common.encoding.key_words import words_of
+    from parley.common.files.studies import read_study
+    from parley.common.runs.signed_study import SignedStudy
+    from parley.learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     signed = SignedStudy.sign(read_study(study), settings.name, settings.signing_key())
@@ -212,9 +212,9 @@ def study_check_command(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
-    from common.files.sources import source_named
-    from common.files.studies import read_study_file, whose_word
-    from common.files.study_fit import fit_of_source
+    from parley.common.files.sources import source_named
+    from parley.common.files.studies import read_study_file, whose_word
+    from parley.common.files.study_fit import fit_of_source
 
     agreed, signed = read_study_file(study)
     print_aside(output, whose_word(signed))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import LedgerError, ParleyError, SecureSumError
-from common.secure_sum.envelope import Signed, sha256_hex
-from common.secure_sum.messages import Opened, Roster, RosterKeyHolder, RosterParty
-from party.keyholder.journal import Journal, Session, create_journal
+from parley.common.errors import LedgerError, ParleyError, SecureSumError
+from parley.common.secure_sum.envelope import Signed, sha256_hex
+from parley.common.secure_sum.messages import Opened, Roster, RosterKeyHolder, RosterParty
+from parley.party.keyholder.journal import Journal, Session, create_journal
 from tests.support.keyholder import KEY_BITS
 from tests.support.keyholder import LEARNER as HOLDER
 

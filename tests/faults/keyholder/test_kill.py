@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from phe import PaillierPrivateKey
 
-from common.errors import SecureSumError
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.paillier import generate_key, make_obfuscators
-from party.keyholder.sessions import Sessions
+from parley.common.errors import SecureSumError
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.paillier import generate_key, make_obfuscators
+from parley.party.keyholder.sessions import Sessions
 from tests.support.attacks import request
 from tests.support.keyholder import KEY_BITS, begin, keyholder_settings, open_round
 from tests.support.keyholder_process import Holder, SameObfuscators, start_keyholder, start_opening

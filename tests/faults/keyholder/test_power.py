@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ParleyError, SecureSumError
-from common.secure_sum.envelope import Signed, sha256_hex
-from common.secure_sum.messages import Opened
-from party.keyholder.journal import Journal, create_journal
+from parley.common.errors import ParleyError, SecureSumError
+from parley.common.secure_sum.envelope import Signed, sha256_hex
+from parley.common.secure_sum.messages import Opened
+from parley.party.keyholder.journal import Journal, create_journal
 from tests.support.keyholder import LEARNER
 from tests.support.powercut import Disk, note_heads, recorded_disk
 

@@ -9,8 +9,8 @@ from threading import Thread
 
 import pytest
 
-from common.errors import UnavailableError
-from party.keyholder.journal import Journal, create_journal
+from parley.common.errors import UnavailableError
+from parley.party.keyholder.journal import Journal, create_journal
 from tests.support.keyholder import LEARNER
 
 STOPS = 300

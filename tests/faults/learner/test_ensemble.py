@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.specification import PublicRows, RunSpec
 from tests.support.cluster import submit, upload
 from tests.support.outage import Scene, check_end, outage_scene
 from tests.support.processes import wait_until_ready

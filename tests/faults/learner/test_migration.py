@@ -11,9 +11,9 @@ import httpx
 import numpy as np
 import pytest
 
-from common.errors import VersionError
-from learner.storage import statements
-from learner.storage.run_store import RunStore
+from parley.common.errors import VersionError
+from parley.learner.storage import statements
+from parley.learner.storage.run_store import RunStore
 from tests.support.cluster import asgi_learner, party_apps, submit, watch
 from tests.support.intercepted import Intercepted, pass_on
 from tests.support.outage import SameNoise, SameNoises

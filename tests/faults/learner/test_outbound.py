@@ -17,9 +17,9 @@ from typing import Any
 import httpx
 import pytest
 
-from common.privacy.noise import SystemNoise
-from common.service.tokens import hash_token
-from learner.settings import LearnerSettings
+from parley.common.privacy.noise import SystemNoise
+from parley.common.service.tokens import hash_token
+from parley.learner.settings import LearnerSettings
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.cluster import AUTHORIZED, LEARNER, Cluster, Stream, asgi_cluster, train
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready

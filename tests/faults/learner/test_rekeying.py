@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from common.service.tokens import hash_token
-from learner.settings import LearnerSettings
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.service.tokens import hash_token
+from parley.learner.settings import LearnerSettings
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.cluster import AUTHORIZED, LEARNER, submit
 from tests.support.keyholder_process import start_keyholder

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from learner.settings import LearnerSettings
+from parley.learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.replays import extra_charges, stored

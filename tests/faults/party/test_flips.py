@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import ConflictError, LedgerError, ParleyError, UnavailableError
-from common.privacy.account import Account, Price
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from common.wire.party_api import RunProposal
-from party.ledger.ledger import Ask, Kept, Ledger
+from parley.common.errors import ConflictError, LedgerError, ParleyError, UnavailableError
+from parley.common.privacy.account import Account, Price
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.ledger import Ask, Kept, Ledger
 from tests.support.cluster import made_up
 from tests.support.ledgers import open_ledger
 

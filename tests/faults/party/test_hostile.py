@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from common.encoding.npy import NPY, pack_array
-from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
-from common.wire.party_api import RunProposal
-from party.api.app import create_party_app
+from parley.common.encoding.npy import NPY, pack_array
+from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from parley.common.wire.party_api import RunProposal
+from parley.party.api.app import create_party_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights

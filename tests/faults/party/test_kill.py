@@ -19,12 +19,12 @@ from typing import Protocol
 import httpx
 import pytest
 
-from common.runs.pricing import schedule
-from common.runs.specification import RunSpec
-from common.wire.party_api import RunProposal
-from party.answering.party import open_store
-from party.ledger.records import Answered
-from party.settings import PartySettings
+from parley.common.runs.pricing import schedule
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import RunProposal
+from parley.party.answering.party import open_store
+from parley.party.ledger.records import Answered
+from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.loops import PartyLoop
 from tests.support.noises import OnlyOnce

@@ -18,13 +18,13 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.encoding.npy import NPY, pack_array
-from common.privacy.noise import NoNoise
-from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
-from common.protocol.receipts import read_receipt
-from party.answering.party import open_store
-from party.api.app import create_party_app
-from party.ledger.records import LedgerRecord, Pinned
+from parley.common.encoding.npy import NPY, pack_array
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from parley.common.protocol.receipts import read_receipt
+from parley.party.answering.party import open_store
+from parley.party.api.app import create_party_app
+from parley.party.ledger.records import LedgerRecord, Pinned
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

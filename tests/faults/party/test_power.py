@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.errors import ParleyError
-from common.privacy.account import Account, Price
-from common.wire.party_api import RunProposal
-from party.ledger.ledger import Ask, Kept, Ledger
+from parley.common.errors import ParleyError
+from parley.common.privacy.account import Account, Price
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.ledger import Ask, Kept, Ledger
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
 from tests.support.powercut import Disk, note_heads, recorded_disk

@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
-from common.errors import BudgetExhaustedError
-from common.privacy.account import Account, Price
-from common.wire.party_api import RunProposal
-from party.ledger.ledger import Ask
+from parley.common.errors import BudgetExhaustedError
+from parley.common.privacy.account import Account, Price
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.ledger import Ask
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
 from tests.support.rounds import run_spec

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from common.errors import LedgerError
-from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
-from party.api.app import create_party_app
+from parley.common.errors import LedgerError
+from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.ledgers import make_ledger
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights

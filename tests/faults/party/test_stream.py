@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.online import Leader
-from common.privacy.account import limit
-from common.privacy.noise import SeededNoise
-from party.ledger.books import OWNER
-from party.personal.stream import Stream, StreamTerms, play
-from party.settings import Policy
+from parley.common.online import Leader
+from parley.common.privacy.account import limit
+from parley.common.privacy.noise import SeededNoise
+from parley.party.ledger.books import OWNER
+from parley.party.personal.stream import Stream, StreamTerms, play
+from parley.party.settings import Policy
 from tests.support.ledgers import open_ledger
 
 _CONTEXT = multiprocessing.get_context("forkserver")

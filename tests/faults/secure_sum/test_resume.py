@@ -15,8 +15,8 @@ import httpx
 import numpy as np
 import pytest
 
-from common.runs.specification import RunSpec
-from learner.settings import LearnerSettings
+from parley.common.runs.specification import RunSpec
+from parley.learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, Stream
 from tests.support.dying import start_dying_learner
 from tests.support.keyholder import noted_openings

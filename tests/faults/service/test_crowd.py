@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.client.handshake import CONNECT_PATH, UPGRADE
-from common.service.tokens import hash_token
-from party.settings import KnownLearner, PartySettings
+from parley.common.client.handshake import CONNECT_PATH, UPGRADE
+from parley.common.service.tokens import hash_token
+from parley.party.settings import KnownLearner, PartySettings
 from tests.support.attackers import half_sent, under_attack
 from tests.support.certificates import make_certificates
 from tests.support.cluster import AUTHORIZED, LEARNER, USER, Cluster
@@ -164,7 +164,7 @@ def start_with_files(settings: PartySettings, files: int) -> subprocess.Popen[st
     config.write_text("\n".join(lines))
     program = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); "
-        f"from party.cli.main import party_app; party_app(['serve', '--config', {str(config)!r}])"
+        f"from parley.party.cli.main import party_app; party_app(['serve', '--config', {str(config)!r}])"
     )
     return subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -12,7 +12,7 @@ from statistics import median
 import httpx
 import pytest
 
-from common.service.tokens import hash_token
+from parley.common.service.tokens import hash_token
 from tests.support.cluster import Cluster
 from tests.support.flood import flooded, request_of
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready

@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.client.endpoints import PeerEntry
-from common.client.peer import Line
-from common.service.prometheus import Metrics
-from common.service.serve import Upkeep
-from common.service.tokens import SignInError, Tokens, hash_token
-from party.settings import PartySettings
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.peer import Line
+from parley.common.service.prometheus import Metrics
+from parley.common.service.serve import Upkeep
+from parley.common.service.tokens import SignInError, Tokens, hash_token
+from parley.party.settings import PartySettings
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.lines import closing_line, line_over

@@ -18,10 +18,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from common.protocol.receipts import Receipt, read_receipt
-from learner.execution import witnesses
-from learner.models.verification import verify_document
-from party.keyholder.app import create_key_holder_app
+from parley.common.protocol.receipts import Receipt, read_receipt
+from parley.learner.execution import witnesses
+from parley.learner.models.verification import verify_document
+from parley.party.keyholder.app import create_key_holder_app
 from tests.support.cluster import submit, watch
 from tests.support.intercepted import Intercepted, learner_of
 from tests.support.keyholder import FreshKeys

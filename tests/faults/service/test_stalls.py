@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.service.tokens import hash_token
+from parley.common.service.tokens import hash_token
 from tests.support.attackers import Attack, endless_head, half_sent, long_json, under_attack
 from tests.support.cluster import LEARNER, USER
 from tests.support.keyholder_process import start_keyholder

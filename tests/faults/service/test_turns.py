@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from common.storage.chain import Chain, chain_schema
+from parley.common.storage.chain import Chain, chain_schema
 
 KIND = chain_schema("log of tests", 0x7E57)
 WRITERS, WRITES, DOOMED = 5, 60, 3

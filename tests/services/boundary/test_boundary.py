@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from common.service.tokens import KnownToken, hash_token
-from learner.api.app import create_learner_app
-from party.api.app import create_party_app
-from party.keyholder.app import create_key_holder_app
+from parley.common.service.tokens import KnownToken, hash_token
+from parley.learner.api.app import create_learner_app
+from parley.party.api.app import create_party_app
+from parley.party.keyholder.app import create_key_holder_app
 from tests.support.cluster import AUTHORIZED, LEARNER, Cluster
 from tests.support.keyholder import FreshKeys, keyholder_settings
 from tests.support.rounds import ASKING

@@ -14,11 +14,11 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from common.service.application import service
-from common.service.http.connections import TAKE_OVER, BoundedServer
-from common.service.prometheus import Metrics
-from common.service.settings import Limits
-from common.service.tokens import KnownToken, hash_token
+from parley.common.service.application import service
+from parley.common.service.http.connections import TAKE_OVER, BoundedServer
+from parley.common.service.prometheus import Metrics
+from parley.common.service.settings import Limits
+from parley.common.service.tokens import KnownToken, hash_token
 
 TOKEN = "a-token"
 AUTHORIZATION = f"Authorization: Bearer {TOKEN}"

@@ -10,10 +10,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
-from common.service.application import service
-from common.service.prometheus import Metrics
-from common.service.settings import Limits, Shares
-from common.service.tokens import KnownToken, hash_token
+from parley.common.service.application import service
+from parley.common.service.prometheus import Metrics
+from parley.common.service.settings import Limits, Shares
+from parley.common.service.tokens import KnownToken, hash_token
 
 TOKENS = [KnownToken(hash_token(f"of-{name}"), name) for name in ("one", "many")]
 

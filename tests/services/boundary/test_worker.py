@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from common.service.worker import Worker
+from parley.common.service.worker import Worker
 
 
 async def test_pieces_are_done_in_the_order_in_which_they_come() -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
-from learner.cli.main import learner_app
+from parley.learner.cli.main import learner_app
 
 helm = pytest.importorskip("helm_python", reason="bundled for Linux on x86_64 alone")
 kubernetes_validate = pytest.importorskip("kubernetes_validate")

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from pydantic_settings import SettingsConfigDict
 
-from common.client.health import ask_ready
-from common.errors import InvalidInputError, UnavailableError
-from common.service.serve import tls_context
-from common.service.settings import ServiceSettings, Tls
-from learner.cli.client import LearnerClient
+from parley.common.client.health import ask_ready
+from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.serve import tls_context
+from parley.common.service.settings import ServiceSettings, Tls
+from parley.learner.cli.client import LearnerClient
 from scripts.demo import begin, commands
 from scripts.deployment.authority import renew
 from scripts.deployment.sites import hospitals, loopback_site, services_of

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
-from common.privacy.account import Cost, limit
-from party.settings import PartySettings
+from parley.common.privacy.account import Cost, limit
+from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 

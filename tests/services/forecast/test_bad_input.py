@@ -10,8 +10,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from learner.cli.main import learner_app as learner
-from party.cli.main import party_app as party
+from parley.learner.cli.main import learner_app as learner
+from parley.party.cli.main import party_app as party
 from tests.services.forecast.conftest import Owners
 from tests.support.cluster import submit, watch
 from tests.support.intercepted import Intercepted

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from common.privacy.account import SQUARE_UNITS, Cost, limit
-from common.privacy.calibration import gaussian_mu
+from parley.common.privacy.account import SQUARE_UNITS, Cost, limit
+from parley.common.privacy.calibration import gaussian_mu
 from tests.services.forecast.conftest import BUDGETS, DELTA, CrowdSeekers, Hasty, left_after
 from tests.support.cluster import submit, upload, watch
 from tests.support.intercepted import Intercepted

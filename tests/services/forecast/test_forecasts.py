@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from common.forecast.forecast import Forecast, forecast
-from common.privacy.account import MICRO, limit
-from common.runs.pricing import highest_charge, price
+from parley.common.forecast.forecast import Forecast, forecast
+from parley.common.privacy.account import MICRO, limit
+from parley.common.runs.pricing import highest_charge, price
 from tests.services.forecast.conftest import BUDGETS, DELTA, ModelViewers, Owners, left_after
 from tests.support.cluster import DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercepted, always, learner_of, silent, unreachable

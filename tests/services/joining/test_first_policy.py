@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.algorithms import build_algorithm
-from common.data.columns import Feature, Label, SparseFeatures
-from common.data.study import Study
-from common.files.sources import source_named
-from common.learning.losses import build_loss
-from common.protocol.facts import FederationFacts
-from common.runs.signed_study import SignedStudy
-from common.secure_sum.envelope import public_hex
-from common.wire.membership import Invitation, KnownKey
-from party.cli.join import _party_toml, _warned
-from party.joining import Folder
-from party.policy.beginning import first_algorithms, refused_for_sums, trained_by_sums
-from party.settings import PartySettings
+from parley.common.algorithms import build_algorithm
+from parley.common.data.columns import Feature, Label, SparseFeatures
+from parley.common.data.study import Study
+from parley.common.files.sources import source_named
+from parley.common.learning.losses import build_loss
+from parley.common.protocol.facts import FederationFacts
+from parley.common.runs.signed_study import SignedStudy
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.wire.membership import Invitation, KnownKey
+from parley.party.cli.join import _party_toml, _warned
+from parley.party.joining import Folder
+from parley.party.policy.beginning import first_algorithms, refused_for_sums, trained_by_sums
+from parley.party.settings import PartySettings
 
 SPARSE = (SparseFeatures(name="entries", columns=50, entries=5),)
 DENSE = (Feature(name="x", lower=0, upper=1),)

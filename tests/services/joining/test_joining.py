@@ -22,20 +22,20 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.encoding.key_words import words_of
-from common.errors import InvalidInputError
-from common.files.sources import source_named
-from common.files.studies import read_study
-from common.secure_sum.envelope import public_hex
-from common.service.compose import ContainerService
-from common.storage.certificates import make_authority
-from common.wire.membership import Invitation
-from learner.cli.main import learner_app
-from learner.settings import LearnerSettings
-from party import joining
-from party.cli.join import _mounted
-from party.cli.main import party_app
-from party.settings import PartySettings
+from parley.common.encoding.key_words import words_of
+from parley.common.errors import InvalidInputError
+from parley.common.files.sources import source_named
+from parley.common.files.studies import read_study
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.service.compose import ContainerService
+from parley.common.storage.certificates import make_authority
+from parley.common.wire.membership import Invitation
+from parley.learner.cli.main import learner_app
+from parley.learner.settings import LearnerSettings
+from parley.party import joining
+from parley.party.cli.join import _mounted
+from parley.party.cli.main import party_app
+from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.postgres import find_binaries, running_postgres
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit

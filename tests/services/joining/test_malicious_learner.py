@@ -16,13 +16,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
-from common.encoding.key_words import words_of
-from common.secure_sum.envelope import public_hex
-from common.wire.membership import Invitation, KnownKey
-from learner.settings import LearnerSettings
-from party.cli.main import party_app
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.common.encoding.key_words import words_of
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.wire.membership import Invitation, KnownKey
+from parley.learner.settings import LearnerSettings
+from parley.party.cli.main import party_app
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from tests.services.joining.test_joining import NAMES, Scene, scene
 from tests.support.ledgers import stored_answers
 from tests.support.processes import start_key_holder, start_party, stopped_at_exit
@@ -105,7 +105,7 @@ def test_words_of_another_key_holder_make_no_party(shared: Scene, typed: str, to
 
 
 def test_at_a_terminal_each_key_holders_words_are_asked_for(shared: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("party.cli.join._is_asked_by_hand", lambda: True)
+    monkeypatch.setattr("parley.party.cli.join._is_asked_by_hand", lambda: True)
     for name, said, pinned in (("now", words_from(shared), {NOTARY: notary(shared).identity.key}), ("later", "", {})):
         line = ["join", shared.invite(name), "--data", shared.tables[VICTIM], "--out", shared.root / name]
         typed = f"{' '.join(words_of(shared.key))}\n{said}\n"

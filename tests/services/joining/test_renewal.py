@@ -12,15 +12,15 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from common.client import handshake
-from common.client.endpoints import LearnerAddress
-from common.client.renewal import renew_for
-from common.errors import UnavailableError
-from common.storage.certificates import Credentials, answer_request, hosts_of, make_authority, pem_of, renew
-from learner.api.own_certificate import renew_own, renewals
-from learner.cli.main import learner_app
-from learner.settings import LearnerSettings
-from party.cli.main import party_app
+from parley.common.client import handshake
+from parley.common.client.endpoints import LearnerAddress
+from parley.common.client.renewal import renew_for
+from parley.common.errors import UnavailableError
+from parley.common.storage.certificates import Credentials, answer_request, hosts_of, make_authority, pem_of, renew
+from parley.learner.api.own_certificate import renew_own, renewals
+from parley.learner.cli.main import learner_app
+from parley.learner.settings import LearnerSettings
+from parley.party.cli.main import party_app
 from tests.services.joining.test_joining import NAMES, Scene, scene
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written_is_named(member: Scene, monkeypatch: py
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("common.client.renewal.replace_private", full)
+    monkeypatch.setattr("parley.common.client.renewal.replace_private", full)
     with pytest.raises(UnavailableError, match=r"tls\.pem cannot be written: No space left"):
         renew_for(member.party(NAME).outbound[0])
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.secure_sum.errors import Reason
-from party.keyholder.app import create_key_holder_app
+from parley.common.secure_sum.errors import Reason
+from parley.party.keyholder.app import create_key_holder_app
 from tests.support.keyholder import FreshKeys, keyholder_settings
 
 Serve = Callable[[], AbstractContextManager[httpx.Client]]

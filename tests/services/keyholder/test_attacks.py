@@ -14,11 +14,11 @@ import httpx
 import numpy as np
 import pytest
 
-from common.secure_sum.envelope import Signed, sha256_hex
-from common.secure_sum.errors import Reason
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.messages import SumQuery
-from common.secure_sum.paillier import FreshObfuscators, blocks_to_blob, encrypt_blocks, public_key
+from parley.common.secure_sum.envelope import Signed, sha256_hex
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.messages import SumQuery
+from parley.common.secure_sum.paillier import FreshObfuscators, blocks_to_blob, encrypt_blocks, public_key
 from tests.support.attacks import request, resign, shifted, with_blob, with_ciphertexts
 from tests.support.keyholder import STRANGER, begin, call, open_round, send
 

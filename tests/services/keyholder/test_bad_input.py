@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.testing import CliRunner
 
-from common.errors import InvalidInputError, SecureSumError
-from common.secure_sum import paillier
-from common.secure_sum.errors import Reason
-from common.service.tokens import hash_token
-from common.storage.keys import identity_key, read_private, write_private
-from party.cli.main import party_app
-from party.keyholder.app import create_key_holder_app
-from party.keyholder.settings import KeyHolderSettings
+from parley.common.errors import InvalidInputError, SecureSumError
+from parley.common.secure_sum import paillier
+from parley.common.secure_sum.errors import Reason
+from parley.common.service.tokens import hash_token
+from parley.common.storage.keys import identity_key, read_private, write_private
+from parley.party.cli.main import party_app
+from parley.party.keyholder.app import create_key_holder_app
+from parley.party.keyholder.settings import KeyHolderSettings
 from tests.support.keyholder import TOKEN, FreshKeys, ask_to_open, begin, keyholder_settings, open_round
 
 Serve = Callable[[], AbstractContextManager[httpx.Client]]

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason
-from common.secure_sum.in_process import LocalSession
-from party.keyholder import anchor
-from party.keyholder.anchor import Anchors
-from party.keyholder.app import create_key_holder_app
-from party.keyholder.settings import KeyHolderSettings
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.party.keyholder import anchor
+from parley.party.keyholder.anchor import Anchors
+from parley.party.keyholder.app import create_key_holder_app
+from parley.party.keyholder.settings import KeyHolderSettings
 from tests.support.attacks import request
 from tests.support.keyholder import FreshKeys, begin, keyholder_settings, open_round
 

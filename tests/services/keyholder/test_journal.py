@@ -16,14 +16,14 @@ from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from common.errors import LedgerError
-from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
-from common.protocol.receipts import read_receipt
-from common.secure_sum.in_process import LocalSession
-from party.cli.main import party_app
-from party.keyholder.app import create_key_holder_app
-from party.keyholder.journal import Journal, create_journal, recover_journal
-from party.keyholder.records import (
+from parley.common.errors import LedgerError
+from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from parley.common.protocol.receipts import read_receipt
+from parley.common.secure_sum.in_process import LocalSession
+from parley.party.cli.main import party_app
+from parley.party.keyholder.app import create_key_holder_app
+from parley.party.keyholder.journal import Journal, create_journal, recover_journal
+from parley.party.keyholder.records import (
     JournalBegun,
     JournalBooks,
     JournalRecord,
@@ -32,8 +32,8 @@ from party.keyholder.records import (
     SessionEnded,
     spell,
 )
-from party.keyholder.settings import KeyHolderSettings
-from party.keyholder.vault import Vault
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.keyholder.vault import Vault
 from tests.support.keyholder import (
     LEARNER,
     TOKEN,

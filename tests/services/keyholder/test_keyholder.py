@@ -14,18 +14,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from starlette.testclient import TestClient
 
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason, StateError
-from common.secure_sum.messages import Opened
-from common.secure_sum.session import Identity
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
-from party.keyholder import journal as journal_module
-from party.keyholder.app import create_key_holder_app
-from party.keyholder.journal import Journal, create_journal
-from party.keyholder.key_pool import KeyPool
-from party.keyholder.sessions import Sessions
-from party.keyholder.settings import KeyHolderSettings, PinnedLearner
-from party.keyholder.vault import Vault
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import Reason, StateError
+from parley.common.secure_sum.messages import Opened
+from parley.common.secure_sum.session import Identity
+from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.party.keyholder import journal as journal_module
+from parley.party.keyholder.app import create_key_holder_app
+from parley.party.keyholder.journal import Journal, create_journal
+from parley.party.keyholder.key_pool import KeyPool
+from parley.party.keyholder.sessions import Sessions
+from parley.party.keyholder.settings import KeyHolderSettings, PinnedLearner
+from parley.party.keyholder.vault import Vault
 from tests.support.keyholder import (
     KEY_BITS,
     STRANGER,

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.client.federation import HttpFederation
+from parley.common.client.federation import HttpFederation
 from tests.support.cluster import AUTHORIZED, DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, learner_of, unreachable
 from tests.support.rounds import run_spec

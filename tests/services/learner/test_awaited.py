@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common.client.awaited import Switchboard
-from common.client.endpoints import PeerEntry
-from common.service.tokens import hash_token
+from parley.common.client.awaited import Switchboard
+from parley.common.client.endpoints import PeerEntry
+from parley.common.service.tokens import hash_token
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -19,8 +19,8 @@ ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 @pytest.fixture
 async def board(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Switchboard]:
     """A board that tries connections after a fifth of a second, and waits ten for an answer."""
-    monkeypatch.setattr("common.client.awaited.PING_SECONDS", 0.2)
-    monkeypatch.setattr("common.client.awaited._TICK", 0.05)
+    monkeypatch.setattr("parley.common.client.awaited.PING_SECONDS", 0.2)
+    monkeypatch.setattr("parley.common.client.awaited._TICK", 0.05)
     made = Switchboard()
     tending = asyncio.create_task(made.keep_alive())
     yield made
@@ -52,7 +52,7 @@ async def test_a_silent_connection_keeps_no_other_waiting(board: Switchboard) ->
 
 
 async def test_one_that_stays_silent_is_given_up(board: Switchboard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.client.awaited._PONG_SECONDS", 0.1)
+    monkeypatch.setattr("parley.common.client.awaited._PONG_SECONDS", 0.1)
     reader, writer = await connect(board, "silent")
     assert board.is_connected("silent")
     async with asyncio.timeout(5):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.service.tokens import hash_token
-from learner.cli.main import learner_app
+from parley.common.service.tokens import hash_token
+from parley.learner.cli.main import learner_app
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import (

@@ -13,10 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from common.service.tokens import hash_token
-from learner.cli.display import evaluation_lines
-from learner.cli.main import learner_app
-from learner.settings import LearnerSettings
+from parley.common.service.tokens import hash_token
+from parley.learner.cli.display import evaluation_lines
+from parley.learner.cli.main import learner_app
+from parley.learner.settings import LearnerSettings
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 
@@ -157,7 +157,7 @@ def test_who_stops_to_watch_is_told_how_to_go_on(command: Commands, monkeypatch:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("learner.cli.display.follow", interrupted)
+    monkeypatch.setattr("parley.learner.cli.display.follow", interrupted)
     stopped = command(*SUBMIT, "--watch", status=130)
     run = command.json("list")[0]["id"]
     assert f"the run goes on: parley-learner watch {run}, or cancel {run}" in stopped.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from common.service.tokens import hash_token
+from parley.common.service.tokens import hash_token
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.toml import write

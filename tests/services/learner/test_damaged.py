@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from common.errors import DamagedError
-from learner.api.app import create_learner_app
-from learner.storage.public_rows import PublicRowStore
-from learner.storage.run_store import RunStore
+from parley.common.errors import DamagedError
+from parley.learner.api.app import create_learner_app
+from parley.learner.storage.public_rows import PublicRowStore
+from parley.learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster, asgi_learner, submit, train, until_paused, watch
 from tests.support.intercepted import learner_of
 from tests.support.rounds import run_spec

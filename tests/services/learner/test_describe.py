@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.algorithms.describe import Describe
-from common.data.columns import Category, Feature, Label
-from common.data.study import Study
-from common.privacy.account import MICRO
-from common.runs.pricing import price
-from learner.cli.main import learner_app
+from parley.common.algorithms.describe import Describe
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.study import Study
+from parley.common.privacy.account import MICRO
+from parley.common.runs.pricing import price
+from parley.learner.cli.main import learner_app
 from tests.support.cluster import LEARNER, USER, Cluster, dealt, submit, watch
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready

@@ -12,21 +12,21 @@ import httpx
 import numpy as np
 import pytest
 
-from common.algorithms.evaluate import Evaluate
-from common.client.approval import with_sizes
-from common.data.columns import Feature, Label, RealLabel
-from common.data.shard import Shard
-from common.data.study import Study
-from common.encoding.fixed_point import to_reals
-from common.learning.evaluation import evaluate_classes
-from common.learning.metrics import accuracy
-from common.learning.model import Model
-from common.learning.tallies import Cells, tally
-from common.privacy.account import MICRO
-from common.privacy.noise import NoNoise
-from common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of
-from common.runs.members import Budget
-from common.runs.specification import PublicRows, RunSpec
+from parley.common.algorithms.evaluate import Evaluate
+from parley.common.client.approval import with_sizes
+from parley.common.data.columns import Feature, Label, RealLabel
+from parley.common.data.shard import Shard
+from parley.common.data.study import Study
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.evaluation import evaluate_classes
+from parley.common.learning.metrics import accuracy
+from parley.common.learning.model import Model
+from parley.common.learning.tallies import Cells, tally
+from parley.common.privacy.account import MICRO
+from parley.common.privacy.noise import NoNoise
+from parley.common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of
+from parley.common.runs.members import Budget
+from parley.common.runs.specification import PublicRows, RunSpec
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 from tests.support.rounds import run_spec

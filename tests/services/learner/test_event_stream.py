@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from common.errors import UnavailableError
-from learner.execution import event_stream
-from learner.execution.event_stream import EventStream, RunNotifier, watch
-from learner.run_states import RunEvent
-from learner.storage.run_store import RunStore
+from parley.common.errors import UnavailableError
+from parley.learner.execution import event_stream
+from parley.learner.execution.event_stream import EventStream, RunNotifier, watch
+from parley.learner.run_states import RunEvent
+from parley.learner.storage.run_store import RunStore
 
 
 class Store:

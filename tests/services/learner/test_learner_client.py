@@ -14,11 +14,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from common.errors import ConflictError, InvalidInputError, NotFoundError, PartyRefusedError, UnauthorizedError
-from common.runs.model_document import LinearModel
-from learner.client import AsyncLearner, Learner
-from learner.estimators import FederatedClassifier, FederatedRegressor
-from learner.estimators.faults import EstimatorError
+from parley.common.errors import ConflictError, InvalidInputError, NotFoundError, PartyRefusedError, UnauthorizedError
+from parley.common.runs.model_document import LinearModel
+from parley.learner.client import AsyncLearner, Learner
+from parley.learner.estimators import FederatedClassifier, FederatedRegressor
+from parley.learner.estimators.faults import EstimatorError
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 

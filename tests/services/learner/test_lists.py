@@ -14,12 +14,12 @@ import httpx
 import numpy as np
 import pytest
 
-from common.data.columns import Category, Label
-from common.data.study import Study
-from common.files.examples import load_examples
-from common.learning.erm import minimise
-from common.learning.losses import Logistic
-from learner.storage.run_store import RunStore
+from parley.common.data.columns import Category, Label
+from parley.common.data.study import Study
+from parley.common.files.examples import load_examples
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Logistic
+from parley.learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster, asgi_cluster, submit, watch
 from tests.support.intercepted import Intercepted, learner_of
 from tests.support.rounds import run_spec

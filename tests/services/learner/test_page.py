@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
-from learner.api import page
-from learner.api.page import PAGE_PATHS
+from parley.learner.api import page
+from parley.learner.api.page import PAGE_PATHS
 from tests.support.cluster import submit, watch
 
 FIRST = ("/", "/page/style.css", "/page/main.js", "/page/api.js", "/page/dom.js", "/page/runs.js")

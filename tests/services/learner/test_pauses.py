@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from common.client import dialing
-from common.client.endpoints import LearnerAddress
-from common.client.party import PartyClient
-from common.client.peer import all_of, ask_all
-from common.encoding.npy import NPY, pack_array
-from common.errors import PartyRefusedError, UnavailableError
-from learner.cli.display import follow
-from learner.client import watching
-from learner.execution.patience import Patience
-from learner.run_states import RunEvent
+from parley.common.client import dialing
+from parley.common.client.endpoints import LearnerAddress
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import all_of, ask_all
+from parley.common.encoding.npy import NPY, pack_array
+from parley.common.errors import PartyRefusedError, UnavailableError
+from parley.learner.cli.display import follow
+from parley.learner.client import watching
+from parley.learner.execution.patience import Patience
+from parley.learner.run_states import RunEvent
 from tests.support.cluster import DEADLINE, Cluster, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, unreachable
 from tests.support.lines import line_to

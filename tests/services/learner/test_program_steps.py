@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common.protocol.messages import Query, Question
-from learner.execution import program_steps
-from learner.execution.program_steps import ProgramSteps
+from parley.common.protocol.messages import Query, Question
+from parley.learner.execution import program_steps
+from parley.learner.execution.program_steps import ProgramSteps
 
 
 async def test_long_steps_never_run_on_the_loop_but_for_one_that_was_short_before(

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.auxiliary import with_projection_of
-from common.data.maps import RandomFeatures
-from common.data.records import rows_of
-from common.encoding.npy import unpack_array
-from common.learning.metrics import accuracy
-from common.learning.model import Model
-from common.privacy.noise import NoNoise
-from common.runs.specification import PublicRows
+from parley.common.data.auxiliary import with_projection_of
+from parley.common.data.maps import RandomFeatures
+from parley.common.data.records import rows_of
+from parley.common.encoding.npy import unpack_array
+from parley.common.learning.metrics import accuracy
+from parley.common.learning.model import Model
+from parley.common.privacy.noise import NoNoise
+from parley.common.runs.specification import PublicRows
 from tests.support.cluster import Cluster, asgi_cluster, made_up, submit, upload, watch
 
 FILE = {"Content-Type": "application/octet-stream"}

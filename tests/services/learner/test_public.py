@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from pyarrow.parquet import write_table
 
-from common.data.columns import Category, Feature, Label
-from common.data.records import rows_of
-from common.data.study import Study
-from common.errors import UnavailableError
-from common.runs.specification import PublicRows
-from learner.storage import public_rows
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.records import rows_of
+from parley.common.data.study import Study
+from parley.common.errors import UnavailableError
+from parley.common.runs.specification import PublicRows
+from parley.learner.storage import public_rows
 from tests.support.cluster import Cluster, asgi_cluster, upload
 
 STUDY = Study(

@@ -23,12 +23,12 @@ import pytest
 from pyarrow.csv import write_csv
 from sklearn.datasets import load_diabetes
 
-from common.data.columns import Columns, Feature, Label, RealLabel
-from common.data.study import Study
-from common.files.file_tables import read_columns
-from common.files.studies import read_study
-from common.privacy.calibration import gaussian_mu
-from learner.experiments.finance import LENDING_CLUB, complete, loans
+from parley.common.data.columns import Columns, Feature, Label, RealLabel
+from parley.common.data.study import Study
+from parley.common.files.file_tables import read_columns
+from parley.common.files.studies import read_study
+from parley.common.privacy.calibration import gaussian_mu
+from parley.learner.experiments.finance import LENDING_CLUB, complete, loans
 from tests.support.cluster import Cluster, Stream, asgi_cluster, dealt, submit, watch
 
 ADULT = Path(__file__).parents[2] / "data" / "adult"

@@ -9,8 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
-from common.encoding.npy import pack_array
-from common.wire.party_api import PartyFacts
+from parley.common.encoding.npy import pack_array
+from parley.common.wire.party_api import PartyFacts
 from tests.support.cluster import DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
 
@@ -370,7 +370,7 @@ async def test_what_nobody_foresaw_fails_the_run_without_its_words(
     def break_down(*_: object) -> None:
         raise RuntimeError("a private value")
 
-    monkeypatch.setattr("learner.execution.engine.model_document", break_down)
+    monkeypatch.setattr("parley.learner.execution.engine.model_document", break_down)
     run = await submit(client)
     events = await watch(client, run)
     assert events[-1][1]["state"] == "failed"

@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from common.privacy.account import Cost
-from common.protocol.receipts import read_receipt
-from common.runs.pricing import guarantees, schedule
-from common.runs.specification import RunSpec
+from parley.common.privacy.account import Cost
+from parley.common.protocol.receipts import read_receipt
+from parley.common.runs.pricing import guarantees, schedule
+from parley.common.runs.specification import RunSpec
 from tests.support.cluster import Cluster, Stream, asgi_cluster, submit, train, watch
 from tests.support.intercepted import learner_of
 from tests.support.rounds import run_spec

@@ -9,9 +9,9 @@ from typing import Any, cast, get_args
 import httpx
 import pytest
 
-from common.service.tokens import hash_token
-from learner.api.roles import CHANGES, LEAST_ROLES
-from learner.settings import UserRole
+from parley.common.service.tokens import hash_token
+from parley.learner.api.roles import CHANGES, LEAST_ROLES
+from parley.learner.settings import UserRole
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercepted, learner_of
 

@@ -11,19 +11,19 @@ import httpx
 import numpy as np
 import pytest
 
-from common.algorithms.dp_gd import DpGd
-from common.arrays import IntArray
-from common.data import study
-from common.data.records import rows_of
-from common.encoding.canonical_json import canonical_digest
-from common.privacy.account import Cost
-from common.privacy.noise import Noise
-from common.protocol.facts import OwnFacts
-from common.protocol.messages import Query
-from common.runs import specification
-from common.runs.pricing import guarantees, schedule
-from common.service.tokens import hash_token
-from party.answering.party import open_store
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.arrays import IntArray
+from parley.common.data import study
+from parley.common.data.records import rows_of
+from parley.common.encoding.canonical_json import canonical_digest
+from parley.common.privacy.account import Cost
+from parley.common.privacy.noise import Noise
+from parley.common.protocol.facts import OwnFacts
+from parley.common.protocol.messages import Query
+from parley.common.runs import specification
+from parley.common.runs.pricing import guarantees, schedule
+from parley.common.service.tokens import hash_token
+from parley.party.answering.party import open_store
 from tests.support.cluster import Cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of
 from tests.support.rounds import run_spec

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from common.errors import InvalidInputError
-from common.service.tokens import hash_token
-from learner.api.app import create_learner_app
-from learner.settings import LearnerSettings, load_studies
+from parley.common.errors import InvalidInputError
+from parley.common.service.tokens import hash_token
+from parley.learner.api.app import create_learner_app
+from parley.learner.settings import LearnerSettings, load_studies
 from tests.support.cluster import Cluster, running
 
 GOOD = """

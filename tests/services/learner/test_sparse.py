@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.client import federation
-from common.data.columns import Label, SparseFeatures
-from common.data.losses import LogisticLoss
-from common.data.study import Study
-from learner.storage import public_rows
+from parley.common.client import federation
+from parley.common.data.columns import Label, SparseFeatures
+from parley.common.data.losses import LogisticLoss
+from parley.common.data.study import Study
+from parley.learner.storage import public_rows
 from tests.support.cluster import Cluster, Stream, asgi_cluster, submit, train, watch
 
 COLUMNS, ROWS = 150, 120

@@ -14,15 +14,15 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from common.errors import ConflictError, NotFoundError
-from common.protocol.head import Head
-from common.protocol.messages import Query, Reply
-from common.protocol.receipts import Receipt, read_receipt, write_receipt
-from common.runs.evaluation import evaluation_spec
-from learner.run import Pause, RunTerms
-from learner.run_states import ENDS, TRANSITIONS, Notice, RunState
-from learner.storage import statements
-from learner.storage.run_store import RunStore
+from parley.common.errors import ConflictError, NotFoundError
+from parley.common.protocol.head import Head
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.receipts import Receipt, read_receipt, write_receipt
+from parley.common.runs.evaluation import evaluation_spec
+from parley.learner.run import Pause, RunTerms
+from parley.learner.run_states import ENDS, TRANSITIONS, Notice, RunState
+from parley.learner.storage import statements
+from parley.learner.storage.run_store import RunStore
 from scripts.loopback import resident_mb
 from tests.support.cluster import Cluster
 from tests.support.ledgers import KEY

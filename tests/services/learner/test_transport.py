@@ -12,12 +12,12 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from common.client.endpoints import PeerEntry
-from common.client.peer import Line
-from common.client.transport import LONGEST_ANSWER
-from common.errors import InvalidInputError
-from common.service.serve import tls_context
-from common.service.settings import Tls
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.peer import Line
+from parley.common.client.transport import LONGEST_ANSWER
+from parley.common.errors import InvalidInputError
+from parley.common.service.serve import tls_context
+from parley.common.service.settings import Tls
 from tests.support.certificates import make_certificates
 from tests.support.lines import closing_line
 

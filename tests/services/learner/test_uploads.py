@@ -16,13 +16,13 @@ import pytest
 from pyarrow.parquet import write_table
 from starlette.requests import Request
 
-from common.arrays import FloatArray
-from common.data.columns import Category, Feature, Label
-from common.data.study import Study
-from common.errors import UnavailableError
-from common.service.problems import of_error
-from learner.api import uploads
-from learner.api.table_task import TableTask
+from parley.common.arrays import FloatArray
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import UnavailableError
+from parley.common.service.problems import of_error
+from parley.learner.api import uploads
+from parley.learner.api.table_task import TableTask
 from tests.support.cluster import Cluster, asgi_cluster
 
 STUDY = Study(

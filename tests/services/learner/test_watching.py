@@ -14,7 +14,7 @@ from tests.support.cluster import AUTHORIZED, USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 
 ROUNDS = 60
-WATCH = [sys.executable, "-u", "-c", "from learner.cli.main import learner_app; learner_app()", "watch"]
+WATCH = [sys.executable, "-u", "-c", "from parley.learner.cli.main import learner_app; learner_app()", "watch"]
 
 
 @pytest.mark.slow

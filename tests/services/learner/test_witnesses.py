@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import httpx
 import pytest
 
-from common.client.receipted_peer import ReceiptedPeer
-from common.protocol.head import Head
-from common.protocol.receipts import write_receipt
-from learner.execution import witnesses
+from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import write_receipt
+from parley.learner.execution import witnesses
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, silent, unreachable
 from tests.support.ledgers import KEY

@@ -26,10 +26,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
-from common.errors import InvalidInputError
-from common.service import logs
-from common.service.tokens import hash_token
-from common.service.tracing.switch import Tracing, begin_tracing, traced_answer, traced_round
+from parley.common.errors import InvalidInputError
+from parley.common.service import logs
+from parley.common.service.tokens import hash_token
+from parley.common.service.tracing.switch import Tracing, begin_tracing, traced_answer, traced_round
 from tests.support.cluster import AUTHORIZED, LEARNER, Cluster, party_apps, submit, train, watch
 from tests.support.collector import collecting, remembered_spans
 from tests.support.intercepted import learner_of
@@ -186,7 +186,8 @@ async def test_without_the_setting_nothing_is_sent(tmp_path: Path) -> None:
 
 
 def test_without_the_setting_no_part_of_it_is_loaded() -> None:
-    program = "import sys, learner.api.app, party.api.app, party.keyholder.app, common.service.serve\n"
+    program = "import sys, parley.learner.api.app, parley.party.api.app, parley.party.keyholder.app\n"
+    program += "import parley.common.service.serve\n"
     program += "print([name for name in sys.modules if name.endswith('.spans') or 'opentelemetry.sdk' in name])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
@@ -195,7 +196,7 @@ def test_without_the_setting_no_part_of_it_is_loaded() -> None:
 def test_a_collector_that_hangs_does_not_keep_a_service_from_stopping() -> None:
     program = """
 import sys, time
-from common.service.tracing.switch import Tracing, begin_tracing, traced_round
+from parley.common.service.tracing.switch import Tracing, begin_tracing, traced_round
 begin_tracing(Tracing(endpoint=sys.argv[1]), "learner")
 for round in range(5000):
     with traced_round("run", round):
@@ -211,9 +212,9 @@ print(time.time())
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "common.service.tracing.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "parley.common.service.tracing.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(InvalidInputError, match=r"pip install 'parley\[tracing\]'"):
+    with pytest.raises(InvalidInputError, match=r"pip install 'parley-learning\[tracing\]'"):
         begin_tracing(Tracing.model_validate({"endpoint": "http://127.0.0.1:4318/v1/traces"}), "party")
 
 

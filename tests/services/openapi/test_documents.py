@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from common.service.problems import PROBLEM_MEDIA_TYPE
+from parley.common.service.problems import PROBLEM_MEDIA_TYPE
 from tests.support.documents import SERVICES, document_of
 
 

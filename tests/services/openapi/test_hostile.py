@@ -22,10 +22,10 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.core.result import Ok
 from schemathesis.python.asgi import get_client, shutdown_lifespans
 
-from common.encoding.npy import NPY
-from common.protocol.receipts import RECEIPT_HEADER
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
-from common.wire.party_api import RunProposal
+from parley.common.encoding.npy import NPY
+from parley.common.protocol.receipts import RECEIPT_HEADER
+from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.documents import SERVICES, application
 from tests.support.keyholder import KEY_BITS, TOKEN

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow.csv import write_csv
 
-from common.service.tokens import hash_token
-from learner.experiments.datasets import BIOPSIES, wdbc_columns
+from parley.common.service.tokens import hash_token
+from parley.learner.experiments.datasets import BIOPSIES, wdbc_columns
 from tests.support.browser import Site, Visitor, chromium, served
 from tests.support.cluster import USER, Cluster, dealt
 from tests.support.processes import party_processes

@@ -11,8 +11,8 @@ import httpx
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-from learner.execution.event_stream import RunNotifier
-from learner.storage.run_store import RunStore
+from parley.learner.execution.event_stream import RunNotifier
+from parley.learner.storage.run_store import RunStore
 from tests.services.page.conftest import ROLES
 from tests.support.browser import Site, Visitor
 from tests.support.cluster import AUTHORIZED

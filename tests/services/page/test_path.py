@@ -11,7 +11,7 @@ import axe_selenium_python  # type: ignore[import-untyped]
 import httpx
 import pytest
 
-from learner.experiments.datasets import BIOPSIES
+from parley.learner.experiments.datasets import BIOPSIES
 from tests.support.browser import Visitor
 from tests.support.cluster import Cluster
 

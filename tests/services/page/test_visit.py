@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from common.service.tokens import KnownToken, hash_token
+from parley.common.service.tokens import KnownToken, hash_token
 from tests.services.page.conftest import ROLES
 from tests.support.browser import Visitor
 from tests.support.cluster import USER

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from party.api.app import create_party_app
+from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING
 

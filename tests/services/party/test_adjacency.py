@@ -6,16 +6,16 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.algorithms import build_algorithm
-from common.errors import InvalidInputError
-from common.privacy.guarantee import Adjacency
-from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
-from common.protocol.receipts import read_receipt
-from common.runs.pricing import price
-from common.runs.specification import PublicRows, RunSpec
-from party.answering.party import open_store
-from party.api.app import create_party_app
-from party.settings import PartySettings
+from parley.common.algorithms import build_algorithm
+from parley.common.errors import InvalidInputError
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from parley.common.protocol.receipts import read_receipt
+from parley.common.runs.pricing import price
+from parley.common.runs.specification import PublicRows, RunSpec
+from parley.party.answering.party import open_store
+from parley.party.api.app import create_party_app
+from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

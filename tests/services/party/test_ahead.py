@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.privacy.noise import Noise
-from party.answering import noise_pool as ahead
-from party.answering.noise_pool import NoisePool
-from party.answering.party import Party
-from party.api.app import create_party_app
-from party.ledger.ledger import Answer
+from parley.common.privacy.noise import Noise
+from parley.party.answering import noise_pool as ahead
+from parley.party.answering.noise_pool import NoisePool
+from parley.party.answering.party import Party
+from parley.party.api.app import create_party_app
+from parley.party.ledger.ledger import Answer
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

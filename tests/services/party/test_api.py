@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.arrays import IntArray
-from common.privacy.noise import NoNoise, Scale, Shape, SystemNoise
-from common.protocol.messages import Query
-from common.protocol.receipts import RECEIPT_HEADER as RECEIPT
-from common.protocol.receipts import read_receipt
-from common.runs.members import Budget
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
-from common.service.tokens import hash_token
-from party.api.app import create_party_app
+from parley.common.arrays import IntArray
+from parley.common.privacy.noise import NoNoise, Scale, Shape, SystemNoise
+from parley.common.protocol.messages import Query
+from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
+from parley.common.protocol.receipts import read_receipt
+from parley.common.runs.members import Budget
+from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.tokens import hash_token
+from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
@@ -181,7 +181,7 @@ def test_an_ended_run_answers_nothing_new_and_keeps_its_ledger(client: httpx.Cli
 def test_one_learner_does_not_fill_the_owners_disk_with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is approved and ended, which frees what it reserves and leaves its specification in the ledger."""
     now = 86_399
-    monkeypatch.setattr("party.ledger.ledger._now", lambda: now)
+    monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: now)
     cluster = Cluster(tmp_path, n_parties=1, policy={"max_runs_per_day": 2})
     with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
         for run in ("first", "second"):

@@ -12,11 +12,11 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from common.errors import LedgerError
-from party.answering.party import open_store
-from party.api.app import create_party_app
-from party.cli.main import party_app
-from party.ledger import audit
+from parley.common.errors import LedgerError
+from parley.party.answering.party import open_store
+from parley.party.api.app import create_party_app
+from parley.party.cli.main import party_app
+from parley.party.ledger import audit
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

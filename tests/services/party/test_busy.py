@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.algorithms import REGISTRY
+from parley.common.algorithms import REGISTRY
 from tests.support.cluster import AUTHORIZED, Cluster
 from tests.support.forest import GROWN, PLACE
 from tests.support.processes import (

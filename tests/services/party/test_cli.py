@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.service.tokens import hash_token
-from party.cli.keyholder import key_holder_app as keyholder
-from party.cli.ledger import audit_app
-from party.cli.main import party_app
-from party.cli.study import study_fit_app
+from parley.common.service.tokens import hash_token
+from parley.party.cli.keyholder import key_holder_app as keyholder
+from parley.party.cli.ledger import audit_app
+from parley.party.cli.main import party_app
+from parley.party.cli.study import study_fit_app
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
@@ -279,7 +279,7 @@ def test_unusable_settings_ledgers_and_certificates_are_one_line_too(config: Pat
 
 def test_serve_answers_until_it_is_told_to_stop(config: Path, cluster: Cluster) -> None:
     port = free_port()
-    program = "from party.cli.main import party_app; party_app()"
+    program = "from parley.party.cli.main import party_app; party_app()"
     command = [sys.executable, "-c", program, "serve", "--config", str(config)]
     environment = {"PARLEY_PARTY_PORT": str(port), "PYTHONPATH": ":".join(sys.path)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:

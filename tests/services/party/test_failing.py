@@ -13,15 +13,15 @@ import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from common.algorithms.dp_gd import DpGd
-from common.algorithms.release import PrivateRelease
-from common.errors import InvalidInputError, WorkFailedError
-from common.privacy.account import MICRO, Cost
-from common.wire.party_api import RunProposal
-from party.answering.party import Party, open_store
-from party.api.app import create_party_app
-from party.ledger import audit
-from party.ledger.records import Answered, Ended
+from parley.common.algorithms.dp_gd import DpGd
+from parley.common.algorithms.release import PrivateRelease
+from parley.common.errors import InvalidInputError, WorkFailedError
+from parley.common.privacy.account import MICRO, Cost
+from parley.common.wire.party_api import RunProposal
+from parley.party.answering.party import Party, open_store
+from parley.party.api.app import create_party_app
+from parley.party.ledger import audit
+from parley.party.ledger.records import Answered, Ended
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

@@ -20,15 +20,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
-from common.privacy.account import Account, Cost, Price
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from common.wire.party_api import RunProposal
-from party.ledger.ledger import MOST_REFUSALS, Answer, Ask, Kept
-from party.ledger.records import Ended
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
+from parley.common.privacy.account import Account, Cost, Price
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.ledger import MOST_REFUSALS, Answer, Ask, Kept
+from parley.party.ledger.records import Ended
 from tests.support.ledgers import open_ledger
 
 ROUNDS = 6
@@ -320,7 +320,7 @@ def test_a_reservation_that_expired_is_not_prolonged_by_asking(
 ) -> None:
     """Whatever is asked of the run, by whichever process: its budget is freed once, and what was answered stays so."""
     clock = [1_000_000]
-    monkeypatch.setattr("party.ledger.ledger._now", lambda: clock[0])
+    monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: clock[0])
     price, draws = price_of([10] * ROUNDS, 0), Draws()
     with open_ledger(tmp_path, LIMIT, reservation_days=1) as store, open_ledger(tmp_path, LIMIT) as other:
         store.approve("ann", RunProposal(run="late", spec=SPEC), price)
@@ -344,7 +344,7 @@ def test_a_reservation_that_expired_is_not_prolonged_by_asking(
 
 def test_what_expired_is_free_for_whoever_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000_000]
-    monkeypatch.setattr("party.ledger.ledger._now", lambda: clock[0])
+    monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: clock[0])
     price = price_of([10] * ROUNDS, 0)
     with open_ledger(tmp_path, LIMIT, reservation_days=1) as store:
         for run in ("first", "second", "third"):

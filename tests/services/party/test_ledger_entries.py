@@ -10,27 +10,27 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.errors import (
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import (
     BudgetExhaustedError,
     ConflictError,
     InvalidInputError,
     LedgerError,
     NotFoundError,
 )
-from common.privacy.account import Account, Cost, Price
-from common.protocol.head import Head
-from common.protocol.receipts import Binding, read_receipt, verify_receipt, write_receipt
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from common.secure_sum.session import Identity
-from common.storage.chain import Chain
-from common.wire.party_api import RunProposal
-from party.ledger import ledger as module
-from party.ledger.ledger import LEDGER, Ask, Kept, Ledger, create_ledger
-from party.ledger.prices import read_price
-from party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released
+from parley.common.privacy.account import Account, Cost, Price
+from parley.common.protocol.head import Head
+from parley.common.protocol.receipts import Binding, read_receipt, verify_receipt, write_receipt
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.session import Identity
+from parley.common.storage.chain import Chain
+from parley.common.wire.party_api import RunProposal
+from parley.party.ledger import ledger as module
+from parley.party.ledger.ledger import LEDGER, Ask, Kept, Ledger, create_ledger
+from parley.party.ledger.prices import read_price
+from parley.party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released
 from tests.support.ledgers import KEY, open_ledger
 
 LIMIT = Account(100, 12, composition="basic")

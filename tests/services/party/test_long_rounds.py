@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.encoding.npy import NPY, pack_array
-from common.runs.costs import costs_of, lengths
-from party.answering import noise_pool
-from party.answering.noise_pool import NoisePool
-from party.api.app import create_party_app
+from parley.common.encoding.npy import NPY, pack_array
+from parley.common.runs.costs import costs_of, lengths
+from parley.party.answering import noise_pool
+from parley.party.answering.noise_pool import NoisePool
+from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.client.party import PartyClient
-from common.encoding.canonical_json import JSON
-from common.runs.members import Budget, Member, MemberColumns
-from common.wire.party_api import RunOffer, RunProposal
-from party.api.app import create_party_app
+from parley.common.client.party import PartyClient
+from parley.common.encoding.canonical_json import JSON
+from parley.common.runs.members import Budget, Member, MemberColumns
+from parley.common.wire.party_api import RunOffer, RunProposal
+from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster, running
 from tests.support.lines import line_over
 from tests.support.rounds import ASKING, run_spec

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, NotFoundError
-from party.answering.party import open_store
-from party.ledger.records import Approved, Ended, OwnerAsked, OwnerDenied
+from parley.common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, NotFoundError
+from parley.party.answering.party import open_store
+from parley.party.ledger.records import Approved, Ended, OwnerAsked, OwnerDenied
 from tests.support.cluster import Cluster, asgi_cluster, submit, until_owners_are_asked, watch
 
 MANUAL: dict[str, Any] = {"approval": "manual"}
@@ -120,7 +120,7 @@ async def test_a_question_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_learner_cannot_fill_the_owners_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("party.ledger.questions.MOST_PENDING", 1)
+    monkeypatch.setattr("parley.party.ledger.questions.MOST_PENDING", 1)
     cluster = Cluster(tmp_path, n_parties=1, policy=MANUAL)
     async with asgi_cluster(cluster) as client:
         await until_owners_are_asked(client, await submit(client, parameters={"n_rounds": 3}))

@@ -10,15 +10,15 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from common.errors import DataChangedError
-from common.service.tokens import hash_token
-from common.wire.party_api import RunProposal
-from party.answering.party import Party, open_store
-from party.answering.pin import digest_rows, pin_of
-from party.api.app import create_party_app
-from party.cli.main import party_app
-from party.data.owner_data import load_holding
-from party.ledger.audit import export
+from parley.common.errors import DataChangedError
+from parley.common.service.tokens import hash_token
+from parley.common.wire.party_api import RunProposal
+from parley.party.answering.party import Party, open_store
+from parley.party.answering.pin import digest_rows, pin_of
+from parley.party.api.app import create_party_app
+from parley.party.cli.main import party_app
+from parley.party.data.owner_data import load_holding
+from parley.party.ledger.audit import export
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.rounds import ask, propose, run_spec, weights
 

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.algorithms import REGISTRY, build_algorithm
-from common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputError
-from common.privacy.account import Price
-from common.privacy.guarantee import View
-from common.protocol.messages import Query
-from common.runs.costs import lengths
-from common.runs.specification import PublicRows, RunSpec
-from common.secure_sum.party import PartyPolicy
-from common.service.settings import Limits
-from common.service.tokens import hash_token
-from common.wire.party_api import RunProposal
-from party.answering.party import Party
-from party.api.app import create_party_app
-from party.policy import approval
-from party.policy.approval import review, rules_of, sum_policy, terms
-from party.settings import Policy
+from parley.common.algorithms import REGISTRY, build_algorithm
+from parley.common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputError
+from parley.common.privacy.account import Price
+from parley.common.privacy.guarantee import View
+from parley.common.protocol.messages import Query
+from parley.common.runs.costs import lengths
+from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.secure_sum.party import PartyPolicy
+from parley.common.service.settings import Limits
+from parley.common.service.tokens import hash_token
+from parley.common.wire.party_api import RunProposal
+from parley.party.answering.party import Party
+from parley.party.api.app import create_party_app
+from parley.party.policy import approval
+from parley.party.policy.approval import review, rules_of, sum_policy, terms
+from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, completed, propose, run_spec
 

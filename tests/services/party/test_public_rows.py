@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.arrays import FloatArray
-from common.errors import ForbiddenError
-from common.runs.specification import PublicRows
-from party.api.app import create_party_app
-from party.policy.approval import review, rules_of
-from party.settings import Policy
+from parley.common.arrays import FloatArray
+from parley.common.errors import ForbiddenError
+from parley.common.runs.specification import PublicRows
+from parley.party.api.app import create_party_app
+from parley.party.policy.approval import review, rules_of
+from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec
 

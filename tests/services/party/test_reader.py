@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.columns import Category, Feature, Label
-from common.data.study import Study
-from common.errors import InvalidDataError
-from common.files.examples import load_examples
-from common.files.study_fit import fit_of_file
-from party.data.owner_data import Holding, load_apart
-from party.settings import Data
+from parley.common.data.columns import Category, Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import InvalidDataError
+from parley.common.files.examples import load_examples
+from parley.common.files.study_fit import fit_of_file
+from parley.party.data.owner_data import Holding, load_apart
+from parley.party.settings import Data
 
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=10),), label=Label(name="y", values=("no", "yes")))
 
@@ -62,8 +62,9 @@ def test_a_refusal_is_the_same(study: Path, name: str) -> None:
 
 def test_who_loads_imports_little_else() -> None:
     """Each of these took 10 to 20 MB beside a shard."""
-    program = "import sys, party.data.loader, common.files.examples, common.files.query; print(*sys.modules)"
+    program = "import sys, parley.party.data.loader, parley.common.files.examples, parley.common.files.query\n"
+    program += "print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     loaded = set(run.stdout.split())
     assert "duckdb" in loaded
-    assert not loaded & {"scipy", "cryptography", "phe", "party.settings", "pyarrow.parquet", "asyncio"}
+    assert not loaded & {"scipy", "cryptography", "phe", "parley.party.settings", "pyarrow.parquet", "asyncio"}

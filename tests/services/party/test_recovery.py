@@ -13,13 +13,13 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from common.errors import LedgerError
-from common.privacy.account import Cost
-from common.protocol.receipts import RECEIPT_HEADER
-from party.answering.party import open_store
-from party.api.app import create_party_app
-from party.cli.main import party_app
-from party.settings import PartySettings
+from parley.common.errors import LedgerError
+from parley.common.privacy.account import Cost
+from parley.common.protocol.receipts import RECEIPT_HEADER
+from parley.party.answering.party import open_store
+from parley.party.api.app import create_party_app
+from parley.party.cli.main import party_app
+from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

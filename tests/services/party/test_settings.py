@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from common.errors import InvalidInputError
-from common.service.tokens import KnownToken, hash_token
-from party.settings import PartySettings
+from parley.common.errors import InvalidInputError
+from parley.common.service.tokens import KnownToken, hash_token
+from parley.party.settings import PartySettings
 
 HASH = hash_token("token")
 FILE = f"""

@@ -12,19 +12,25 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.arrays import IntArray
-from common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, InvalidInputError, UnavailableError
-from common.online import Leader
-from common.privacy.account import limit
-from common.privacy.mechanisms.leader_draws import COST_UNIT
-from common.privacy.noise import SeededNoise
-from party.api.app import create_party_app
-from party.ledger.audit import export, verify
-from party.ledger.books import OWNER
-from party.ledger.ledger import Ledger
-from party.ledger.records import Answered, Approved
-from party.personal.stream import Action, CostLine, Stream, StreamTerms, play, read_cost
-from party.settings import Policy
+from parley.common.arrays import IntArray
+from parley.common.errors import (
+    BudgetExhaustedError,
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    UnavailableError,
+)
+from parley.common.online import Leader
+from parley.common.privacy.account import limit
+from parley.common.privacy.mechanisms.leader_draws import COST_UNIT
+from parley.common.privacy.noise import SeededNoise
+from parley.party.api.app import create_party_app
+from parley.party.ledger.audit import export, verify
+from parley.party.ledger.books import OWNER
+from parley.party.ledger.ledger import Ledger
+from parley.party.ledger.records import Answered, Approved
+from parley.party.personal.stream import Action, CostLine, Stream, StreamTerms, play, read_cost
+from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.ledgers import make_ledger, open_ledger
 
@@ -268,7 +274,7 @@ def test_no_guess_of_a_cost_can_be_confirmed_by_an_audit(ledger: Ledger) -> None
 
 def test_a_service_leaves_an_owners_streams_alone(cluster: Cluster) -> None:
     settings = make_ledger(cluster.party_settings("party-1"))
-    from party.answering.party import open_store  # noqa: PLC0415
+    from parley.party.answering.party import open_store  # noqa: PLC0415
 
     with open_store(settings) as ledger:
         opened(ledger, epsilon=0.1).act()

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from common.errors import UnavailableError
-from party.cli.main import party_app
-from party.ledger.ledger import Ledger
-from party.settings import PartySettings
+from parley.common.errors import UnavailableError
+from parley.party.cli.main import party_app
+from parley.party.ledger.ledger import Ledger
+from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.ledgers import make_ledger
 from tests.support.toml import write

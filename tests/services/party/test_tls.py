@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from common.errors import InvalidInputError
-from common.service.serve import tls_context
-from common.service.settings import Tls
+from parley.common.errors import InvalidInputError
+from parley.common.service.serve import tls_context
+from parley.common.service.settings import Tls
 from tests.support.cluster import Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit
 from tests.support.rounds import ASKING

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from party.cli.main import party_app
+from parley.party.cli.main import party_app
 from tests.services.party_learn.test_learning import Owners
 from tests.support.processes import party_processes
 

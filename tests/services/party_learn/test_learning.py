@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from common.client.endpoints import PeerEntry
-from common.client.party import PartyClient
-from common.client.peer import Line
-from common.data.shard import Shard
-from common.encoding.fixed_point import to_reals
-from common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
-from common.learning.gradients import gradient_sum
-from common.privacy.noise import NoNoise
-from common.protocol.messages import Query, Reply
-from common.protocol.simulation import simulate
-from common.service.tokens import hash_token
-from party.data.owner_data import load_holding
-from party.personal.training import Order, OwnShard, joined, learn
-from party.settings import PartySettings
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import Line
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import to_reals
+from parley.common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
+from parley.common.learning.gradients import gradient_sum
+from parley.common.privacy.noise import NoNoise
+from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.simulation import simulate
+from parley.common.service.tokens import hash_token
+from parley.party.data.owner_data import load_holding
+from parley.party.personal.training import Order, OwnShard, joined, learn
+from parley.party.settings import PartySettings
 from tests.support.cluster import DEADLINE, Cluster, party_apps
 from tests.support.intercepted import Intercepted, silent
 from tests.support.lines import line_over

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from common.encoding.canonical_json import canonical_digest
-from common.encoding.key_words import words_of
-from common.errors import InvalidInputError
-from common.runs.certificate import signed_certificate
-from common.runs.model_document import read_document
-from common.runs.pricing import is_of_sums
-from common.secure_sum.envelope import public_hex
-from learner.cli.main import learner_app
-from learner.models.card import model_card
-from learner.models.verification import PublicKeys, verification_of, verify_document
+from parley.common.encoding.canonical_json import canonical_digest
+from parley.common.encoding.key_words import words_of
+from parley.common.errors import InvalidInputError
+from parley.common.runs.certificate import signed_certificate
+from parley.common.runs.model_document import read_document
+from parley.common.runs.pricing import is_of_sums
+from parley.common.secure_sum.envelope import public_hex
+from parley.learner.cli.main import learner_app
+from parley.learner.models.card import model_card
+from parley.learner.models.verification import PublicKeys, verification_of, verify_document
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import learner_of
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services, signing_key

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from common.protocol.receipts import verify_receipt
-from common.secure_sum.envelope import public_hex
-from learner.cli.main import learner_app
+from parley.common.protocol.receipts import verify_receipt
+from parley.common.secure_sum.envelope import public_hex
+from parley.learner.cli.main import learner_app
 from tests.support.cluster import USER
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready

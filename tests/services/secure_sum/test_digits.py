@@ -11,12 +11,12 @@ import httpx
 import numpy as np
 import pytest
 
-from common.data.shard import Shard
-from common.encoding.classes import decode_classes
-from common.protocol.simulation import simulate
-from common.runs.members import Budget, Member
-from common.runs.specification import RunSpec
-from learner.experiments.datasets import DIGITS, digits_columns
+from parley.common.data.shard import Shard
+from parley.common.encoding.classes import decode_classes
+from parley.common.protocol.simulation import simulate
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.specification import RunSpec
+from parley.learner.experiments.datasets import DIGITS, digits_columns
 from tests.support.cluster import AUTHORIZED, Stream, dealt, train
 from tests.support.keyholder_process import start_keyholder
 from tests.support.noises import StackedNoise

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from common.runs.specification import RunSpec
+from parley.common.runs.specification import RunSpec
 from tests.support.cluster import Stream, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, learner_of, pass_on, silent, unreachable
 from tests.support.rounds import run_spec

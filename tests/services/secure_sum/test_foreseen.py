@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from learner.cli.client import LearnerClient
-from learner.cli.outlook import outlook
-from party.keyholder.settings import KeyHolderSettings
-from party.settings import PartySettings
+from parley.learner.cli.client import LearnerClient
+from parley.learner.cli.outlook import outlook
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.settings import PartySettings
 from tests.support.cluster import submit, until_paused, watch
 from tests.support.intercepted import Intercepted, learner_of, pass_on, unreachable
 from tests.support.secure_cluster import KEY_BITS, SUMS, SecureCluster, charges, secure_services

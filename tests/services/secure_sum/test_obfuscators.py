@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from phe import PaillierPrivateKey
 
-from common.secure_sum.paillier import generate_key
-from common.service.prometheus import Metrics
-from party.secure_sum.obfuscator_pool import Obfuscators
+from parley.common.secure_sum.paillier import generate_key
+from parley.common.service.prometheus import Metrics
+from parley.party.secure_sum.obfuscator_pool import Obfuscators
 
 PATIENCE = 60.0
 
@@ -120,8 +120,8 @@ def test_a_restart_hands_out_none_of_those_before(key: PaillierPrivateKey) -> No
 def test_the_process_dies_with_its_party() -> None:
     """A party killed with SIGKILL leaves nobody behind who draws for ever."""
     program = (
-        "import time; from common.service.prometheus import Metrics\n"
-        "from party.secure_sum.obfuscator_pool import Obfuscators\n"
+        "import time; from parley.common.service.prometheus import Metrics\n"
+        "from parley.party.secure_sum.obfuscator_pool import Obfuscators\n"
         f"stock = Obfuscators(Metrics()); stock.expect('session', [{generate_key(2048).public_key.n}], 4000)\n"
         "while stock._process is None: time.sleep(0.01)\n"
         "print(stock._process.pid, flush=True); time.sleep(600)"

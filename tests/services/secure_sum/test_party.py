@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from common.encoding.npy import pack_array
-from common.errors import ForbiddenError
-from common.privacy.noise import NoNoise
-from common.secure_sum import paillier
-from common.secure_sum.envelope import Signed, sha256_hex
-from common.secure_sum.errors import Reason
-from common.secure_sum.messages import Contribution, SumQuery
-from common.service.signed_bodies import SIGNED_MEDIA_TYPE
-from common.storage import chain
-from party.answering.party import open_store
-from party.answering.release import NoiseFactory
-from party.api.app import create_party_app
-from party.policy.approval import review, rules_of, terms
+from parley.common.encoding.npy import pack_array
+from parley.common.errors import ForbiddenError
+from parley.common.privacy.noise import NoNoise
+from parley.common.secure_sum import paillier
+from parley.common.secure_sum.envelope import Signed, sha256_hex
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.messages import Contribution, SumQuery
+from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.storage import chain
+from parley.party.answering.party import open_store
+from parley.party.answering.release import NoiseFactory
+from parley.party.api.app import create_party_app
+from parley.party.policy.approval import review, rules_of, terms
 from tests.support.ledgers import make_ledger
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights

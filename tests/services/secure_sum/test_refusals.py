@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import OwnKeyError
-from learner.settings import LearnerSettings
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import OwnKeyError
+from parley.learner.settings import LearnerSettings
 from tests.support.cluster import LEARNER, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, silent, unreachable
 from tests.support.secure_cluster import SUMS, Hang, SecureCluster, charges, secure_services

@@ -10,13 +10,13 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from common.privacy.calibration import gaussian_epsilon
-from common.privacy.events import GaussianEvent
-from common.runs.pricing import price, schedule
-from common.secure_sum.envelope import public_hex
-from common.wire.party_api import RunProposal
-from party.api.app import create_party_app
-from party.policy.questions import question_of, terms_in_words
+from parley.common.privacy.calibration import gaussian_epsilon
+from parley.common.privacy.events import GaussianEvent
+from parley.common.runs.pricing import price, schedule
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.wire.party_api import RunProposal
+from parley.party.api.app import create_party_app
+from parley.party.policy.questions import question_of, terms_in_words
 from tests.support.ledgers import stored_answers
 from tests.support.rounds import ASKING, propose, weights
 from tests.support.secure_cluster import KEY_BITS, SecureCluster, signing_key

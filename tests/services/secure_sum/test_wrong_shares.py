@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.arrays import IntArray
-from common.secure_sum import party as role
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason
-from common.secure_sum.messages import SumQuery
-from common.secure_sum.packing import Layout, encode
-from common.secure_sum.party import PartyRole
+from parley.common.arrays import IntArray
+from parley.common.secure_sum import party as role
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.messages import SumQuery
+from parley.common.secure_sum.packing import Layout, encode
+from parley.common.secure_sum.party import PartyRole
 from tests.support.cluster import submit, watch
 from tests.support.intercepted import learner_of
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services

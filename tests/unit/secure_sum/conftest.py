@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from phe import PaillierPrivateKey
 
-from common.errors import SecureSumError
-from common.secure_sum.errors import Reason
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.paillier import private_key
+from parley.common.errors import SecureSumError
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.paillier import private_key
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "secure_sum"
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from phe import PaillierPrivateKey
 
-from common.errors import SecureSumError
-from common.secure_sum import paillier
-from common.secure_sum.envelope import MOST_PARTS, Signed, frame, sha256_hex, unframe
-from common.secure_sum.errors import Reason
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyholder import KeyHolderRole
-from common.secure_sum.learner import LearnerRole
-from common.secure_sum.messages import Opened, Roster, SumQuery
-from common.secure_sum.packing import Layout
-from common.secure_sum.pad import SEED_BYTES, add, split
-from common.secure_sum.party import PartyPolicy
+from parley.common.errors import SecureSumError
+from parley.common.secure_sum import paillier
+from parley.common.secure_sum.envelope import MOST_PARTS, Signed, frame, sha256_hex, unframe
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.keyholder import KeyHolderRole
+from parley.common.secure_sum.learner import LearnerRole
+from parley.common.secure_sum.messages import Opened, Roster, SumQuery
+from parley.common.secure_sum.packing import Layout
+from parley.common.secure_sum.pad import SEED_BYTES, add, split
+from parley.common.secure_sum.party import PartyPolicy
 from tests.support.attacks import request
 
 Refused = Callable[[Reason], AbstractContextManager[object]]

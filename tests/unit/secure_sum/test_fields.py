@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from common.secure_sum import messages
-from common.secure_sum.messages import RosterKeyHolder, RosterParty
+from parley.common.secure_sum import messages
+from parley.common.secure_sum.messages import RosterKeyHolder, RosterParty
 
 Check = Callable[[object], bool]
 HASH = "0a" * 32

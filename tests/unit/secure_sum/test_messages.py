@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.encoding.canonical_json import canonical
-from common.errors import SecureSumError
-from common.secure_sum import errors
-from common.secure_sum.envelope import Signed, frame, public_hex, unframe
-from common.secure_sum.errors import Reason
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.messages import (
+from parley.common.encoding.canonical_json import canonical
+from parley.common.errors import SecureSumError
+from parley.common.secure_sum import errors
+from parley.common.secure_sum.envelope import Signed, frame, public_hex, unframe
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.messages import (
     MAX_BODY,
     MAX_KEY_HOLDERS,
     MAX_TEXT,
@@ -31,8 +31,8 @@ from common.secure_sum.messages import (
     SumQuery,
     set_digest,
 )
-from common.secure_sum.packing import MAX_CONTRIBUTORS
-from common.secure_sum.paillier import MAX_KEY_BITS
+from parley.common.secure_sum.packing import MAX_CONTRIBUTORS
+from parley.common.secure_sum.paillier import MAX_KEY_BITS
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 HASH = "ab" * 32

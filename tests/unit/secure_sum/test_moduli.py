@@ -9,12 +9,12 @@ import gmpy2
 import pytest
 from phe import PaillierPrivateKey
 
-from common.secure_sum.errors import KeyMaterialError, Reason
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.learner import LearnerRole
-from common.secure_sum.messages import Roster, RosterKeyHolder
-from common.secure_sum.paillier import check_moduli, public_key
-from common.secure_sum.party import PartyPolicy, PartyRole
+from parley.common.secure_sum.errors import KeyMaterialError, Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.learner import LearnerRole
+from parley.common.secure_sum.messages import Roster, RosterKeyHolder
+from parley.common.secure_sum.paillier import check_moduli, public_key
+from parley.common.secure_sum.party import PartyPolicy, PartyRole
 
 BITS = 2048
 LOW = 1 << BITS - 1

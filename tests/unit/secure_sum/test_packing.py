@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.arrays import IntArray
-from common.encoding.fixed_point import to_integers
-from common.secure_sum.errors import Reason
-from common.secure_sum.packing import MAX_CONTRIBUTORS, OFFSET, Layout, decode, encode
+from parley.common.arrays import IntArray
+from parley.common.encoding.fixed_point import to_integers
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.packing import MAX_CONTRIBUTORS, OFFSET, Layout, decode, encode
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 EDGE = OFFSET - 1

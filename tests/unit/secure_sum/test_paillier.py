@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phe import PaillierPrivateKey
 
-from common.secure_sum import keyfile, paillier
-from common.secure_sum.errors import KeyMaterialError, Reason
-from common.secure_sum.packing import DEFAULT_KEY_BITS
+from parley.common.secure_sum import keyfile, paillier
+from parley.common.secure_sum.errors import KeyMaterialError, Reason
+from parley.common.secure_sum.packing import DEFAULT_KEY_BITS
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from phe import PaillierPrivateKey
 
-from common.arrays import IntArray
-from common.secure_sum.envelope import Signed
-from common.secure_sum.errors import Reason
-from common.secure_sum.in_process import LocalSession
-from common.secure_sum.keyholder import KEY_HOLDER_TRANSITIONS, KeyHolderRole, KeyHolderState
-from common.secure_sum.learner import LEARNER_TRANSITIONS, LearnerRole, LearnerState
-from common.secure_sum.messages import Contribution, Opened, SumQuery
-from common.secure_sum.packing import OFFSET
-from common.secure_sum.paillier import decrypt_blocks
-from common.secure_sum.party import PARTY_TRANSITIONS, PartyPolicy, PartyRole, PartyState
-from common.secure_sum.session import End, Role, Transitions
+from parley.common.arrays import IntArray
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.in_process import LocalSession
+from parley.common.secure_sum.keyholder import KEY_HOLDER_TRANSITIONS, KeyHolderRole, KeyHolderState
+from parley.common.secure_sum.learner import LEARNER_TRANSITIONS, LearnerRole, LearnerState
+from parley.common.secure_sum.messages import Contribution, Opened, SumQuery
+from parley.common.secure_sum.packing import OFFSET
+from parley.common.secure_sum.paillier import decrypt_blocks
+from parley.common.secure_sum.party import PARTY_TRANSITIONS, PartyPolicy, PartyRole, PartyState
+from parley.common.secure_sum.session import End, Role, Transitions
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 Start = Callable[..., LocalSession]

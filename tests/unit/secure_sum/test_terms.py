@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from common.algorithms import REGISTRY
-from common.data.columns import Feature, Label
-from common.data.study import Study
-from common.runs.members import Budget, Member
-from common.runs.secure_terms import check_roster, draft_roster, noise_text, round_terms, session_of
-from common.runs.specification import RunSpec
-from common.secure_sum.errors import Reason
-from common.secure_sum.messages import MAX_TEXT, Roster, RosterKeyHolder, SumQuery
+from parley.common.algorithms import REGISTRY
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.runs.members import Budget, Member
+from parley.common.runs.secure_terms import check_roster, draft_roster, noise_text, round_terms, session_of
+from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.messages import MAX_TEXT, Roster, RosterKeyHolder, SumQuery
 from tests.support.rounds import completed
 
 Refused = Callable[[Reason], AbstractContextManager[object]]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from phe import PaillierPrivateKey
 
-from common.secure_sum import keyfile
-from common.secure_sum.envelope import Signed
-from common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
+from parley.common.secure_sum import keyfile
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
 
 ROOT = Path(__file__).parents[3]
 
