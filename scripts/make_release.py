@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parents[1]
 _IMAGES = ("party", "learner")
 _RELEASE_TAG = re.compile(r"v(\d+\.\d+\.\d+)")
+_UNRELEASED = re.compile(r"^## \[.*unreleased", re.IGNORECASE | re.MULTILINE)
 
 
 def ready_version(root: Path) -> str:
@@ -41,8 +42,8 @@ def ready_version(root: Path) -> str:
     if fragments := sorted(each.name for each in (root / "changelog.d").glob("*.md") if each.name != "README.md"):
         missing.append(f"changelog.d has unreleased fragments, {', '.join(fragments)}: see docs/upgrading.md")
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    if "## [Unreleased]" in changes:
-        missing.append("CHANGELOG.md has changes that are unreleased: give them the version's heading")
+    if _UNRELEASED.search(changes):
+        missing.append("CHANGELOG.md has changes that are unreleased: give them the version's heading, with its date")
     notes = (root / "docs" / "upgrading.md").read_text(encoding="utf-8")
     for version in versions:
         if f"\n## [{version}]" not in changes:

@@ -126,7 +126,7 @@ def test_algorithms_with_a_forecast_are_those_that_are_said_to_have_one() -> Non
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The examples as the modules that they say they are, and a registry of the lines that the text gives for them."""
     for place, source in examples().items():
-        file, module = tmp_path / place, place.removesuffix(".py").replace("/", ".")
+        file, module = tmp_path / place, "parley." + place.removesuffix(".py").replace("/", ".")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(module, file)
@@ -135,7 +135,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
         made = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, module, made)
         spec.loader.exec_module(made)
-    return Registry(**dict(re.findall(r'`(\w+)="(common\.algorithms\.[\w.]+:\w+)",`', text("CONTRIBUTING.md"))))
+    return Registry(**dict(re.findall(r'`(\w+)="(parley\.common\.algorithms\.[\w.]+:\w+)",`', text("CONTRIBUTING.md"))))
 
 
 def test_the_examples_train(registry: Registry) -> None:

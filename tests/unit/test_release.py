@@ -173,7 +173,11 @@ def test_what_is_ready_is_its_tag(ready: Path) -> None:
         ),
         (
             lambda root: replace(root, "CHANGELOG.md", "\n## [Unreleased]\n\n## [9.8.7]\n"),
-            "- CHANGELOG.md has changes that are unreleased: give them the version's heading",
+            "- CHANGELOG.md has changes that are unreleased: give them the version's heading, with its date",
+        ),
+        (
+            lambda root: replace(root, "CHANGELOG.md", "\n## [9.8.7] - unreleased\n"),
+            "- CHANGELOG.md has changes that are unreleased: give them the version's heading, with its date",
         ),
         (lambda root: replace(root, "CHANGELOG.md", "# Changelog\n"), "- CHANGELOG.md has no heading [9.8.7]"),
         (
