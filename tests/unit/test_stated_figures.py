@@ -108,15 +108,15 @@ def test_the_regret_of_a_stream_is_bounded_as_is_shown() -> None:
     assert f"{leader.regret:.4g}" == bound
 
 
-def test_what_is_gained_by_drawing_seldom_is_as_said() -> None:
-    text = " ".join((ROOT / "docs/decisions/0038-a-leader-may-draw-seldom.md").read_text(encoding="utf-8").split())
-    bounds = text.partition("drawn anew and seldom: ")[2].partition("Without")[0]
+def test_what_a_leader_gains_by_keeping_its_action_is_as_stated() -> None:
+    text = " ".join((ROOT / "docs/decisions/0017-a-leader-may-keep-its-action.md").read_text(encoding="utf-8").split())
+    bounds = text.partition("drawn in every round and kept: ")[2].partition("Without")[0]
     horizon, found = "", list[str]()
-    for given, epsilon, anew, seldom in re.findall(r"(?:T = ([\d,]+), )?ε = (\d+): ([\d,]+) and ([\d,]*\d)", bounds):
-        horizon = given.replace(",", "") or horizon
+    for shown, epsilon, fresh, kept in re.findall(r"(?:T = ([\d,]+), )?ε = (\d+): ([\d,]+) and ([\d,]*\d)", bounds):
+        horizon = shown.replace(",", "") or horizon
         leaders = [Leader(10, int(horizon), 1.0, float(epsilon), 1e-6, adversary=each) for each in get_args(Adversary)]
         found += [f"{leader.terms.regret:,.0f}" for leader in leaders]
-        assert found[-2:] == [anew, seldom]
+        assert found[-2:] == [fresh, kept]
     assert len(found) == 6
 
 
