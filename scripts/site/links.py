@@ -1,4 +1,4 @@
-"""Links of documents that lead out of ``docs``: to a page that is made of the file, or to no page, but its path."""
+"""Links that lead out of ``docs`` or into it: to a page that is made of the file, or to its path in words."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 from typing import Any
 
 OUTSIDE = {
+    "README.md": "index.md",
     "SECURITY.md": "project/security.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
 }
 """The project's own documents, and where the site has them."""
-_ORIGIN = {page: name for name, page in OUTSIDE.items()} | {"index.md": "docs/index.md"}
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_ORIGIN = {page: name for name, page in OUTSIDE.items()}
+_LINK = re.compile(r"(!?)\[([^\]]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, /, *, page: Any, **_: object) -> str:  # noqa: ANN401 -- MkDocs has its own types
@@ -23,16 +24,14 @@ def on_page_markdown(markdown: str, /, *, page: Any, **_: object) -> str:  # noq
     origin = _ORIGIN.get(here, f"docs/{here}")
 
     def moved(found: re.Match[str]) -> str:
-        words, link, anchor = found[1], found[2], found[3] or ""
+        image, words, link, anchor = found[1], found[2], found[3], found[4] or ""
         target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
         if target in OUTSIDE:
             aim = OUTSIDE[target]
-        elif target.startswith("docs/") and target.endswith(".md"):
+        elif target.startswith("docs/") and (image or target.endswith(".md")):
             aim = target.removeprefix("docs/")
-        elif target == "README.md":
-            aim = "index.md"
         else:
             return f"{words} (`{target}`)"
-        return f"[{words}]({posixpath.relpath(aim, posixpath.dirname(here) or '.')}{anchor})"
+        return f"{image}[{words}]({posixpath.relpath(aim, posixpath.dirname(here) or '.')}{anchor})"
 
     return _LINK.sub(moved, markdown)
