@@ -91,9 +91,9 @@ def test_what_a_bet_moves_to_is_as_the_officer_reads() -> None:
         assert abs(100 * odds / (1 + odds) - float(percent)) <= 0.5
 
 
-def test_a_budget_bears_as_many_runs_as_is_said() -> None:
+def test_a_budget_holds_as_many_runs_as_stated() -> None:
     text = " ".join((ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8").split())
-    found = re.findall(r"a budget of \(([\d.]+), (\S+)\) bears (\d+) runs of \(([\d.]+), (\S+)\) by `dp_gd`", text)[0]
+    found = re.findall(r"a budget of \(([\d.]+), (\S+)\) holds (\d+) runs of \(([\d.]+), (\S+)\) by `dp_gd`", text)[0]
     epsilon, delta, runs, each, its_delta = map(float, found)
     square = gaussian_mu(each, its_delta) ** 2
     run = Cost(math.ceil(each * MICRO), delta_units(its_delta), math.ceil(square * SQUARE_UNITS))
