@@ -1,8 +1,9 @@
 # The images of Parley's services, from the repository's root:
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
-# --build-arg EXTRAS="postgres excel" adds what reads tables of PostgreSQL, workbooks, sends traces (tracing), or writes
-# ONNX (export): the packages of requirements-postgres.lock and so on.
+# Both read files, answer queries and train the classifiers of scikit-learn. --build-arg EXTRAS="postgres excel" adds what
+# reads tables of PostgreSQL, workbooks, sends traces (tracing), or writes ONNX (export): the packages of
+# requirements-postgres.lock and so on.
 # --build-arg VERSION=1.2.3 says which version it is, as git is not in it; `make release` does.
 # An image holds its own service's code, the locked packages and their bills of materials (/opt/parley/share/parley); no
 # installer, no compiler, no secret. What a service writes lives in the volume /var/lib/parley.
@@ -21,7 +22,7 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutil
  && python -m venv --without-pip /opt/parley
 COPY requirements-*.lock deployments/sbom-*.cdx.json /src/
 ARG EXTRAS=
-RUN mkdir -p /opt/parley/share/parley && for part in runtime $EXTRAS; do \
+RUN mkdir -p /opt/parley/share/parley && for part in runtime files query sklearn $EXTRAS; do \
       python -m pip --python /opt/parley/bin/python install --quiet --no-cache-dir --no-compile --only-binary :all: \
         --require-hashes -r /src/requirements-$part.lock \
       && cp /src/sbom-$part.cdx.json /opt/parley/share/parley/ || exit 1; \

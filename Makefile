@@ -11,7 +11,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
 EXTRA := $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	print(*project["optional-dependencies"][sys.argv[1]], sep="\n")'
+	print(*(each for each in project["optional-dependencies"][sys.argv[1]] if "parley" not in each), sep="\n")'
 # the files of quick tests that take longest, together as long as all others; `make test` runs them
 LONGEST := contracts/test_proofs contracts/test_proving contracts/test_sources contracts/test_table_dresses unit/test_beginning \
 	unit/test_child unit/test_exported_models unit/test_handed_files unit/test_model_document unit/test_notebooks
@@ -81,7 +81,7 @@ mutants: install  ## change the code that privacy rests on, bit by bit: tests mu
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
-	set -e; for extra in excel export postgres tracing; do $(EXTRA) $$extra | \
+	set -e; for extra in excel export files postgres query sklearn tracing; do $(EXTRA) $$extra | \
 		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-$$extra.lock -; done
 	$(BIN)/python -m scripts.make_sbom
 

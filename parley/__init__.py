@@ -1,13 +1,16 @@
 """Differentially private learning across parties that do not pool their data.
 
 What a program needs most is here: ``from parley import FederatedClassifier, Learner``. Each name is loaded when it is
-first used. `parley.common`, `parley.learner` and `parley.party` are the folders of these names beside this one.
+first used; the estimators need the extra ``sklearn``. `parley.common`, `parley.learner` and `parley.party` are the
+folders of these names beside this one.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from parley.common.extras import require_extra
 
 if TYPE_CHECKING:
     from parley.learner.client import AsyncLearner, Learner
@@ -37,4 +40,7 @@ _CLIENTS = ("AsyncLearner", "Learner")
 def __getattr__(name: str) -> Any:  # noqa: ANN401 -- what one of the two packages has
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("parley.learner.client" if name in _CLIENTS else "parley.learner.estimators"), name)
+    if name in _CLIENTS:
+        return getattr(import_module("parley.learner.client"), name)
+    require_extra("sklearn", f"parley.{name}")
+    return getattr(import_module("parley.learner.estimators"), name)

@@ -13,6 +13,7 @@ from pydantic_settings import SettingsConfigDict
 from parley.common.algorithms import REGISTRY
 from parley.common.client.endpoints import LearnerAddress, PeerEntry
 from parley.common.errors import InvalidInputError
+from parley.common.extras import require_extra
 from parley.common.files.sources import DataSource
 from parley.common.learning.classifiers import LocalClassifier
 from parley.common.privacy.guarantee import Adjacency, Composition, View
@@ -119,6 +120,13 @@ class Policy(Setting):
     def _known_algorithms(self) -> Self:
         if unknown := sorted(set(self.algorithms) - set(REGISTRY)):
             raise ValueError(f"unknown algorithms {', '.join(unknown)}; there are {', '.join(sorted(REGISTRY))}")
+        return self
+
+    @model_validator(mode="after")
+    def _can_train(self) -> Self:
+        """Refuse at start what would fail in a run, and cost all of its price."""
+        if self.classifier is not None:
+            require_extra("sklearn", "policy.classifier")
         return self
 
 

@@ -2,7 +2,7 @@
 
     python -m scripts.make_sbom [--out deployments]
 
-One is of requirements-runtime.lock, which every image has, and one of each extra that an image may be built with.
+One is of requirements-runtime.lock, and one of each extra that an image has or may be built with.
 `cyclonedx-py` reads the locks. What it adds of the place where packages were found is left out: a lock names none, and
 a hash says which file is meant. An image has the bills of what it holds in /opt/parley/share/parley.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("runtime", "excel", "export", "postgres", "tracing")
+PARTS = ("runtime", "excel", "export", "files", "postgres", "query", "sklearn", "tracing")
 
 
 def lock_of(part: str) -> Path:

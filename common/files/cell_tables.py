@@ -8,7 +8,6 @@ workbook is packed. So a child process reads them (`parley.common.files.json_rea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from parley.common.errors import InvalidDataError, TooLargeError
+from parley.common.extras import require_extra
 from parley.common.files.streams import TableStream
 from parley.common.files.tables import reading
 from parley.common.service.child import AnyArray, ChildBounds, receive_arrays
@@ -37,13 +37,10 @@ def json_table(path: Path) -> TableStream:
 def sheet_table(path: Path, name: str | None = None) -> TableStream:
     """A sheet of a workbook, by its name, or the one that is filled; its first full row has the names.
 
-    Raises InvalidDataError where the extra is not installed, the file is no workbook, several sheets are filled, or
-    reading takes more than `cell_bounds`.
+    Raises MissingExtraError without the extra ``excel``, and InvalidDataError where the file is no workbook, several
+    sheets are filled, or reading takes more than `cell_bounds`.
     """
-    if find_spec("python_calamine") is None:
-        raise InvalidDataError(
-            f"data file {path} is a workbook, which needs pip install 'parley-learning[excel]'; or save CSV"
-        )
+    require_extra("excel", f"data file {path} is a workbook, which", instead="save it as CSV")
     return _cells("sheet_reader", path, *([] if name is None else [name]))
 
 

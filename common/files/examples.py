@@ -55,7 +55,7 @@ def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded
     rules = CellRules(clip, data.values)
     if (paths := source_files(data)) is not None:
         return _load_files(data.source, paths, study, data.csv, rules)
-    from parley.common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
+    from parley.common.files.named_tables import open_stream  # noqa: PLC0415 -- databases, for who has one
 
     with open_stream(data, study.text_values) as rows:
         loading, n_rows = _collected(rows, study, rules)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from parley.common.encoding.saved_text import decode_text
 from parley.common.errors import InvalidDataError
+from parley.common.extras import require_extra
 from parley.common.files.sources import PostgresTable
 from parley.common.files.streams import TableStream
 
@@ -139,8 +139,7 @@ class _Connection:
 
 def _connected(dsn: str, snapshot: str | None = None) -> _Connection:
     """A connection in a read-only transaction that sees one state."""
-    if find_spec("adbc_driver_postgresql") is None:
-        raise InvalidDataError("tables of PostgreSQL need pip install 'parley-learning[postgres]'")
+    require_extra("postgres", "reading tables of PostgreSQL")
     with _refusing("PostgreSQL"):
         connection = _Connection(dsn)
         try:

@@ -231,7 +231,7 @@ def _source_names(data: DataSource) -> tuple[str, ...]:
     """The columns of a source that is no query: of several files those of the first."""
     if (paths := source_files(data)) is not None:
         return column_names(paths[0], data.csv)
-    from parley.common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
+    from parley.common.files.named_tables import open_stream  # noqa: PLC0415 -- databases, for who has one
 
     with open_stream(data) as rows:
         return tuple(rows.schema.names)

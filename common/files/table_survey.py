@@ -112,7 +112,7 @@ def _opened(data: DataSource) -> Iterator[TableStream]:
         check_columns(stream.name, stream.schema.names)
         yield stream
         return
-    from parley.common.files.query import open_stream  # noqa: PLC0415 -- DuckDB, for who needs it
+    from parley.common.files.named_tables import open_stream  # noqa: PLC0415 -- databases, for who has one
 
     with open_stream(data, as_texts=True) as stream:
         check_columns(stream.name, stream.schema.names)

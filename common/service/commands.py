@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 
 from parley.common import parley_version
 from parley.common.errors import InvalidInputError, ParleyError, UnavailableError
+from parley.common.extras import extra_missing
 
 _FORMAT = "parley.format"
 
@@ -94,8 +96,8 @@ class CommandGroup(TyperGroup):
     """The commands of a tool: a foreseen error is one line on standard error, and an `ExitCode`.
 
     The line is ``tool: what was wrong``, or with ``--format json`` an object with ``error`` and the problem's ``type``.
-    What the operating system refuses, a folder that is not the user's or a full disk, is foreseen; that who reads has
-    gone is for Typer, which ends then without a word.
+    What the operating system refuses, a folder that is not the user's or a full disk, is foreseen, and so is a package
+    of an extra that is not installed; that who reads has gone is for Typer, which ends then without a word.
     """
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and whatever the command returns
@@ -109,6 +111,11 @@ class CommandGroup(TyperGroup):
             _show(error, ctx)
             is_away = isinstance(error, UnavailableError)
             raise typer.Exit(ExitCode.UNREACHABLE if is_away else ExitCode.FAILED) from None
+        except ModuleNotFoundError as error:
+            if (missing := extra_missing(error)) is None:
+                raise
+            _show(missing, ctx)
+            raise typer.Exit(ExitCode.FAILED) from None
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
@@ -140,6 +147,17 @@ def _show(error: ParleyError, ctx: typer.Context) -> None:
         typer.echo(json.dumps({"error": error.detail, "type": error.kind}, ensure_ascii=False), err=True)
     else:
         typer.echo(f"{ctx.find_root().command.name}: {error.detail}", err=True)
+
+
+@contextmanager
+def without_rich() -> Iterator[None]:
+    """Import what a service is made of without rich: 80 modules, which httpx and structlog load where they find it."""
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # with which an import fails, as both of them expect
+    try:
+        yield
+    finally:
+        if sys.modules["rich"] is None:
+            del sys.modules["rich"]
 
 
 def print_json_line(value: object) -> None:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from parley.common.arrays import FloatArray
 from parley.common.data.study import Study
 from parley.common.errors import ParleyError, UnavailableError, UnsupportedMediaError
+from parley.common.extras import require_extra
 from parley.common.service.child import receive_arrays
 from parley.learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
 from parley.learner.storage.public_rows import MAX_BYTES
@@ -98,6 +99,7 @@ async def _received(request: Request, folder: Path) -> Path:
 
 def _read(task: TableTask) -> FloatArray:
     """What a child makes of a table; what it says of the file is said of the body."""
+    require_extra("files", "a learner that reads tables")
     try:
         (array,) = receive_arrays(_READER, given=task.model_dump_json().encode(), bounds=TABLE_BOUNDS)
     except ParleyError as error:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from parley.common.service.commands import ExitCode, FormatOption, print_json_line
 from parley.learner.cli.options import (
@@ -127,6 +126,8 @@ def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
 
 def _show(found: Mapping[str, Any], console: Console) -> None:
     """A description as tables, then what is remarkable about it."""
+    from rich.markup import escape
+
     from parley.learner.cli.display import new_table
 
     console.print(

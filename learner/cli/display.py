@@ -100,6 +100,11 @@ def new_table(*headings: str, left: int = 1) -> Table:
     return table
 
 
+def new_grid() -> Table:
+    """A table of two columns, a heading and what it is of, without lines."""
+    return Table.grid("", "", padding=(0, 2))
+
+
 def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Runs as a table."""
     table = new_table("run", "state", "study", "algorithm", "opened by", "rounds", "ε", left=5)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from parley.common.client.cli_values import pair
 from parley.common.encoding.spelling import so_many
@@ -37,6 +35,9 @@ from parley.learner.cli.options import (
     read_terms,
 )
 from parley.learner.cli.outlook import chosen, costly, refusals
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 EXAMPLES = (
     "Examples:\n\n"
@@ -112,13 +113,16 @@ def forecast_command(
     if output == "json":
         print_json_line(answer)
         return
-    from parley.learner.client.progress import terminal  # noqa: PLC0415 -- so that help comes at once
+    from rich.markup import escape  # noqa: PLC0415 -- so that help comes at once
+
+    from parley.learner.cli.display import new_grid  # noqa: PLC0415 -- as above
+    from parley.learner.client.progress import terminal  # noqa: PLC0415 -- as above
 
     console = terminal(highlight=False)
     console.print(
         f"{answer['algorithm']}, {so_many(answer['rounds'], 'round')}, {so_many(len(answer['owners']), 'owner')}"
     )
-    summary = Table.grid("", "", padding=(0, 2))
+    summary = new_grid()
     for line in (*_summary(answer), *(explained(answer) if explain else ())):
         summary.add_row(*map(escape, line))
     console.print(summary)
@@ -182,7 +186,9 @@ def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _table(answer: Mapping[str, Any]) -> Table:
     """The owners, one a line; the ledgers of those who were asked."""
-    from parley.learner.cli.display import new_table  # noqa: PLC0415 -- so that help comes at once
+    from rich.markup import escape  # noqa: PLC0415 -- so that help comes at once
+
+    from parley.learner.cli.display import new_table  # noqa: PLC0415 -- as above
 
     asked = any(each["epsilon_now"] is not None for each in answer["owners"])
     ledger = ("left now", "left after") if asked else ()

@@ -25,6 +25,7 @@ from parley.common.service.commands import (
     print_next,
     print_result,
     tool_options,
+    without_rich,
 )
 from parley.learner.cli.begin import BEGINNINGS, init_learner_command
 from parley.learner.cli.bounds import BOUNDS, bounds_command
@@ -103,12 +104,13 @@ learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 @learner_app.command("serve", epilog="Example: parley-learner serve --config learner.toml")
 def serve_command(config: ConfigOption = None) -> None:
     """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
-    from parley.common.service import logs
-    from parley.common.service.serve import serve as run
-    from parley.common.service.serve import tls_context
-    from parley.learner.api.app import create_learner_app
-    from parley.learner.api.own_certificate import renewals
-    from parley.learner.settings import LearnerSettings
+    with without_rich():
+        from parley.common.service import logs
+        from parley.common.service.serve import serve as run
+        from parley.common.service.serve import tls_context
+        from parley.learner.api.app import create_learner_app
+        from parley.learner.api.own_certificate import renewals
+        from parley.learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
     logs.configure(settings.log_format)

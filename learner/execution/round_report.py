@@ -14,6 +14,7 @@ from parley.common.data.columns import Label
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.extras import require_extra
 from parley.common.learning.losses import Loss, build_loss
 from parley.common.learning.metrics import accuracy, fitness, majority_share, r_squared, rmse
 from parley.common.learning.model import Model
@@ -36,6 +37,7 @@ class PublicExamples:
 
         Raises InvalidDataError, also where none is left.
         """
+        require_extra("files", "reading public examples")
         from parley.common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, 40 MB for who has such examples
 
         shard = load_examples(path, study, clip=True).shard

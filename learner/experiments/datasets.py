@@ -35,7 +35,7 @@ from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study, StudyKind
 from parley.common.errors import InvalidInputError
-from parley.common.files.examples import load_source
+from parley.common.extras import require_extra
 from parley.common.files.sources import source_named
 from parley.common.files.studies import read_study
 from parley.common.learning.losses import Logistic, Loss, build_loss
@@ -141,6 +141,8 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
         raise InvalidInputError(
             f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data, or a query, needs a study"
         )
+    from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for who has a file
+
     terms = read_study(study)
     loaded = load_source(source_named(name, tables, csv), terms, clip=True)
     dropped = round(loaded.dropped_share * len(loaded.shard.y))
@@ -193,6 +195,7 @@ def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = 
 
 def wdbc_columns() -> Columns:
     """The breast cancer set by column, unscaled, in the names and label values of `WDBC`; (569,) each."""
+    require_extra("sklearn", "the data set wdbc")
     from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 -- a second to import, for one data set
 
     data = load_breast_cancer()
@@ -202,6 +205,7 @@ def wdbc_columns() -> Columns:
 
 def digits_columns() -> Columns:
     """The digits by column, in the names and label values of `DIGITS`; (1797,) each."""
+    require_extra("sklearn", "the data set digits")
     from sklearn.datasets import load_digits  # noqa: PLC0415 -- as above
 
     data = load_digits()

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from parley.common.data.columns import Category
 from parley.common.data.records import rows_of
 from parley.common.errors import InvalidInputError
+from parley.common.extras import require_extra
 
 if TYPE_CHECKING:
     from parley.common.runs.predictions import Predictor
@@ -34,9 +35,9 @@ def check_portable(predictor: Predictor) -> None:
 def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
     """An ONNX file, and how it was checked: by ONNX itself, and by ONNX Runtime on made rows if that is installed.
 
-    Raises InvalidInputError as `onnx_model`, where the extra is not installed, and for a file that predicts otherwise.
+    Raises InvalidInputError as `onnx_model`, for a file that predicts otherwise, and without the extra.
     """
-    _check_installed("onnx")
+    require_extra("export", "an ONNX file")
     from parley.learner.models.onnx_graph import onnx_model
 
     content: bytes = onnx_model(predictor).SerializeToString()
@@ -49,9 +50,9 @@ def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
 def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
     """A skops file of a scikit-learn pipeline, and how to load it.
 
-    Raises InvalidInputError as `sklearn_pipeline`, and where the extra is not installed.
+    Raises InvalidInputError as `sklearn_pipeline`, and without the extra.
     """
-    _check_installed("skops")
+    require_extra("export", "a skops file")
     import skops.io
 
     from parley.learner.models.sklearn_pipeline import sklearn_pipeline
@@ -59,12 +60,6 @@ def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
     content: bytes = skops.io.dumps(sklearn_pipeline(predictor))
     named = sorted(_TRUSTED & set(skops.io.get_untrusted_types(data=content)))
     return content, f"load it by skops.io.load(file, trusted={named}): scikit-learn's own parts, no pickle"
-
-
-def _check_installed(package: str) -> None:
-    """Raise InvalidInputError unless a package of the extra is there."""
-    if find_spec(package) is None:
-        raise InvalidInputError(f"{package} is not installed: pip install 'parley-learning[export]'")
 
 
 def _compare(predictor: Predictor, content: bytes) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.service.commands import FormatOption, print_aside, print_json_line, print_next, print_result
+from parley.common.service.commands import (
+    FormatOption,
+    print_aside,
+    print_json_line,
+    print_next,
+    print_result,
+    without_rich,
+)
 from parley.common.storage.handed_files import read_handed
 from parley.party.cli.config import Explain, show_settings
 from parley.party.cli.health import end_by_readiness
@@ -47,11 +54,12 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
 
     Exits with status 3 and one line on standard error if settings, keys or journal cannot be used.
     """
-    from parley.common.client.dialing import outbound
-    from parley.common.service import logs
-    from parley.common.service.serve import serve as run
-    from parley.party.keyholder.app import create_key_holder_app
-    from parley.party.keyholder.settings import KeyHolderSettings
+    with without_rich():
+        from parley.common.client.dialing import outbound
+        from parley.common.service import logs
+        from parley.common.service.serve import serve as run
+        from parley.party.keyholder.app import create_key_holder_app
+        from parley.party.keyholder.settings import KeyHolderSettings
 
     with quietly():
         settings = KeyHolderSettings.load(config)

@@ -19,6 +19,7 @@ from parley.common.service.commands import (
     print_json_line,
     print_result,
     tool_options,
+    without_rich,
 )
 from parley.party.cli.accepting import accept_data_command
 from parley.party.cli.config import party_config_command
@@ -99,13 +100,14 @@ def party_serve(
 
     Exits with status 3 and one line on standard error if settings, study, data or ledger cannot be used.
     """
-    from parley.common.client.dialing import outbound
-    from parley.common.service import logs
-    from parley.common.service.serve import serve as run
-    from parley.common.service.serve import tls_context
-    from parley.party.api.app import create_party_app
-    from parley.party.owner.page import owner_page
-    from parley.party.settings import PartySettings
+    with without_rich():
+        from parley.common.client.dialing import outbound
+        from parley.common.service import logs
+        from parley.common.service.serve import serve as run
+        from parley.common.service.serve import tls_context
+        from parley.party.api.app import create_party_app
+        from parley.party.owner.page import owner_page
+        from parley.party.settings import PartySettings
 
     with quietly():
         settings = PartySettings.load(config)

@@ -18,6 +18,7 @@ from parley.common.data.shard import Shard
 from parley.common.data.sparse import Matrix, SparseShard
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
+from parley.common.extras import require_extra
 from parley.common.files.studies import read_study
 from parley.common.service.child import receive_arrays
 from parley.party.data.task import Task
@@ -68,8 +69,9 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     """Read the study and the data, here or ``apart``, in a child process that leaves this one small.
 
     Raises InvalidInputError for a study that cannot be used, and InvalidDataError where the data does not fit it or has
-    too few rows; both name what is wrong and never a value.
+    too few rows; both name what is wrong and never a value. MissingExtraError without the extra ``files``.
     """
+    require_extra("files", "reading a party's data")
     study = read_study(settings.study, [each.public_key for each in settings.learners if each.public_key])
     loaded = load_apart(settings.data, study) if apart else load_here(settings.data, study)
     holding = Holding(study, loaded)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from parley.common.encoding.number_lines import document_lines
 from parley.common.learning.model import Model
 from parley.common.runs.model_document import document_schema, model_document
 from parley.learner.cli.main import learner_app
-from parley.learner.models import exported
 from tests.support.cluster import Cluster
 from tests.support.models import document_of
 from tests.support.rounds import run_spec
@@ -130,11 +129,10 @@ def test_a_document_that_is_cut_short_and_a_folder_that_is_absent_are_told() -> 
 def test_without_onnxruntime_a_file_is_not_compared_and_without_the_extra_there_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    absent = {"onnxruntime"}
-    monkeypatch.setattr(exported, "find_spec", lambda name: None if name in absent else importlib.util.find_spec(name))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     save(STUDY)
     assert "install onnxruntime to compare" in export("onnx")
-    absent |= {"onnx", "skops"}
+    monkeypatch.setitem(sys.modules, "onnx", None)
     for to in ("onnx", "sklearn"):
         assert "pip install 'parley-learning[export]'" in export(to, code=3)
 

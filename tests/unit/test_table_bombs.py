@@ -18,7 +18,7 @@ from parley.common.errors import InvalidDataError
 from parley.common.files import parquet_files, sqlite_tables
 from parley.common.files.cell_tables import json_table, sheet_table
 from parley.common.files.file_tables import file_table
-from parley.common.files.query import open_stream
+from parley.common.files.named_tables import open_stream
 from parley.common.files.sources import DataSource
 from parley.common.files.study_fit import fit_of_file
 from tests.support.dresses import write_workbook

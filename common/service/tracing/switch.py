@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, Self, TypeVar
 from pydantic import Field, HttpUrl, model_validator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parley.common.errors import InvalidInputError
+from parley.common.extras import require_extra
 from parley.common.strict import Setting, is_loopback
 
 if TYPE_CHECKING:
@@ -62,18 +62,17 @@ class _Switch:
 def begin_tracing(settings: Tracing | None, service: str) -> None:
     """Trace from now on, as the service of this name, if there are settings for it.
 
-    Raises InvalidInputError where OpenTelemetry is not installed.
+    Raises MissingExtraError without the extra ``tracing``.
     """
     if settings is not None:
         trace_with(require_tracing().sent_to(str(settings.endpoint), service))
 
 
 def require_tracing() -> type[Spans]:
-    """What makes spans; raises InvalidInputError where OpenTelemetry is not installed."""
-    try:
-        from parley.common.service.tracing.spans import Spans  # noqa: PLC0415 -- costs nobody who does not trace
-    except ImportError:
-        raise InvalidInputError("settings: tracing needs pip install 'parley-learning[tracing]'") from None
+    """What makes spans; raises MissingExtraError without the extra ``tracing``."""
+    require_extra("tracing", "settings: tracing")
+    from parley.common.service.tracing.spans import Spans  # noqa: PLC0415 -- costs nobody who does not trace
+
     return Spans
 
 

@@ -213,7 +213,7 @@ print(time.time())
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "parley.common.service.tracing.spans", raising=False)
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(InvalidInputError, match=r"pip install 'parley-learning\[tracing\]'"):
         begin_tracing(Tracing.model_validate({"endpoint": "http://127.0.0.1:4318/v1/traces"}), "party")
 
