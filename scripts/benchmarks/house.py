@@ -162,10 +162,10 @@ def vague_names() -> list[str]:
 
 @cache
 def listed_words() -> re.Pattern[str]:
-    """Finds the words that this project does without, also where a line ends between two of them."""
+    """Finds the words that this project does without, also as a part of a name, or with a line's end between two."""
     words = "|".join(tomllib.loads(WORDS.read_text(encoding="utf-8"))["words"])
-    between = r"(?:[ \t]+|[ \t]*\n[ \t]*(?:#|//|\*)?[ \t]*)"  # also a new line, which a comment's sign may begin
-    return re.compile(rf"\b(?:{words.replace(' ', between)})\b", re.IGNORECASE)
+    between = r"(?:[ \t_]+|[ \t]*\n[ \t]*(?:#|//|\*)?[ \t]*)"  # also a new line, which a comment's sign may begin
+    return re.compile(rf"(?<![a-z])(?:{words.replace(' ', between)})(?![a-z])", re.IGNORECASE)
 
 
 def listed_lines(root: Path, paths: list[Path]) -> list[str]:

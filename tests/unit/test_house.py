@@ -80,10 +80,14 @@ def test_the_figures_of_a_small_tree(tree: Path) -> None:
     }
 
 
-def test_words_are_found_across_lines(tree: Path) -> None:
+def test_words_are_found_across_lines_and_in_names(tree: Path) -> None:
     words = [f"scripts/run.py:{line}: {word}" for line, word in enumerate(PLAIN, 1)]
     across = f"scripts/run.py:{len(PLAIN) + 1}: {TWO.replace(' ', ' # ')}"
-    assert listed_lines(tree, [tree / "scripts" / "run.py"]) == [*words, across]
+    script = tree / "scripts" / "run.py"
+    assert listed_lines(tree, [script]) == [*words, across]
+    name = TWO.replace(" ", "_")
+    script.write_text(f"x{name} = 0\n{name}x = 1\ntest_{name}_twice = 2\n", encoding="utf-8")
+    assert listed_lines(tree, [script]) == [f"scripts/run.py:3: {name}"]
 
 
 def test_links_between_packages_count_no_file_twice() -> None:
