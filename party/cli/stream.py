@@ -101,7 +101,7 @@ def _beforehand(stream: Stream, terms: StreamTerms, *, whole: bool) -> Iterator[
     yield f"{leader.guarantee}, regret at most {leader.regret:.4g} on average"
     seldom = terms.model_copy(update={"adversary": "oblivious"}).leader().regret
     if seldom < _WORTH_SAYING * leader.regret:
-        yield f"{seldom:.4g} with --adversary oblivious, if costs hang on no action"
+        yield f"{seldom:.4g} with --adversary oblivious, if costs depend on no action"
     if leader.state.acted:
         round = leader.state.rounds + 1
         yield f"goes on at round {round}; the first line is taken as the cost of round {1 if whole else round}"

@@ -4,7 +4,7 @@ Drawn is the largest expected regret of three adversaries' (`scripts.figures.jai
 cost, dotted the proven bound. The paper has regret grow as the root of T log p. That is so of the lambda of the least
 regret; privacy asks for one that is larger and knows no p, with which regret is lambda log p: it grows as log p.
 
-*Drawn seldom* is of Asi, Feldman, Koren & Talwar 2023, as costs here hang on no action: that lambda grows as T^(1/3)
+*Drawn rarely* is of Asi, Feldman, Koren & Talwar 2023, as costs here depend on no action: that lambda grows as T^(1/3)
 alone, so that the root of T log p is what is left over many rounds.
 """
 
@@ -27,7 +27,7 @@ ACTIONS = (10, 1_000, 100_000)
 ROUNDS = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 EPSILONS = (1.0, 10.0)
 LEADERS = [f"ε = {epsilon:g}" for epsilon in EPSILONS]
-SELDOM = [f"{name}{ending}" for ending in WAYS if ending for name in LEADERS]
+RARELY = [f"{name}{ending}" for ending in WAYS if ending for name in LEADERS]
 _SLOPE, _EXPONENT, _NEAR, _QUARTER = 0.05, 0.1, 1.1, 4
 
 
@@ -77,14 +77,14 @@ def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
             f"{name}: regret grows as √T, slope .5 ± .05 for each p", holds,
             ", ".join(f"{each:.3f}" for each in slopes), "√T",
         )  # fmt: skip
-    for name in SELDOM:
+    for name in RARELY:
         slopes = [_slope(by[panel, name]) for panel in panels]
         yield Verdict(
             f"{name}: regret grows no faster than √T, slope at most .55 for each p", max(slopes) <= 0.5 + _SLOPE,
             ", ".join(f"{each:.3f}" for each in slopes), "√T",
         )  # fmt: skip
     logs = np.log(np.log(ACTIONS))
-    for name in (*LEADERS, *SELDOM, NO_PRIVACY):
+    for name in (*LEADERS, *RARELY, NO_PRIVACY):
         last = [by[panel, name].mean(ROUNDS[-1]) for panel in panels]
         exponent = float(np.polyfit(logs, np.log(last), 1)[0])
         evidence = f"exponent of log p {exponent:.2f} at T = 100,000"
@@ -97,18 +97,19 @@ def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
                 f"{name}: it grows as log p, as privacy sets λ: exponent 1 ± .1", abs(exponent - 1) <= _EXPONENT,
                 evidence,
             )  # fmt: skip
-    roots = [_bound(by[panel, SELDOM[-1]]) / _bound(by[panel, NO_PRIVACY]) for panel in panels]
+    roots = [_bound(by[panel, RARELY[-1]]) / _bound(by[panel, NO_PRIVACY]) for panel in panels]
     yield Verdict(
-        f"{SELDOM[-1]}: its bound at T = 100,000 is at most 1.1 × √(2 T log p), that of no privacy",
+        f"{RARELY[-1]}: its bound at T = 100,000 is at most 1.1 × √(2 T log p), that of no privacy",
         max(roots) <= _NEAR,
         ", ".join(f"{each:.3f} ×" for each in roots),
     )
-    gains = [by[panel, LEADERS[0]].mean(ROUNDS[-1]) / by[panel, SELDOM[0]].mean(ROUNDS[-1]) for panel in panels]
+    gains = [by[panel, LEADERS[0]].mean(ROUNDS[-1]) / by[panel, RARELY[0]].mean(ROUNDS[-1]) for panel in panels]
     yield Verdict(
-        "ε = 1: who draws seldom regrets less than a quarter of who draws anew, at T = 100,000", min(gains) > _QUARTER,
+        "ε = 1: a leader that draws rarely regrets less than a quarter of one that draws each round, at T = 100,000",
+        min(gains) > _QUARTER,
         ", ".join(f"1/{gain:.1f}" for gain in gains),
-    )  # fmt: skip
-    for epsilon, name in zip(EPSILONS * 2, LEADERS + SELDOM, strict=True):
+    )
+    for epsilon, name in zip(EPSILONS * 2, LEADERS + RARELY, strict=True):
         for panel in panels[1:]:
             at = [t for t in ROUNDS if by[panel, name].mean(t) < by[panel, counters(epsilon)].mean(t)]
             yield Verdict(

@@ -3,7 +3,7 @@
 Actions whose costs are always alike are one group, so that 100,000 of them are quickly added up. The expectation over
 the draws of leaders is exact; that of counters, whose noise is drawn, is over rounds in as many equal stretches.
 
-Beside the leader of `parley.common.privacy.mechanisms.leader` stand: one who draws seldom, for an oblivious adversary
+Beside the leader of `parley.common.privacy.mechanisms.leader` stand: one who draws rarely, for an oblivious adversary
 as all of these are, each action with the same chances at its lambda; one without privacy (the lambda of the least
 regret); one who follows the smallest of private sums, each kept by a counter of its own (Dwork, Naor, Pitassi &
 Rothblum 2010), of which every node of every action's tree has Laplace noise, all together of the same epsilon; and one
@@ -27,7 +27,7 @@ from parley.common.privacy.mechanisms.leader import LeaderTerms, best_scale, reg
 
 DELTA = 1e-6
 NO_PRIVACY, UNIFORM = "no privacy", "any action"
-WAYS: Mapping[str, Against] = {"": "adaptive", ", drawn seldom": "oblivious"}
+WAYS: Mapping[str, Against] = {"": "adaptive", ", drawn rarely": "oblivious"}
 """What the names of leaders end with."""
 _DISTINCT = 1_000
 """Of more actions than these, several toss one coin."""

@@ -18,9 +18,10 @@ HOLDS, FAILS, TOO_FEW = "holds", "DOES NOT HOLD", "too few runs to tell"
 _HEAD = """\
 # Reproduction
 
-What the papers claim, and what comes out here, in runs of each point. `make figures` writes this page: a figure that is
-drawn anew replaces its rows, so change the code, not the page. Of a claim that is not borne out it is said in capitals;
-nothing is tuned until it holds. What is measured, and what in it is ours, is told in the modules of `scripts/figures`.
+What the papers claim, and what Parley measures, with the number of runs of each point. `make figures` writes this
+page: it replaces the rows of each figure that it draws, so change the code, not the page. A claim that does not hold
+is marked in capitals; nothing is tuned until it holds. The modules of `scripts/figures` say what is measured, and
+what in it is ours.
 """
 _COLUMNS = "| figure | claim | the paper has | measured | runs | verdict |"
 _RULE = "|---|---|---|---|---|---|"

@@ -93,7 +93,7 @@ def collaborations(setting: Setting) -> Plan:
     small = n // 15
     return {
         "two, ε = 10": {0: Owners((n, n), (10.0, 10.0))},
-        "and one alike": {1: Owners((n, n, n), (10.0, 10.0, 10.0))},
+        "and an equal one": {1: Owners((n, n, n), (10.0, 10.0, 10.0))},
         "and a small one, ε = .1": {2: Owners((n, n, small), (10.0, 10.0, 0.1))},
         "and a large one, ε = .1": {3: Owners((n, n, n), (10.0, 10.0, 0.1))},
     }
@@ -177,12 +177,12 @@ def judge_slopes(x: str) -> Judge:
 
 
 def judge_collaborations(setting: Setting) -> Judge:
-    """One alike helps, a conservative one harms, and the forecast knows."""
+    """An equal owner helps, a conservative one harms, and the forecast knows."""
 
     def judge(series: Sequence[Series]) -> Iterable[Verdict]:
         two, alike, small, large = (float(one.mean[0]) for one in series)
         evidence = f"mean ψ {_few([two, alike, small, large])}"
-        yield Verdict("one alike does no harm", alike <= NO_WORSE * two, evidence)
+        yield Verdict("an equal owner does no harm", alike <= NO_WORSE * two, evidence)
         worse = f"{small / two:.0f} and {large / two:.0f} times as much"
         yield Verdict("a conservative one makes ψ worse by orders of magnitude", min(small, large) > 100 * two, worse)
         chosen = {
@@ -193,7 +193,7 @@ def judge_collaborations(setting: Setting) -> Judge:
         left_out = all("owner-3" not in chosen[one.name].coalition for one in series[2:])
         welcome = "owner-3" in chosen[series[1].name].coalition
         estimates = [answer.excess.estimate for answer in chosen.values()]
-        yield Verdict("the forecast invites the one alike and nobody else", left_out and welcome,
+        yield Verdict("the forecast invites the equal owner and nobody else", left_out and welcome,
                       f"estimated excess {_few(estimates)}")  # fmt: skip
 
     return judge

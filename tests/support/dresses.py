@@ -327,11 +327,11 @@ def page(folder: Path) -> str:
 _HEAD = """\
 # Tables as people save them
 
-One table, in each dress in which it is the same rows to every command and service: as a file, as one of a pattern,
-and as the table of a query. `tests/contracts/test_table_dresses.py` reads each, and `scripts/make_dresses.py` writes
-this page. What a command tells of a dress stands in the last column. What two ways of reading fit is refused, until
-[`--csv`, or `data.csv` in the settings](../how-to/your-data.md), says which.
+One table, in each form in which it is the same rows to every command and service: as a file, as one of a pattern, and
+as the table of a query. `tests/contracts/test_table_dresses.py` reads each form, and `scripts/make_dresses.py` writes
+this page. The last column shows how a command says it has read the file. A table that fits two ways of reading is
+refused, until [`--csv`, or `data.csv` in the settings](../how-to/your-data.md), decides.
 
-| the table | its file | what is said | told: read as |
+| the table | its file | option | read as |
 |---|---|---|---|
 """

@@ -77,8 +77,8 @@ def made_up(exponent: float = 1.0) -> list[Curve]:
             ("ε = 1", 4.0),
             ("ε = 10", 2.0),
             (NO_PRIVACY, 1.0),
-            ("ε = 1, drawn seldom", 0.9),
-            ("ε = 10, drawn seldom", 1.05),
+            ("ε = 1, drawn rarely", 0.9),
+            ("ε = 10, drawn rarely", 1.05),
         ):
             runs = {float(t): np.full(2, factor * size * t**0.5) for t in ROUNDS}
             bound = {t: 1.1 * float(of[0]) for t, of in runs.items()}
@@ -95,13 +95,13 @@ def test_claims_hold_or_not_by_the_table(tmp_path: Path) -> None:
     assert verdicts["ε = 1: it grows as log p, as privacy sets λ: exponent 1 ± .1"]
     assert not verdicts["ε = 1: regret grows as √(log p), exponent .5 ± .1"]
     assert {each.claim: each.holds for each in judge(made_up(0.5))}["ε = 1: regret grows as √(log p), exponent .5 ± .1"]
-    near = "ε = 10, drawn seldom: its bound at T = 100,000 is at most 1.1 × √(2 T log p), that of no privacy"
-    gains = "ε = 1: who draws seldom regrets less than a quarter of who draws anew, at T = 100,000"
+    near = "ε = 10, drawn rarely: its bound at T = 100,000 is at most 1.1 × √(2 T log p), that of no privacy"
+    gains = "ε = 1: a leader that draws rarely regrets less than a quarter of one that draws each round, at T = 100,000"
     assert verdicts[near]
     assert verdicts[gains]
     dear = [replace(curve, runs={t: 9 * of for t, of in curve.runs.items()},
                     bound={t: 9 * of for t, of in (curve.bound or {}).items()})
-            if "seldom" in curve.name else curve for curve in made_up()]  # fmt: skip
+            if "rarely" in curve.name else curve for curve in made_up()]  # fmt: skip
     assert not {each.claim for each in judge(dear) if each.holds} & {near, gains}
     broken = [replace(curve, bound=curve.bound and dict.fromkeys(curve.bound, 1.0)) for curve in made_up()]
     assert not next(iter(judge(broken))).holds
