@@ -27,8 +27,7 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.errors import InvalidInputError
 from parley.common.privacy.calibration import Calibration, check_budget
 from parley.common.privacy.guarantee import Guarantee
-from parley.common.privacy.mechanisms.leader import Adversary, LeaderTerms
-from parley.common.privacy.mechanisms.leader_draws import COST_UNIT
+from parley.common.privacy.mechanisms.leader import COST_UNIT, Adversary, LeaderTerms
 from parley.common.privacy.noise import Noise, SystemNoise
 
 

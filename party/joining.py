@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from parley.common.encoding.saved_text import decode_text
+from parley.common.encoding.texts import decode_text
 from parley.common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.http.proxy import ProxyAccess, spell_hosts

@@ -17,12 +17,13 @@ import gmpy2
 import numpy as np
 from phe import PaillierPrivateKey
 
-from parley.common.secure_sum import pad, paillier
+from parley.common.secure_sum import packing as pad
+from parley.common.secure_sum import paillier
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.in_process import LocalSession
-from parley.common.secure_sum.keyfile import seal_key
 from parley.common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
 from parley.common.secure_sum.packing import OFFSET, Layout, decode, encode
+from parley.party.keyholder.vault import seal_key
 
 FOLDER = Path(__file__).parents[1] / "tests" / "vectors" / "secure_sum"
 KEY_BITS = 2048

@@ -4,6 +4,16 @@ Where the noise is on the answers (``mechanism="output"``), sites need not each 
 draw it in shares, once, for the site whose answer one record moves furthest, which is the smallest (``noise="once"``,
 the thesis's scenario 2 without its trusted aggregator; beta = K n_min lambda epsilon / 2 on the average). Else, and
 with ``noise="sites"``, each site's own release is what is summed (scenario 1).
+
+LA: the average of local minimisers with noise for the smallest shard.
+
+Pathak, Rane & Raj, "Multiparty Differential Privacy via Aggregation of Locally Trained
+Classifiers", NIPS 2010, as in Rajkumar & Agarwal 2012's comparison.
+
+The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L). It is drawn in K shares
+under secure sum (a Gaussian scale mixture; see `parley.common.privacy.noise`), or whole at each party where the learner
+sees each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes' weights. So it is the
+`average` of output perturbation's minimisers, with noise of density exp(-beta |b|).
 """
 
 from __future__ import annotations
@@ -15,11 +25,12 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 import numpy as np
 from pydantic import Field
 
-from parley.common.algorithms._parameters import algorithm
-from parley.common.algorithms._releases import (
+from parley.common.algorithms._parameters import Regularization, algorithm
+from parley.common.algorithms.release import (
     MechanismChoice,
     Prepared,
     Releases,
+    Site,
     own_indices,
     set_site,
     suited_mechanism,
@@ -119,3 +130,20 @@ class AverageMethod(Releases):
     def event(self, round: int, facts: OwnFacts) -> Event:
         """The release's, or that of the sum."""
         return self.cost(facts)
+
+
+@algorithm
+class LocalAverage(AverageMethod):
+    """The average of the parties' regularised minimisers with noise for the smallest shard."""
+
+    regularization: Regularization = 0.01
+    mechanism: Annotated[Literal["output"], Field(description="noise on the answers")] = "output"
+    law: Annotated[Literal["l2_laplace"], Field(description="noise of density exp(-beta |b|)")] = "l2_laplace"
+    calibration: Annotated[Literal["tight"], Field(description="the least noise that is proven")] = "tight"
+    noise: Annotated[Literal["once"], Field(description="in shares, under a secure sum")] = "once"
+    sites: Annotated[tuple[Site, ...], Field(max_length=0, description="none does otherwise")] = ()
+    left_open: ClassVar[frozenset[str]] = frozenset()
+
+    def beta(self, facts: OwnFacts) -> FloatArray:
+        """The noise's parameter, (...)."""
+        return facts.own_epsilon / self.moved(facts)

@@ -16,8 +16,13 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from parley.common.algorithms._gradients import ask_gradients, mean_gradient, start_of
-from parley.common.algorithms._heavy_ball import check_stable, choose_descent
+from parley.common.algorithms._noisy_gradients import (
+    ask_gradients,
+    check_stable,
+    choose_descent,
+    mean_gradient,
+    start_of,
+)
 from parley.common.algorithms._parameters import ClipNorm, Regularization, Rounds, Step, algorithm
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
@@ -63,7 +68,7 @@ class DpGd(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-        """By the rule of `parley.common.algorithms._heavy_ball`."""
+        """By the rule of `parley.common.algorithms._noisy_gradients`."""
         return choose_descent(facts, given, most_rounds)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:

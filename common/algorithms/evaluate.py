@@ -15,8 +15,8 @@ from pydantic import Field
 
 from parley.common.algorithms._parameters import algorithm
 from parley.common.arrays import FloatArray, IntArray
-from parley.common.data.hold_out import Rows
 from parley.common.data.shard import Shard
+from parley.common.data.study import Rows
 from parley.common.encoding.fixed_point import NORMS, Norm
 from parley.common.errors import InvalidInputError
 from parley.common.learning.model import Model

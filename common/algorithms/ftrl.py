@@ -15,15 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parley.common.algorithms._parameters import CalibrationChoice, Rounds, algorithm
-from parley.common.algorithms._releases import own_indices
+from parley.common.algorithms.release import own_indices
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm
 from parley.common.errors import InvalidInputError
 from parley.common.learning.model import Model
 from parley.common.privacy.events import Event, NoEvent
-from parley.common.privacy.mechanisms.leader import LeaderTerms
-from parley.common.privacy.mechanisms.leader_draws import COST_UNIT
+from parley.common.privacy.mechanisms.leader import COST_UNIT, LeaderTerms
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Draws, Proof
 from parley.common.protocol.algorithm import Algorithm, Choice, Program

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from parley.common.algorithms._minimisers import Curated, ask_minimiser
 from parley.common.algorithms._parameters import Regularization, SlackChoice, algorithm
-from parley.common.algorithms._regularization import BETTER_BRANCH, choose_regularization
-from parley.common.algorithms._releases import solvable_choice, too_little
+from parley.common.algorithms._regularization import BETTER_BRANCH, Curated, ask_minimiser, choose_regularization
+from parley.common.algorithms.release import solvable_choice, too_little
 from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.common.algorithms._minimisers import ask_minimiser
 from parley.common.algorithms._parameters import Regularization, algorithm
+from parley.common.algorithms._regularization import ask_minimiser
 from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import MAX_NORM, to_integers

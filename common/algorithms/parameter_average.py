@@ -6,7 +6,7 @@ minimiser has a norm of at most some r (`parley.common.learning.losses.largest_m
 that ball, in integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is
 a delta).
 
-Where parties lack classes (`parley.common.privacy.mechanisms.own_classes`), the published average is of fits of the
+Where parties lack classes (`parley.common.privacy.mechanisms.class_means`), the published average is of fits of the
 classes that each has, by M; the tight one, of fits of all, by how many have the class, which parties mark at no cost.
 """
 
@@ -18,10 +18,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from parley.common.algorithms._ensemble import is_pure, unit_of_noise
-from parley.common.algorithms._minimisers import ask_minimiser
 from parley.common.algorithms._parameters import CalibrationChoice, Regularization, algorithm
-from parley.common.algorithms._regularization import choose_for_ball, choose_regularization
+from parley.common.algorithms._regularization import ask_minimiser, choose_for_ball, choose_regularization
+from parley.common.algorithms.ensemble import is_pure, unit_of_noise
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
@@ -31,7 +30,7 @@ from parley.common.learning.model import Model
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.privacy.mechanisms import own_classes
+from parley.common.privacy.mechanisms import class_means
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from parley.common.privacy.mechanisms.output import on_grid, solve, within
 from parley.common.privacy.mechanisms.site import FLOATS
@@ -83,12 +82,12 @@ class ParameterAverage(Algorithm):
         k, radius = facts.loss.outputs, largest_minimiser(facts.loss, self.regularization)
         strength = self.regularization * np.maximum(shard.n_examples, 1)
         if k > 1 and self.calibration == "paper":
-            return within(radius, on_grid(own_classes.minimise_own(shard, k, strength)))
+            return within(radius, on_grid(class_means.minimise_own(shard, k, strength)))
         fit = on_grid(solve(facts.loss, shard, strength, most_steps=0))
         if k == 1:
             return within(radius, fit)
-        own = own_classes.classes_had(shard, k)
-        radii = own_classes.longest_of_own(k, self.regularization)[own.sum(axis=-1)]
+        own = class_means.classes_had(shard, k)
+        radii = class_means.longest_of_own(k, self.regularization)[own.sum(axis=-1)]
         return np.concatenate([within(radii[..., None], fit), own], axis=-1)
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
@@ -115,7 +114,7 @@ class ParameterAverage(Algorithm):
 
     def class_step(self, facts: FederationFacts) -> int:
         """What a party answers for a class that it has, in `unit`."""
-        return int(own_classes.largest_mark(facts.loss.outputs, self.regularization) * UNIT / self.unit(facts))
+        return int(class_means.largest_mark(facts.loss.outputs, self.regularization) * UNIT / self.unit(facts))
 
     def moved(self, facts: FederationFacts) -> float:
         """How far a party moves the sum, in the 2-norm; the paper's, with the rounding to the weights' grid."""

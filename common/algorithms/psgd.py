@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from parley.common.algorithms._gradients import ask_gradients, mean_gradient, start_of
+from parley.common.algorithms._noisy_gradients import ask_gradients, mean_gradient, start_of
 from parley.common.algorithms._parameters import ClipNorm, Regularization, Rounds, algorithm
 from parley.common.algorithms._regularization import BETTER_BRANCH, choose_regularization
 from parley.common.arrays import IntArray

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from parley.common.algorithms._parameters import CalibrationChoice, Regularization, algorithm, rounded_up
-from parley.common.algorithms._releases import own_indices
+from parley.common.algorithms.release import own_indices
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, NORMS, Norm

@@ -18,9 +18,7 @@ from parley.common.client.peer import all_of, ask_all
 from parley.common.errors import AwaitingOwnerError, ParleyError, PartyRefusedError, UnavailableError
 from parley.common.privacy.guarantee import View
 from parley.common.runs.certificate import SignedApproval
-from parley.common.runs.cohort import Cohort
-from parley.common.runs.members import Member
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.wire.party_api import Approval, PartyFacts, RunProposal
 
 if TYPE_CHECKING:

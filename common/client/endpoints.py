@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
-from parley.common.encoding.saved_text import decode_text
+from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError
 from parley.common.service.http.proxy import ProxyUrl
 from parley.common.strict import Identifier, PublicKey, Setting, TokenHash, is_loopback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from parley.common.arrays import IntArray
-from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.client.receipts import ReceiptedPeer
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.fixed_point import checked_integers
 from parley.common.encoding.npy import NPY, unpack_array
@@ -13,7 +13,7 @@ from parley.common.errors import InvalidInputError, PartyRefusedError, RefusedEr
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import APPROVAL, Binding
 from parley.common.runs.certificate import SignedApproval
-from parley.common.runs.costs import longest_body
+from parley.common.runs.pricing import longest_body
 from parley.common.secure_sum.envelope import Signed
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunProposal
 

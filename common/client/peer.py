@@ -3,6 +3,8 @@
 Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or one that says not
 now: the peer may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that
 it did answer, and that asking again would not change a thing.
+
+What another service answers in JSON: counted before it is parsed, for that service may be an adversary.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from parley.common.client.answers import M, parse_answer
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
-from parley.common.encoding.canonical_json import JSON
+from parley.common.encoding.canonical_json import JSON, check_counts
 from parley.common.errors import (
     AwaitingOwnerError,
     InvalidInputError,
@@ -32,11 +33,27 @@ from parley.common.errors import (
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import MessageError, SignatureError
 from parley.common.secure_sum.messages import Roster
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE as SIGNED
 from parley.common.service.http.tls import client_context
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE as SIGNED
 from parley.common.service.tracing.switch import traced_request
 from parley.common.strict import one_line
-from parley.common.wire.roster_api import Signature
+from parley.common.wire.key_holder_api import Signature
+
+_LONGEST, _MOST_VALUES = 2**22, 2**16  # bytes, and values: the longest are a thousand receipts
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def parse_answer(schema: type[M], content: bytes) -> M:
+    """An answer of this form; raises ValidationError, and TooLargeError for one that is larger than any.
+
+    Of each name that nobody expects a fault is told, which takes a hundred times its bytes.
+    """
+    if len(content) > _LONGEST:
+        raise TooLargeError(f"an answer in JSON may have at most {_LONGEST} bytes")
+    check_counts(content, _MOST_VALUES, _MOST_VALUES)
+    return schema.model_validate_json(content)
+
 
 P = TypeVar("P", bound="Peer")
 _T = TypeVar("_T")

@@ -14,9 +14,8 @@ from parley.common.arrays import FloatArray
 from parley.common.data.cells import as_numbers
 from parley.common.data.columns import AnyFeature, Columns, Feature
 from parley.common.data.layout import centred
-from parley.common.data.maps import MOST_NUMBERS, Projection
 from parley.common.data.records import design_of
-from parley.common.data.study import Study
+from parley.common.data.study import MOST_NUMBERS, Projection, Study
 from parley.common.encoding.fixed_point import FEATURE_BITS, WEIGHT_BITS, truncate
 from parley.common.errors import InvalidDataError, InvalidInputError
 

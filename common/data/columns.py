@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 
 from parley.common.arrays import FloatArray
 from parley.common.encoding.classes import MAX_CLASSES
-from parley.common.encoding.spelling import spelling
+from parley.common.encoding.texts import spelling
 from parley.common.strict import Name, PlainName, PlainText, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]

@@ -26,7 +26,7 @@ import numpy as np
 
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.columns import Category, Feature, Missing, missing_policy
-from parley.common.data.maps import Projection, RandomFeatures, RowMap, numbers_of
+from parley.common.data.study import Projection, RandomFeatures, RowMap, numbers_of
 from parley.common.encoding.fixed_point import FEATURE_BITS, truncate, weights_on_grid
 
 if TYPE_CHECKING:

@@ -17,27 +17,36 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.data.cell_rules import AS_THEY_ARE, CellRules
-from parley.common.data.cells import MISSING, UNKNOWN, Block, Column, as_coded, as_codes, as_numbers
+from parley.common.data.cells import (
+    AS_THEY_ARE,
+    MISSING,
+    UNKNOWN,
+    Block,
+    CellRules,
+    Column,
+    as_coded,
+    as_codes,
+    as_numbers,
+)
 from parley.common.data.columns import Bounded, Category, Columns, Feature, Label, RealLabel, scaled
-from parley.common.data.doubts import (
+from parley.common.data.faults import (
     MOSTLY,
     CodeWatch,
     Doubt,
+    FaultKind,
+    Faults,
     missing_code,
     mostly_clipped,
     mostly_other,
     other_truths,
     truths_among,
 )
-from parley.common.data.faults import FaultKind, Faults
-from parley.common.data.hold_out import move_held_out_last
 from parley.common.data.layout import DesignLayout
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import Study, move_held_out_last
 from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import FEATURE_BITS
-from parley.common.encoding.spelling import spelling
+from parley.common.encoding.texts import spelling
 from parley.common.errors import InvalidDataError
 
 BLOCK_ROWS = 2**14

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.common.arrays import BoolArray, FloatArray
-from parley.common.data.cell_rules import CellRules
-from parley.common.data.cells import MISSING, UNKNOWN, Block, Entries, as_codes, as_numbers
+from parley.common.data.cells import MISSING, UNKNOWN, Block, CellRules, Entries, as_codes, as_numbers
 from parley.common.data.columns import Category, SparseFeatures, missing_policy
 from parley.common.data.loading import Loading
 from parley.common.data.shard import Shard

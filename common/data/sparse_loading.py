@@ -9,15 +9,13 @@ import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.data.cell_rules import AS_THEY_ARE, CellRules
-from parley.common.data.cells import Column, Entries
+from parley.common.data.cells import AS_THEY_ARE, CellRules, Column, Entries
 from parley.common.data.columns import SparseFeatures
 from parley.common.data.faults import FaultKind
-from parley.common.data.hold_out import is_held_out
 from parley.common.data.loading import Loading
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import Matrix, SparseShard
-from parley.common.data.study import Study
+from parley.common.data.study import Study, is_held_out
 
 
 class SparseLoading(Loading):

@@ -8,16 +8,34 @@ becomes a shard.
      "features": [{"name": "age", "lower": 17, "upper": 90},
                   {"name": "work", "values": ["private", "state"], "other": true}],
      "label": {"name": "repaid", "values": ["no", "yes"]}}
+
+Which rows of an owner no training ever sees, so that a model can be evaluated on them: by their place alone.
+
+Of an owner's rows, row i (from 0) is held out where floor((i + 1) s) > floor(i s), s being the study's public share. So
+an owner of n rows holds floor(n s) out, spread evenly, and all know how many. A record that replaces another takes its
+place: it is trained on or evaluated on as the other was, never both, so each kind of run is as private as if there were
+no other rows. The products are float64, the same on every machine; as s stays 2^-20 away from 1, rounding skips no row.
+
+The losses that a study may name.
+
+Maps of a study's columns into the unit ball: a projection to fewer, random features of a kernel, or both in turn.
+
+A map is public and the same for every row, so it costs no privacy. `Projection` is fitted to public rows
+(`parley.common.data.auxiliary`) or known otherwise; `RandomFeatures` follow from a seed (Rahimi & Recht, "Random
+Features for Large-Scale Kernel Machines", 2007). `parley.common.data.layout` computes them.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections import Counter
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import AfterValidator, Field, model_validator
 
+from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.columns import (
     AnyFeature,
     AnyLabel,
@@ -32,12 +50,222 @@ from parley.common.data.columns import (
     largest_norm,
     missing_policy,
 )
-from parley.common.data.hold_out import HoldOut
-from parley.common.data.losses import AnyLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
-from parley.common.data.maps import Projection, RandomFeatures, RowMap
 from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.encoding.fixed_point import Norm
 from parley.common.strict import Digest, PlainName, PlainText, Strict
+
+Rows = Literal["training", "held_out"]
+"""Which rows a run is about; all are for training where a study holds none out."""
+
+_NEAREST = 2.0**-20
+_BLOCK = 2**14
+
+HoldOut = Annotated[
+    float,
+    Field(ge=_NEAREST, le=1 - _NEAREST, description="the share of each owner's rows that are kept for evaluation"),
+]
+
+
+def count_held_out(n_rows: IntArray | int, share: float) -> IntArray:
+    """How many of n rows (...) are held out: floor(n s).
+
+    >>> count_held_out(np.array([1, 4, 10]), 0.25).tolist()
+    [0, 1, 2]
+    """
+    return np.floor(np.asarray(n_rows) * share).astype(np.int64)
+
+
+def is_held_out(n_rows: int, share: float) -> BoolArray:
+    """Which of n rows are held out, (n,).
+
+    >>> np.flatnonzero(is_held_out(10, 0.25)).tolist()
+    [3, 7]
+    """
+    return np.diff(count_held_out(np.arange(n_rows + 1), share)) > 0
+
+
+def move_held_out_last(X: FloatArray, y: FloatArray, share: float) -> None:
+    """Move the held-out of the rows X (n, d) and y (n,) behind the others, in order and in place.
+
+    Takes a copy of the rows held out and of a block of the others, for a shard may fill the memory.
+    """
+    held = is_held_out(len(y), share)
+    for values in (X, y):
+        kept, end = values[held], 0
+        for start in range(0, len(values), _BLOCK):
+            others = values[start : start + _BLOCK][~held[start : start + _BLOCK]]
+            values[end : end + len(others)] = others
+            end += len(others)
+        values[end:] = kept
+
+
+class LogisticLoss(Strict):
+    """The logistic loss."""
+
+    kind: Literal["logistic"] = "logistic"
+
+
+class HuberLoss(Strict):
+    """The Huber loss of half-width h."""
+
+    kind: Literal["huber"] = "huber"
+    h: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+
+class SquaredLoss(Strict):
+    """Half the squared error."""
+
+    kind: Literal["squared"] = "squared"
+
+
+class HingeLoss(Strict):
+    """The hinge loss of the support vector machine."""
+
+    kind: Literal["hinge"] = "hinge"
+
+
+class SoftmaxLoss(Strict):
+    """The logistic loss of more than two classes."""
+
+    kind: Literal["softmax"] = "softmax"
+
+
+AnyLoss = Annotated[LogisticLoss | HuberLoss | SquaredLoss | HingeLoss | SoftmaxLoss, Field(discriminator="kind")]
+
+
+MOST_NUMBERS = 2**19
+"""The most numbers of a projection: 2.7 MiB of a study, which travels with each run."""
+_MOST_FREQUENCIES = 2**22
+_LONGEST = 1 + 2.0**-16
+"""The longest that a component of norm 1 can become by rounding."""
+
+
+def _check_numbers(text: str) -> str:
+    """Raise ValueError unless a text is finite numbers, spelt in the one way."""
+    try:
+        packed = b64decode(text, validate=True)
+    except ValueError:
+        packed = b""
+    if not packed or len(packed) % 4 or b64encode(packed).decode() != text:
+        raise ValueError("must be base64 of float32 numbers")
+    if not np.isfinite(np.frombuffer(packed, dtype="<f4")).all():
+        raise ValueError("its numbers must be finite")
+    return text
+
+
+Numbers32 = Annotated[
+    str,
+    Field(max_length=MOST_NUMBERS * 16 // 3 + 4, description="base64 of little-endian float32, row by row"),
+    AfterValidator(_check_numbers),
+]
+"""Numbers as text, compact and exact."""
+
+
+class Projection(Strict):
+    """x in R^m to P (x - mean) / radius in R^k; where that is longer than 1, to the point of the sphere below it.
+
+    x are the study's columns before they are divided, without the intercept: numbers in [-1, 1], 0 or 1 for each value
+    of a category. ``mean`` is m numbers in [-1, 1], ``components`` P row by row: k <= m rows of norm at most 1.
+    ``auxiliary`` names the public rows that it was fitted to, if it was, by SHA-256 of their file.
+    """
+
+    mean: Numbers32
+    components: Numbers32
+    radius: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    auxiliary: Digest | None = None
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        mean, numbers = numbers_of(self.mean), numbers_of(self.components)
+        if len(numbers) % len(mean):
+            raise ValueError(f"components have {len(numbers)} numbers, not a multiple of the {len(mean)} of the mean")
+        if self.n_outputs > self.n_inputs:
+            raise ValueError(f"there are {self.n_outputs} components, more than {self.n_inputs} columns")
+        if np.abs(mean).max() > 1:
+            raise ValueError("the mean must lie in [-1, 1], as the columns do")
+        if (longest := np.linalg.norm(numbers.reshape(-1, len(mean)), axis=1).max()) > _LONGEST:
+            raise ValueError(f"components must have norms of at most 1, and one has {longest:g}")
+        return self
+
+    @classmethod
+    def of(cls, mean: FloatArray, components: FloatArray, radius: float, auxiliary: str | None = None) -> Self:
+        """The projection by ``mean`` (m,) and ``components`` (k, m), which are rounded to float32.
+
+        Raises ValueError for shapes that do not fit each other, and for numbers that a projection cannot have.
+        """
+        if mean.ndim != 1 or components.ndim != 2 or components.shape[1] != len(mean):  # noqa: PLR2004 -- axes
+            raise ValueError(f"mean must be (m,) and components (k, m); got {mean.shape} and {components.shape}")
+        return cls(mean=_text(mean), components=_text(components), radius=radius, auxiliary=auxiliary)
+
+    @property
+    def n_inputs(self) -> int:
+        """How many columns a row has, m."""
+        return _count(self.mean)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers become of a row, k."""
+        return _count(self.components) // self.n_inputs
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What these numbers are called."""
+        return tuple(f"component {i + 1}" for i in range(self.n_outputs))
+
+    def check(self, n_inputs: int) -> None:
+        """Raise ValueError unless it maps rows of so many columns."""
+        if self.n_inputs != n_inputs:
+            raise ValueError(f"the projection is of {self.n_inputs} columns, and the features make {n_inputs}")
+
+
+class RandomFeatures(Strict):
+    """x to sqrt(2/n) (cos Wx, sin Wx) in R^n, of norm 1; products are about exp(-gamma |x - x'|^2), Gaussian kernels.
+
+    Row by row, W (n/2, m) is sqrt(2 gamma) times standard normal numbers, put on the grid of 2^-20: the inverse of the
+    normal distribution function at (r + 1/2) 2^-53, r being the upper 53 bits of what the counter-based generator
+    Philox4x64-10 draws whose key is ``seed`` (Salmon et al. 2011; ``numpy.random.Philox(key=seed).random_raw()``).
+    Cosine and sine of each frequency have less variance than the paper's cosines with random phases, and their norm
+    needs no bound (Sutherland & Schneider 2015).
+    """
+
+    n: Annotated[int, Field(ge=2, le=2**14, multiple_of=2, description="how many, an even number")]
+    seed: Annotated[int, Field(ge=0, lt=2**53, description="whose W it is; no secret")]
+    gamma: Annotated[float, Field(gt=0, le=2**20, description="of the kernel: 1 / (2 bandwidth^2)")]
+
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers become of a row."""
+        return self.n
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What these numbers are called."""
+        return tuple(f"{name} {i + 1}" for name in ("cosine", "sine") for i in range(self.n // 2))
+
+    def check(self, n_inputs: int) -> None:
+        """Raise ValueError where so many columns make W too large."""
+        if self.n // 2 * n_inputs > _MOST_FREQUENCIES:
+            most = 2 * (_MOST_FREQUENCIES // n_inputs)
+            raise ValueError(f"random_features of {n_inputs} columns may be at most {most}, not {self.n}")
+
+
+RowMap = Projection | RandomFeatures
+
+
+def _text(numbers: FloatArray) -> str:
+    with np.errstate(over="ignore"):  # infinity is refused as such
+        return b64encode(np.ascontiguousarray(numbers, dtype="<f4").tobytes()).decode()
+
+
+def numbers_of(text: Numbers32) -> FloatArray:
+    """The numbers (n,) of a text."""
+    return np.frombuffer(b64decode(text), dtype="<f4").astype(np.float64)
+
+
+def _count(text: str) -> int:
+    """How many numbers a text holds: four characters are three bytes, but for the ``=`` at the end."""
+    return (len(text) * 3 // 4 - text.count("=")) // 4
+
 
 StudyKind = Literal["binary", "multiclass", "regression"]
 
@@ -62,14 +290,14 @@ class Study(Strict):
     the sign of a score or the largest; of a real number, to which scores add up, the largest. ``auxiliary`` names the
     public rows from which bounds were taken, if they were (`parley.common.data.auxiliary`), by SHA-256 of their file.
     ``projection`` and ``random_features`` map the columns into the unit ball before the intercept joins them and a row
-    is divided, one after the other where a study has both (`parley.common.data.maps`). The largest norm is then that of
+    is divided, one after the other where a study has both. The largest norm is then that of
     the ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.
     ``norm`` is that by which rows are at most 1. By the ``max`` norm numbers lie in [-1, 1], values of categories and
     the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which is 1. Features may be
     `SparseFeatures`, of which a study has no other. ``title`` and ``purpose`` say in plain words what it is and what
     for, as a column's ``description`` and ``unit`` do: all of it is in the digest that parties approve, so nobody's
     words change under them. ``hold_out`` is the share of each owner's rows that is kept for evaluation; see
-    `parley.common.data.hold_out`.
+    `parley.common.data.study`.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"

@@ -17,21 +17,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from parley.common.data.cell_rules import CellRules
-from parley.common.data.cells import Block
+from parley.common.data.cells import Block, CellRules
 from parley.common.data.faults import UnfitDataError
 from parley.common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
-from parley.common.files.arrow_columns import column_of
+from parley.common.files.arrow import TableStream, column_of, gathered
 from parley.common.files.column_names import columns_meant, renamed, same_wanted
-from parley.common.files.csv_format import CsvFormat
-from parley.common.files.csv_tables import CsvTable
+from parley.common.files.csv_files import CsvTable
 from parley.common.files.file_tables import file_table, source_files
 from parley.common.files.parquet_files import as_texts, open_parquet
-from parley.common.files.sources import DataSource
+from parley.common.files.sources import CsvFormat, DataSource
 from parley.common.files.sparse_examples import list_blocks, sparse_blocks
-from parley.common.files.streams import TableStream, gathered
 from parley.common.files.tables import check_columns, check_names, one_kind, reading
 
 _GATHERED_ROWS = 2**12

@@ -1,8 +1,12 @@
-"""Files as tables: one, or all of a pattern, in the order of their names. Every command and service reads by this."""
+"""Files as tables: one, or all of a pattern, in the order of their names. Every command and service reads by this.
+
+How large a table is, by what its file says of itself: counted before any of it is decoded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -10,15 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from parley.common.data.columns import Columns
-from parley.common.encoding.spelling import shortened
+from parley.common.encoding.texts import shortened
 from parley.common.errors import InvalidDataError
+from parley.common.files.arrow import STREAM_ROWS, TableStream
 from parley.common.files.cell_tables import json_table, sheet_table
 from parley.common.files.column_names import columns_meant, same_columns
-from parley.common.files.csv_format import CsvFormat
-from parley.common.files.csv_tables import CsvTable, TextColumns, csv_stream
+from parley.common.files.csv_files import CsvFile, CsvTable, TextColumns, csv_stream
 from parley.common.files.parquet_files import as_texts, open_parquet
-from parley.common.files.sources import DataSource, sqlite_table
-from parley.common.files.streams import STREAM_ROWS, TableStream
+from parley.common.files.sources import CsvFormat, DataSource, sqlite_table
 from parley.common.files.tables import check_names, kind_of, one_kind, reading
 
 _NO_TEXTS: Mapping[str, tuple[str, ...]] = {}
@@ -181,3 +184,45 @@ def _arrow_table(path: Path) -> TableStream:
                     yield pa.record_batch(batch.slice(start, STREAM_ROWS).columns, schema=schema)
 
     return TableStream(f"data file {path}", schema, read)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """Rows of a table, of CSV so many at most, and the cells of the columns that are wanted of it.
+
+    A list has as many cells as it has items.
+    """
+
+    rows: int
+    cells: int
+
+
+def size_of(path: Path, wanted: Collection[str]) -> TableSize:
+    """The size of a CSV or Parquet file, with no more of its cells decoded than the names of its columns.
+
+    Raises InvalidDataError, which names the file, where it cannot be read. What a file says of itself may be wrong: a
+    decoder does not read more rows than that, but what they take is told by decoding alone.
+    """
+    with reading(path):
+        if kind_of(path) != "csv":
+            return _parquet_size(path, wanted)
+        file = CsvFile(path)
+        return TableSize(file.n_lines, file.n_lines * len(columns_meant(file.places, wanted)))
+
+
+def _parquet_size(path: Path, wanted: Collection[str]) -> TableSize:
+    from pyarrow.parquet import read_metadata  # noqa: PLC0415 -- 5 MB, for who needs it
+
+    metadata = read_metadata(path)
+    meant = set(columns_meant(metadata.schema.to_arrow_schema().names, wanted).values())
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    rows = cells = 0
+    for group in groups:
+        rows += group.num_rows
+        for i in range(group.num_columns):
+            column = group.column(i)
+            if column.path_in_schema.partition(".")[0] in meant:
+                cells += max(column.num_values, group.num_rows)
+    if min(metadata.num_rows, rows) < 0 or metadata.num_rows != rows:
+        raise pa.ArrowInvalid
+    return TableSize(rows, cells)

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
 from parley.common.extras import require_extra
+from parley.common.files.arrow import TableStream
 from parley.common.files.cell_tables import sheet_table
-from parley.common.files.csv_format import CsvFormat
-from parley.common.files.csv_tables import TextColumns
+from parley.common.files.csv_files import TextColumns
 from parley.common.files.file_tables import file_table
 from parley.common.files.postgres_tables import PostgresReader
-from parley.common.files.sources import DataSource, PostgresTable, TableAt, sqlite_table
+from parley.common.files.sources import CsvFormat, DataSource, PostgresTable, TableAt, sqlite_table
 from parley.common.files.sqlite_tables import sqlite_stream
-from parley.common.files.streams import TableStream
 from parley.common.files.tables import BOOKS
 
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyarrow import compute
 
 from parley.common.data.cells import MISSING_TEXTS
-from parley.common.encoding.spelling import shortened
+from parley.common.encoding.texts import shortened
 from parley.common.errors import InvalidDataError
-from parley.common.files.csv_format import CsvFormat
+from parley.common.files.sources import CsvFormat
 
 _BLANKS = "[ \\x{a0}\\x{202f}\\x{2009}]"
 _THOUSANDS = {"point": "[.]", "comma": "[,]", "space": _BLANKS, "apostrophe": "['’]"}

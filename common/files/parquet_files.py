@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from parley.common.data.loading import BLOCK_ROWS
-from parley.common.encoding.spelling import shortened
+from parley.common.encoding.texts import shortened
 from parley.common.errors import InvalidDataError
 
 MOST_TEXT = 2**26

@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from parley.common.encoding.saved_text import decode_text
+from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidDataError
 from parley.common.extras import require_extra
+from parley.common.files.arrow import TableStream
 from parley.common.files.sources import PostgresTable
-from parley.common.files.streams import TableStream
 
 _BATCH_BYTES = 2**20
 _NUMBERS = frozenset({"real", "double precision", "numeric", "money"})

@@ -16,12 +16,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from parley.common.encoding.spelling import shortened
+from parley.common.encoding.texts import shortened
 from parley.common.errors import InvalidDataError
+from parley.common.files.arrow import STREAM_ROWS, TableStream
 from parley.common.files.parquet_files import check_texts
 from parley.common.files.sources import Spill
-from parley.common.files.streams import STREAM_ROWS, TableStream
-from parley.common.storage.scratch import scratch_folder
+from parley.common.storage.open_files import scratch_folder
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,

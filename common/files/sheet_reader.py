@@ -13,9 +13,8 @@ import pyarrow as pa
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook
 
 from parley.common.errors import InvalidDataError
-from parley.common.files.cell_columns import cell_array, cell_type
+from parley.common.files.arrow import STREAM_ROWS, cell_array, cell_type
 from parley.common.files.cell_tables import arrow_message, cell_bounds
-from parley.common.files.streams import STREAM_ROWS
 from parley.common.service.child import AnyArray, send_arrays
 
 _EMPTY = ("", "#N/A")

@@ -20,10 +20,9 @@ import pyarrow as pa
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.cells import Column, Entries
 from parley.common.data.columns import missing_policy
-from parley.common.encoding.saved_text import text_of
+from parley.common.encoding.texts import text_of
 from parley.common.errors import InvalidDataError
-from parley.common.files.arrow_columns import column_of
-from parley.common.files.streams import TableStream
+from parley.common.files.arrow import TableStream, column_of
 from parley.common.files.tables import UNPACK, check_names, check_text, reading
 
 if TYPE_CHECKING:

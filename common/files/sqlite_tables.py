@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from parley.common.errors import InvalidDataError
-from parley.common.files.cell_columns import cell_array
-from parley.common.files.streams import STREAM_ROWS, TableStream
+from parley.common.files.arrow import STREAM_ROWS, TableStream, cell_array
 
 _HIDDEN = 1
 """How SQLite marks columns that SELECT * leaves out; it takes those that are generated."""

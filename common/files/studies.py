@@ -15,7 +15,7 @@ from parley.common.storage.handed_files import read_handed_json
 from parley.common.strict import faults
 
 if TYPE_CHECKING:
-    from parley.common.runs.signed_study import SignedStudy
+    from parley.common.runs.certificate import SignedStudy
 
 
 def read_study(path: Path, keys: Collection[str] = ()) -> Study:
@@ -47,7 +47,7 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
     try:
         if not _is_signed(content):
             return Study.model_validate_json(content), None
-        from parley.common.runs.signed_study import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
+        from parley.common.runs.certificate import SignedStudy  # noqa: PLC0415 -- what checks signatures takes memory
 
         signed = SignedStudy.model_validate_json(content)
         signed.verify()

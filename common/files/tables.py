@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from parley.common.encoding.saved_text import is_utf16
-from parley.common.encoding.spelling import shortened
+from parley.common.encoding.texts import is_utf16, shortened
 from parley.common.errors import InvalidDataError
 
 TableKind = Literal["csv", "parquet", "arrow", "json", "sheet"]

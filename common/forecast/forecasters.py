@@ -20,16 +20,15 @@ from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 
 if TYPE_CHECKING:
-    from parley.common.algorithms._ensemble import Ensemble
     from parley.common.algorithms.average import AverageMethod
+    from parley.common.algorithms.baselines import Pooled
     from parley.common.algorithms.describe import Describe
     from parley.common.algorithms.dp_gd import DpGd
+    from parley.common.algorithms.ensemble import Ensemble
     from parley.common.algorithms.ftrl import PrivateLeader
     from parley.common.algorithms.gop import Gop
-    from parley.common.algorithms.pooled import Pooled
     from parley.common.algorithms.psgd import Psgd
-    from parley.common.algorithms.wu_strongly_convex import WuStronglyConvex
-    from parley.common.algorithms.wu_subgradient import WuSubgradient
+    from parley.common.algorithms.wu import WuStronglyConvex, WuSubgradient
     from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 
 
@@ -214,19 +213,19 @@ def _no_noise(_algorithm: Pooled, _facts: OwnFacts) -> Answers:
 _ENTRIES: Mapping[str, _Entry | str] = {
     "parley.common.algorithms.dp_gd:DpGd": _Entry(_dp_gd, _dp_gd_answers),
     "parley.common.algorithms.psgd:Psgd": _Entry(_psgd, _psgd_answers, coupled=True),
-    "parley.common.algorithms.wu_strongly_convex:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
-    "parley.common.algorithms.wu_subgradient:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
+    "parley.common.algorithms.wu:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
+    "parley.common.algorithms.wu:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
     "parley.common.algorithms.average:AverageMethod": _Entry(_average, _average_answers, unless=_several_mechanisms),
-    "parley.common.algorithms.local_average:LocalAverage": _Entry(_average, _average_answers),
+    "parley.common.algorithms.average:LocalAverage": _Entry(_average, _average_answers),
     "parley.common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
-    "parley.common.algorithms.pooled:Pooled": _Entry(_pooled, _no_noise, coupled=True),
+    "parley.common.algorithms.baselines:Pooled": _Entry(_pooled, _no_noise, coupled=True),
     "parley.common.algorithms.parameter_average:ParameterAverage": "no forecast is known of averages that hide parties",
     "parley.common.algorithms.release:PrivateRelease": "each owner releases a model of its own: there is no common one",
     "parley.common.algorithms.simplex:SampledSimplex": "no bound is known of samples but the worst case's",
     "parley.common.algorithms.feature:FeatureMethod": "no bound is known of models that are weighed by a second level",
-    "parley.common.algorithms.multilevel_feature:MultilevelFeature": "no bound is known of models that climb a tree",
+    "parley.common.algorithms.feature:MultilevelFeature": "no bound is known of models that climb a tree",
     "parley.common.algorithms.matrix_perturbation:MatrixPerturbation": "every owner releases a model of its own",
-    "parley.common.algorithms.local:Local": "every owner keeps a model of its own: no common one is forecast",
+    "parley.common.algorithms.baselines:Local": "every owner keeps a model of its own: no common one is forecast",
     "parley.common.algorithms.evaluate:Evaluate": "it trains no model, and tells how good one is",
 }
 
@@ -262,6 +261,6 @@ def _led(algorithm: PrivateLeader, facts: FederationFacts) -> str:
 _IN_PLACE: Mapping[str, Callable[[Any, FederationFacts], str]] = {
     "parley.common.algorithms.describe:Describe": _describe,
     "parley.common.algorithms.ftrl:PrivateLeader": _led,
-    "parley.common.algorithms.ensemble_vote:EnsembleVote": _ensemble,
-    "parley.common.algorithms.ensemble_soft:EnsembleSoft": _ensemble,
+    "parley.common.algorithms.ensemble:EnsembleVote": _ensemble,
+    "parley.common.algorithms.ensemble:EnsembleSoft": _ensemble,
 }

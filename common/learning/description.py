@@ -21,7 +21,7 @@ from pydantic import Field
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Label, RealLabel
 from parley.common.learning.column_sums import SQUARES, ColumnSums, NumberSums, ValueSums
-from parley.common.learning.ratios import ratio_ends
+from parley.common.learning.metrics import ratio_ends
 from parley.common.strict import Strict
 
 _TWO_SIDED_95 = 1.959964

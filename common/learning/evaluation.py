@@ -20,7 +20,7 @@ from pydantic import Field
 from scipy.special import ndtri
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.learning.ratios import Spread, ratio_ends
+from parley.common.learning.metrics import Spread, ratio_ends
 from parley.common.learning.tallies import Cells, Errors
 from parley.common.strict import Strict
 

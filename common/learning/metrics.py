@@ -3,6 +3,8 @@
 All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, AUCs or
 errors. A row of zeros is no example, as in `parley.common.learning.tallies`: a study dropped it, and what a model makes
 of it tells nothing. Fitness alone counts it, for it is what training makes small and what proofs speak of.
+
+The interval of a ratio of two noisy numbers.
 """
 
 from __future__ import annotations
@@ -118,3 +120,22 @@ def _both_classes(model: Model, shard: Shard, needed: int) -> tuple[FloatArray, 
     if not all(len(side) for side in classes[:needed]):
         raise InvalidInputError("examples of one class only: the rate of the other cannot be told")
     return classes
+
+
+Spread = tuple[float, float, float]
+"""The variance of a top, its covariance with the bottom, the variance of the bottom."""
+
+
+def ratio_ends(top: float, bottom: float, reach: Spread) -> tuple[float, float] | None:
+    """The ends of all r for which (top - r bottom)^2 is no more than noise explains; None where the bottom may be 0.
+
+    ``reach`` is a `Spread` times the square of as many deviations as are allowed for. Exact for Gaussian noise
+    (Fieller, "Some Problems in Interval Estimation", JRSS B 1954).
+    """
+    of_top, of_both, of_bottom = reach
+    certain = bottom**2 - of_bottom
+    if bottom <= 0 or certain <= 0:
+        return None
+    middle = top * bottom - of_both
+    width = math.sqrt(max(middle**2 - certain * (top**2 - of_top), 0.0))
+    return (middle - width) / certain, (middle + width) / certain

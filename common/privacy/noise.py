@@ -12,7 +12,7 @@ whole arrays in floating point, with a rigorous bound on every rounding error. T
 resolved in rational arithmetic, a float scale being the exact rational that it is: enclose exp(-g) between two
 rationals, then lengthen U and narrow the enclosure until they part. The outcome is exact either way.
 
-*Draws of an index* are exact too: `parley.common.privacy.categories`.
+*Draws of an index* are exact too: `parley.common.privacy.draws`.
 
 *Limits.* Continuous draws serve mechanisms stated for reals and do not withstand floating-point attacks (Mironov 2012):
 what leaves a party should be integers with integer noise. How long a draw takes depends on the bits drawn (rejections):
@@ -34,7 +34,7 @@ import numpy.typing as npt
 from scipy.special import gammainccinv, ndtri
 
 from parley.common.arrays import FloatArray, IntArray
-from parley.common.privacy.categories import Categories, Words
+from parley.common.privacy.draws import Categories, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

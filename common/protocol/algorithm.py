@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from parley.common.arrays import FloatArray, IntArray
-from parley.common.data.hold_out import Rows
 from parley.common.data.shard import Shard
+from parley.common.data.study import Rows
 from parley.common.encoding.fixed_point import Norm
-from parley.common.encoding.spelling import as_told
+from parley.common.encoding.texts import as_told
 from parley.common.errors import InvalidInputError
 from parley.common.learning.model import Model
 from parley.common.privacy.events import Event, NonPrivateEvent

@@ -6,6 +6,8 @@ that head; a chain that was set back does not, and a service that signs that it 
 receipt is evidence for whoever holds it: anyone who has the service's public key can check it.
 
 A receipt is two parts in base64, joined by a dot: the claim, canonical JSON, and an Ed25519 signature of it.
+
+What one knows of a chain of records in short.
 """
 
 from __future__ import annotations
@@ -21,8 +23,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.common.encoding.canonical_json import canonical
 from parley.common.errors import InvalidReceiptError, ParleyError
-from parley.common.protocol.head import Head
 from parley.common.secure_sum.envelope import Signed, public_hex
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A chain's length and its last link, 64 hexadecimal digits; an empty chain has 0 and 64 zeros."""
+
+    count: int
+    link: str
+
 
 RECEIPT_HEADER = "Parley-Receipt"
 """The header of a receipt, of a request and of its answer."""

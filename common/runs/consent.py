@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import FiniteFloat, NonNegativeInt, PositiveInt
 
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, limit
 from parley.common.privacy.guarantee import Adjacency, View
-from parley.common.runs.costs import lengths, limit_of
+from parley.common.runs.pricing import lengths, limit_of
 from parley.common.strict import Digest, PlainName, Strict
 
 if TYPE_CHECKING:
     from parley.common.protocol.algorithm import Algorithm
-    from parley.common.runs.members import Member
-    from parley.common.runs.specification import RunSpec
+    from parley.common.runs.specification import Member, RunSpec
 
 NO_SUMS = "the owner pins no public key of {}, so there is no secure sum"
 NO_KEY_HOLDER = NO_SUMS.format("key holders") + (

@@ -23,9 +23,8 @@ from parley.common.learning.model import Model
 from parley.common.learning.tallies import Errors
 from parley.common.privacy.account import DELTA_UNITS, MICRO
 from parley.common.runs.certificate import Certificate
-from parley.common.runs.members import Budget, Member
 from parley.common.runs.pricing import guarantees
-from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.common.runs.weights import whole_weights
 
 EVALUATE = "evaluate"

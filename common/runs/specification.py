@@ -1,9 +1,14 @@
-"""All that a run is, in public terms: what a learner proposes and every party approves by its hash."""
+"""All that a run is, in public terms: what a learner proposes and every party approves by its hash.
+
+A run's parties as they are written down: in columns, under a digest, so that a long list travels once.
+
+Who takes part in a run of parties that are not always there: so many at least, so many at most, and by when.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -12,19 +17,96 @@ from pydantic import Field, JsonValue, field_serializer, field_validator, model_
 
 from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settle
 from parley.common.arrays import FloatArray, IntArray
-from parley.common.data.hold_out import count_held_out
-from parley.common.data.study import Study
+from parley.common.data.study import Study, count_held_out
 from parley.common.encoding.canonical_json import canonical, canonical_digest
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
+from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.algorithm import Algorithm, Choice
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Question
-from parley.common.runs.members import MOST_PARTIES, Member, MemberColumns
 from parley.common.secure_sum.packing import MAX_CONTRIBUTORS
-from parley.common.strict import Digest, Name, Strict
+from parley.common.strict import Digest, Identifier, Name, Strict
+
+MOST_PARTIES = 100_000
+
+
+class Budget(Strict):
+    """An (epsilon, delta) that one run may cost a party."""
+
+    epsilon: float
+    delta: float
+
+    @model_validator(mode="after")
+    def _in_range(self) -> Self:
+        try:
+            check_budget(self.epsilon, self.delta)
+        except InvalidInputError as error:
+            raise ValueError(error.detail) from None
+        return self
+
+
+Size = Annotated[int, Field(ge=1, le=MAX_EXAMPLES)]
+
+
+class Member(Strict):
+    """A party of a run: its name, the public size of its shard, and what the run may cost it."""
+
+    name: Identifier
+    n_examples: Size
+    budget: Budget
+
+
+class MemberColumns(Strict):
+    """The members of a run by columns, each as long as there are members.
+
+    ``budgets`` has each budget once, and ``budget_of`` the place there of each member's; of one budget that is all of
+    them, ``budget_of`` is empty.
+    """
+
+    names: Annotated[tuple[Identifier, ...], Field(min_length=1, max_length=MOST_PARTIES)]
+    n_examples: Annotated[tuple[Size, ...], Field(max_length=MOST_PARTIES)]
+    budgets: Annotated[tuple[Budget, ...], Field(min_length=1, max_length=MOST_PARTIES)]
+    budget_of: Annotated[tuple[Annotated[int, Field(ge=0, lt=MOST_PARTIES)], ...], Field(max_length=MOST_PARTIES)] = ()
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> Self:
+        k = len(self.names)
+        if len(set(self.names)) != k:
+            raise ValueError("a party is named twice")
+        if len(self.n_examples) != k or len(self.budget_of) not in {0, k}:
+            raise ValueError(f"the columns of {k} parties must be as long")
+        if (max(self.budget_of) if self.budget_of else 0) != len(self.budgets) - 1:
+            raise ValueError("budgets must be those that parties have")
+        return self
+
+    @classmethod
+    def of(cls, parties: Sequence[Member]) -> Self:
+        """The columns of members, in their order."""
+        places = {budget: place for place, budget in enumerate(dict.fromkeys(each.budget for each in parties))}
+        return cls(
+            names=tuple(each.name for each in parties),
+            n_examples=tuple(each.n_examples for each in parties),
+            budgets=tuple(places),
+            budget_of=tuple(places[each.budget] for each in parties) if len(places) > 1 else (),
+        )
+
+    @property
+    def parties(self) -> tuple[Member, ...]:
+        """The members, in order; their fields were checked in the columns."""
+        budgets = map(self.budgets.__getitem__, self.budget_of or (0,) * len(self.names))
+        return tuple(
+            Member.model_construct(name=name, n_examples=n, budget=budget)
+            for name, n, budget in zip(self.names, self.n_examples, budgets, strict=True)
+        )
+
+    @cached_property
+    def digest(self) -> Digest:
+        """SHA-256 of the canonical JSON."""
+        return canonical_digest(self.model_dump(mode="json"))
+
 
 SecureSumKind = Literal["none", "paillier"]
 MAX_WIDTH = 2**24
@@ -220,3 +302,40 @@ class RunSpec(RunOutline):
         if party not in self.names:
             raise InvalidInputError(f"the run does not name the party {party!r}")
         return self.names.index(party)
+
+
+class Cohort(Strict):
+    """A rule by which those who answer while a run recruits become its members; who does not is asked nothing later.
+
+    >>> Cohort(least=2, most=2).of("run-1", ("ann", "bob", "eve"))
+    ('ann', 'eve')
+    """
+
+    least: Annotated[int, Field(ge=1, description="how many parties must answer for the run to begin")]
+    most: Annotated[
+        int | None,
+        Field(ge=1, description="of more than so many, those whose SHA-256 over 'RUN NAME' comes first take part"),
+    ] = None
+    seconds: Annotated[float, Field(gt=0, le=3600, description="how long those who do not answer are waited for")] = 30
+    owner_hours: Annotated[
+        float,
+        Field(
+            ge=0, le=8760, description="how long owners who are asked for their yes are waited for; 0 waits for none"
+        ),
+    ] = 24
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.most is not None and self.most < self.least:
+            raise ValueError(f"most = {self.most} is below least = {self.least}")
+        return self
+
+    def of(self, run: str, names: Sequence[str]) -> tuple[str, ...]:
+        """The members of a run among those who answered, in their order.
+
+        Anyone who knows the names can draw them again: they follow from the run's name, which is older than any answer.
+        """
+        if self.most is None or len(names) <= self.most:
+            return tuple(names)
+        drawn = set(sorted(names, key=lambda name: hashlib.sha256(f"{run} {name}".encode()).digest())[: self.most])
+        return tuple(name for name in names if name in drawn)

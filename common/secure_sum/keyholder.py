@@ -13,14 +13,12 @@ from enum import Enum
 
 from phe import PaillierPrivateKey
 
-from parley.common.secure_sum.checks import check_contribution, check_set, open_blob
 from parley.common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from parley.common.secure_sum.errors import KeyMaterialError, MessageError, Reason, RoundError
 from parley.common.secure_sum.messages import Contribution, Open, Opened, Roster, set_digest
-from parley.common.secure_sum.packing import DEFAULT_KEY_BITS
-from parley.common.secure_sum.pad import reduced_sum
+from parley.common.secure_sum.packing import DEFAULT_KEY_BITS, reduced_sum
 from parley.common.secure_sum.paillier import RandomBytes, add_blocks, blocks_to_blob, decrypt_blocks
-from parley.common.secure_sum.session import End, Identity, Role, Transitions
+from parley.common.secure_sum.session import End, Identity, Role, Transitions, check_contribution, check_set, open_blob
 
 Decrypt = Callable[[PaillierPrivateKey, Sequence[int]], list[int]]
 """`decrypt_blocks`, or the same over several cores."""

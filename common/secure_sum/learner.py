@@ -18,7 +18,6 @@ from enum import Enum
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.common.arrays import IntArray
-from parley.common.secure_sum.checks import check_blob, check_contribution, check_set
 from parley.common.secure_sum.envelope import Signed, check_digest, sha256_hex
 from parley.common.secure_sum.errors import (
     BlobError,
@@ -38,10 +37,9 @@ from parley.common.secure_sum.messages import (
     SumQuery,
     set_digest,
 )
-from parley.common.secure_sum.packing import decode
-from parley.common.secure_sum.pad import SEED_BYTES, add, expand
+from parley.common.secure_sum.packing import SEED_BYTES, add, decode, expand
 from parley.common.secure_sum.paillier import blocks_from_blob
-from parley.common.secure_sum.session import End, Role, Transitions
+from parley.common.secure_sum.session import End, Role, Transitions, check_blob, check_contribution, check_set
 
 
 class LearnerState(Enum):

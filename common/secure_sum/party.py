@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from parley.common.arrays import IntArray
-from parley.common.secure_sum.envelope import Signed, check_digest, sha256_hex
+from parley.common.secure_sum.envelope import Signed, check_digest, seal, sha256_hex
 from parley.common.secure_sum.errors import (
     KeyMaterialError,
     MessageError,
@@ -22,8 +22,7 @@ from parley.common.secure_sum.errors import (
     SignatureError,
 )
 from parley.common.secure_sum.messages import Contribution, Opened, Roster, SumQuery
-from parley.common.secure_sum.packing import DEFAULT_KEY_BITS, Layout, encode
-from parley.common.secure_sum.pad import SEED_BYTES, split
+from parley.common.secure_sum.packing import DEFAULT_KEY_BITS, SEED_BYTES, Layout, encode, split
 from parley.common.secure_sum.paillier import (
     ObfuscatorSource,
     RandomBytes,
@@ -31,7 +30,6 @@ from parley.common.secure_sum.paillier import (
     encrypt_blocks,
     public_key,
 )
-from parley.common.secure_sum.sealing import seal
 from parley.common.secure_sum.session import End, Identity, Role, Transitions
 
 

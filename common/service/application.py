@@ -3,6 +3,8 @@
 A request passes one `Boundary` before any route: it gets an identifier, must not be compressed, must carry a known
 bearer token unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). What goes
 wrong, foreseen or not, leaves as a problem document. So a route cannot forget any of this.
+
+A service's OpenAPI document: names that stay, who may ask, and nothing that OpenAPI 3.1 does not know.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from fastapi.telemetry import TelemetryConfig
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -26,16 +30,50 @@ from parley.common import parley_version
 from parley.common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
 from parley.common.service import problems
 from parley.common.service.fair_use import CallerTurns, SignIns, Turn
+from parley.common.service.http.bodies import CountedBody, StrictRoute
 from parley.common.service.http.connections import SIGNED_IN
-from parley.common.service.http.reference import reference_page
-from parley.common.service.http.strict_json import CountedBody, StrictRoute
+from parley.common.service.http.pages import reference_page
 from parley.common.service.logs import place_of
-from parley.common.service.openapi import EVENTS_MEDIA_TYPE, REFUSED, completed, operation_id
+from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits, Shares
 from parley.common.service.tokens import KnownToken, SignInError, Tokens
 from parley.common.service.tracing.switch import traced_answer
+
+EVENTS_MEDIA_TYPE = "text/event-stream"
+_EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}
+
+REFUSED: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "Refused",
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}}},
+    }
+}
+"""What every route may answer besides what it promises."""
+
+
+def operation_id(route: APIRoute) -> str:
+    """A route's name in the document, and its function's in a client generated from it: that of its own function."""
+    return route.name
+
+
+def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[str, Any]:
+    """A document as FastAPI draws it, completed: all but the public paths need a bearer token.
+
+    A stream of events has no type: some readers would take it for that of an event, and some for that of the stream.
+    """
+    components = document.setdefault("components", {})
+    components.setdefault("securitySchemes", {})["bearer"] = {"type": "http", "scheme": "bearer"}
+    components.setdefault("schemas", {})[ProblemDocument.__name__] = ProblemDocument.model_json_schema()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            operation["security"] = [] if path in public_paths else [{"bearer": []}]
+            for response in operation["responses"].values():
+                if (events := response.get("content", {}).get(EVENTS_MEDIA_TYPE)) is not None:
+                    events["schema"] = _EVENTS
+    return document
+
 
 REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from parley.common.encoding.saved_text import as_utf8
+from parley.common.encoding.texts import as_utf8
 
 AUTHORITY_LASTS, CERTIFICATE_LASTS = dt.timedelta(days=3650), dt.timedelta(days=365)
 _SKEW = dt.timedelta(hours=1)  # by which the clock of another machine may be behind

@@ -7,25 +7,148 @@ stored that a link does not cover. Links stay in memory (see `Links`), so a reco
 it is read again.
 
 The newest head also stands in a file beside the database, by which an old copy of the database alone is known.
+
+A chain's head as a service keeps it outside its database, to know an old copy of the database by.
+
+The file is written after each commit and before the answer is sent, in place and of fixed length, so that it is never
+torn. It may lag behind the database, by a crash in between or by a power cut, and never runs ahead of it: if it does,
+the database is an old copy.
+
+The links of a chain as a process remembers them: all of the newest records, and every sixteenth of older ones.
+
+A link is a hash over the link before and the record, so one that is remembered proves all that stands in the file
+before it: hashed on from any link that is stored there, the records up to the next remembered link lead to it only if
+neither they nor the stored link were changed. To look at an old record costs a few hashes more than at a new one, and
+a record takes two bytes of memory in the place of 32.
+
+A chain whose keeper signs its head into receipts, and knows an old copy of it by those that it is shown.
+
+What is left of a chain that cannot be used any more: to read it as far as it is whole, and to put it aside.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from parley.common.encoding.canonical_json import canonical, own_json
-from parley.common.errors import LedgerError
-from parley.common.protocol.head import Head
-from parley.common.storage.head_file import HeadFile
-from parley.common.storage.links import LINK_BYTES, Links
+from parley.common.errors import ConflictError, LedgerError, UnavailableError
+from parley.common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
 from parley.common.storage.sqlite import Database, Schema
+
+if TYPE_CHECKING:
+    from parley.common.secure_sum.session import Identity
+
+_LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
+
+
+class HeadFile:
+    """The file that names the newest head that a service showed anyone.
+
+    Whoever has it open shares a lock on it, so that nobody puts another chain in the place of one that is in use.
+    Raises UnavailableError while somebody does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.descriptor)
+            raise UnavailableError(f"{path.with_suffix('')} is being replaced: try again") from None
+
+    def read(self) -> Head | None:
+        """The head; None in a new file. Raises LedgerError when the file holds something else."""
+        content = os.pread(self.descriptor, 4096, 0)
+        line = _LINE.fullmatch(content)
+        if content and not line:
+            raise LedgerError("the head file is damaged")
+        return Head(int(line[1]), line[2].decode()) if line else None
+
+    def write(self, head: Head) -> None:
+        """Replace the head."""
+        os.pwrite(self.descriptor, f"{head.count:020d} {head.link}\n".encode(), 0)
+
+    def sync(self) -> None:
+        """Have the file on the disk, so that all later writes leave its length as it is."""
+        os.fsync(self.descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+
+@contextmanager
+def unused(path: Path) -> Iterator[None]:
+    """For as long as nobody may open a head file, if there is one; raises ConflictError where somebody has it open."""
+    if not path.exists():
+        yield
+        return
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConflictError(f"{path.with_suffix('.db')} is in use: stop the service first") from None
+        yield
+
+
+LINK_BYTES = 32
+FIRST = bytes(LINK_BYTES)
+"""The link before all records."""
+SPACING = 16
+"""Of older records, each of so many is remembered, the first record's among them."""
+NEWEST = 1024
+"""At least so many of the newest are remembered; a multiple of `SPACING`."""
+
+
+class Links:
+    """Links by the number of their record, (32,) each; 0 is before all. Any thread may look while one adds."""
+
+    __slots__ = ("_newest", "_older", "head")
+
+    def __init__(self) -> None:
+        self._older = bytearray()
+        """Those of records 1, 1 + `SPACING`, and so on."""
+        self._newest = 1, bytearray()
+        """The number of a record, and all links from that on."""
+        self.head = Head(0, FIRST.hex())
+        """The count of records, and the last link."""
+
+    def add(self, link: bytes) -> None:
+        """Remember the next record's link."""
+        first, newest = self._newest
+        newest += link
+        self.head = Head(self.head.count + 1, link.hex())
+        if len(newest) >= 2 * NEWEST * LINK_BYTES:
+            for place in range(0, NEWEST * LINK_BYTES, SPACING * LINK_BYTES):
+                self._older += newest[place : place + LINK_BYTES]
+            self._newest = first + NEWEST, newest[NEWEST * LINK_BYTES :]
+
+    def find(self, number: int) -> bytes | None:
+        """The link of a record from 0 to the last, or None where it is not remembered."""
+        if number == 0:
+            return FIRST
+        following, link = self.following(number)
+        return link if following == number else None
+
+    def following(self, number: int) -> tuple[int, bytes]:
+        """The first record from this one on, of 1 to the last, whose link is remembered: its number, and the link."""
+        first, newest = self._newest
+        if number < first:
+            number += (1 - number) % SPACING
+        links, place = (newest, number - first) if number >= first else (self._older, number // SPACING)
+        return number, bytes(links[place * LINK_BYTES : (place + 1) * LINK_BYTES])
+
 
 _TABLES = (
     """CREATE TABLE entries (
@@ -275,3 +398,98 @@ class Appending:
     def erase(self, number: int, name: str) -> None:
         """Erase an attachment; its digest stays in the record."""
         self.connection.execute(_ERASE, (number, name))
+
+
+Replaced = Callable[[Receipt], bool]
+"""Whether what a receipt of another chain of the same keeper says is accounted for in this one."""
+
+
+class SignedChain(Chain):
+    """A chain that ``identity`` keeps; ``way_out`` says in words what to do about an old copy."""
+
+    def __init__(self, stem: Path, schema: Schema, apply: Apply, identity: Identity, way_out: str) -> None:
+        """Read the chain, as `Chain` does."""
+        self._identity = identity
+        self._way_out = way_out
+        self._written: Receipt | None = None
+        super().__init__(stem, schema, apply)
+
+    def receipt(
+        self, to: str, shown: Receipt | None, answer: Binding | None = None, totals: dict[str, Any] | None = None
+    ) -> str:
+        """A receipt of the chain as it stands, for whom it is ``shown`` to; see `Receipt`."""
+        written = write_receipt(
+            self._identity.signing_key,
+            signer=self._identity.name,
+            ledger=self.origin,
+            head=self.head,
+            to=to,
+            shown=None if shown is None else shown.head,
+            answer=answer,
+            totals=totals,
+        )
+        self._written = written  # what it is shown next, most likely
+        return written.text
+
+    def check_receipt(self, text: str, replaced: Replaced) -> Receipt:
+        """A receipt whose history this chain contains, or has replaced.
+
+        Raises InvalidReceiptError for a text that is no receipt, or that the keeper did not sign. Raises LedgerError
+        for any other receipt of the keeper: the chain is an old copy, and refuses everybody from now on.
+        """
+        newest = self._written
+        if newest and newest.text == text:  # as in most requests: it needs no second look at its signature
+            return newest
+        receipt = read_receipt(text)
+        is_replaced = replaced(receipt)  # then it may be by an earlier key
+        verify_receipt(text, self._identity.name, receipt.key if is_replaced else self._identity.key)
+        if is_replaced or self._contains(receipt):
+            return receipt
+        self.look()
+        if self._contains(receipt):  # as another process has written it
+            return receipt
+        self.forbid(receipt.head)
+        raise LedgerError(
+            f"a receipt shows that this {self.name} had {receipt.head.count} entries, and it does not hold them: it is "
+            f"an old copy. {self._way_out}"
+        )
+
+    def _contains(self, receipt: Receipt) -> bool:
+        return receipt.ledger == self.origin and self.holds(receipt.head)
+
+
+_ENDS = (".db", ".db-wal", ".db-shm", ".head")
+
+
+def salvage(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """Number, record and link of all records of a chain's database before the first that was changed."""
+    count, link = 0, bytes(32)
+    for number, record, stored in _rows(path):
+        if not isinstance(record, bytes) or number != count + 1 or stored != next_link(link, record):
+            return
+        yield number, record, stored
+        count, link = number, stored
+
+
+def set_aside(stem: Path) -> None:
+    """Move what there is of a chain into a folder of its own beside it."""
+    present = [path for end in _ENDS if (path := stem.with_suffix(end)).exists()]
+    if not present:
+        return
+    number = 1
+    while (aside := stem.parent / f"replaced-{number}").exists():
+        number += 1
+    aside.mkdir(mode=0o700)
+    for path in present:
+        path.rename(aside / path.name)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
+    """The rows of a file's chain, as far as SQLite can read them."""
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            yield from connection.execute("SELECT number, record, link FROM entries ORDER BY number")
+    except sqlite3.DatabaseError:
+        return

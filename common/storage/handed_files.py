@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from parley.common.encoding.canonical_json import NameTwiceError, check_counts, read_json
-from parley.common.encoding.saved_text import decode_text
+from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError, TooLargeError
 
 _LONGEST = 2**23

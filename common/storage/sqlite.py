@@ -10,26 +10,183 @@ tables: an unknown one is refused, an older one is migrated.
 What is committed counts only where somebody will find it: the names of the file and of its lock are looked at before a
 transaction, and those of all open files at its end (see `OpenFiles`). A mismatch is an error, and from then on
 nothing is read or written while it lasts.
+
+A lock with two lines of threads that wait: each is served in its order, and the lines in turn.
+
+One that writes again and again keeps no reader out, and a reader waits for a writer or two, however many there are.
+
+Turns of processes that write to one database, in about the order in which they asked.
+
+Two locks on two files beside the database, which the system takes back from a process that dies. A writer holds the
+first, the queue, until it has the second, and lets go of that once it has written: so a process that writes
+again and again has to queue behind those that wait, and none of them waits for ever. `flock` holds between processes of
+one machine: a database must lie on a disk of this machine (SQLite's own log asks for the same).
+
+What a service finds damaged among what it wrote down itself: one error, whatever a decoder says of it.
+
+A disk, a copy that was cut off, or somebody with an editor may change any byte. What is read of a row is decoded within
+`decoding`, so that no error of a decoder leaves as it is, and none that says that a request was wrong.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import sqlite3
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import structlog
 
-from parley.common.errors import ParleyError, UnavailableError, VersionError
-from parley.common.storage.fair_lock import FairLock
-from parley.common.storage.open_files import OpenFiles
-from parley.common.storage.room import keep_room, why_unwritable
-from parley.common.storage.turns import WriterTurns
+from parley.common.errors import DamagedError, NotFoundError, ParleyError, UnavailableError, VersionError
+from parley.common.storage.open_files import OpenFiles, keep_room, why_unwritable
+
+_HANDED_OVER = 0  # no thread's identifier: the next owner has been woken, and has yet to run
+_LONG, _BRIEF = range(2)  # the lines
+
+
+class FairLock:
+    """A reentrant lock, as a context manager for what takes long; `briefly` is the one for what does not.
+
+    >>> lock = FairLock()
+    >>> with lock, lock.briefly, lock:
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self.briefly = _Briefly(self)
+        self._guard = threading.Lock()
+        self._lines = (deque[threading.Lock](), deque[threading.Lock]())
+        self._next = _LONG  # the line that is served next, if anybody stands in it
+        self._owner: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> Self:
+        self.take(_LONG)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+    def take(self, line: int) -> None:
+        """Have the lock once it is free, by one of the lines, or at once if this thread has it."""
+        own = threading.get_ident()
+        if self._owner != own:
+            with self._guard:
+                gate = None if self._owner is None else threading.Lock()
+                if gate is None:
+                    self._owner = own
+                else:
+                    gate.acquire()
+                    self._lines[line].append(gate)
+            if gate is not None:
+                self._wait_at(gate, line)
+                self._owner = own
+        self._depth += 1
+
+    def give_back(self) -> None:
+        """Let the next one have it, if this was the outermost of the thread's."""
+        self._depth -= 1
+        if not self._depth:
+            with self._guard:
+                self._hand_over()
+
+    def _wait_at(self, gate: threading.Lock, line: int) -> None:
+        """Wait until a gate is opened; who is interrupted meanwhile leaves the line as it was."""
+        try:
+            gate.acquire()
+        except BaseException:
+            with self._guard:
+                if gate in self._lines[line]:
+                    self._lines[line].remove(gate)
+                else:
+                    self._hand_over()
+            raise
+
+    def _hand_over(self) -> None:
+        """Have the next one own the lock, or nobody."""
+        line = self._next if self._lines[self._next] else 1 - self._next
+        if self._lines[line]:
+            self._owner, self._next = _HANDED_OVER, 1 - line
+            self._lines[line].popleft().release()
+        else:
+            self._owner = None
+
+
+class _Briefly:
+    """The lock for what does not take long."""
+
+    def __init__(self, lock: FairLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.take(_BRIEF)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.give_back()
+
+
+_PAUSE = 0.0005  # seconds until the next look at whether a lock is free; who is not the next to write looks less often
+_LONGEST_PAUSE = 0.01
+
+
+class WriterTurns:
+    """The turns at a database's path, each a context; raises OSError where the files cannot be made."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        """``seconds`` is how long a turn is waited for."""
+        self._seconds = seconds
+        self.path = path.with_name(f"{path.name}-lock")
+        self.lock = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            self._queue = os.open(path.with_name(f"{path.name}-queue"), os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError:
+            os.close(self.lock)
+            raise
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        """Take a turn; raises TimeoutError where none came in time. For one thread of this process at a time."""
+        deadline = time.monotonic() + self._seconds
+        _take(self._queue, deadline, _LONGEST_PAUSE)
+        try:
+            _take(self.lock, deadline, _PAUSE)
+        finally:
+            fcntl.flock(self._queue, fcntl.LOCK_UN)
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        fcntl.flock(self.lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the files; again, do nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self.lock)
+            os.close(self._queue)
+
+
+def _take(descriptor: int, deadline: float, longest_pause: float) -> None:
+    """Lock a file once it is free; raises TimeoutError."""
+    pause = _PAUSE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+            time.sleep(pause)
+            pause = min(2 * pause, longest_pause)
+        else:
+            return
+
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -241,3 +398,23 @@ class _Understood:
             why = "cannot be written: its disk is full" if is_full(error) else "is busy or cannot be written"
             return UnavailableError(f"the {self.name} {why}")
         return self.damaged(f"the {self.name}'s database is damaged")
+
+
+_FAULTS = (ArithmeticError, AttributeError, LookupError, ParleyError, RecursionError, TypeError, ValueError)
+
+
+@contextmanager
+def decoding(what: str, remedy: str) -> Iterator[None]:
+    """Decode ``what`` a service wrote; raises DamagedError, which names it and the ``remedy``, where that cannot be.
+
+    >>> with decoding("the row of run 7 in the table runs", "put back a copy"):
+    ...     int("seven")
+    Traceback (most recent call last):
+    parley.common.errors.DamagedError: the row of run 7 in the table runs is damaged: put back a copy
+    """
+    try:
+        yield
+    except (DamagedError, NotFoundError, UnavailableError):  # which no decoder raises
+        raise
+    except _FAULTS:
+        raise DamagedError(f"{what} is damaged: {remedy}") from None

@@ -1,4 +1,7 @@
-"""What a learner and a key holder say to each other as JSON."""
+"""What a learner and a key holder say to each other as JSON.
+
+What whoever signs a roster answers.
+"""
 
 from __future__ import annotations
 
@@ -36,3 +39,9 @@ class SessionKey(Strict):
 
     session: str
     modulus: Annotated[str, Field(description="n, hexadecimal")]
+
+
+class Signature(Strict):
+    """A signature of a roster."""
+
+    signature: Annotated[str, Field(description="Ed25519, hexadecimal")]

@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from parley.common.encoding.canonical_json import canonical, read_json
 from parley.common.errors import InvalidInputError, TooLargeError
-from parley.common.runs.signed_study import SignedStudy
+from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import SignatureError
 from parley.common.strict import Identifier, PublicKey, Strict, TokenHash, faults

@@ -14,8 +14,7 @@ from parley.common.errors import ForbiddenError, InvalidInputError, UnknownMembe
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
 from parley.common.privacy.guarantee import Adjacency, Composition
 from parley.common.runs.consent import NO_KEY_HOLDER, NO_SUMS, OwnerRules
-from parley.common.runs.members import MemberColumns
-from parley.common.runs.specification import RunOutline, RunSpec
+from parley.common.runs.specification import MemberColumns, RunOutline, RunSpec
 from parley.common.secure_sum.party import PartyPolicy
 from parley.common.strict import Digest, Identifier, OneLine, PlainName, PublicKey, Strict, faults
 

@@ -19,7 +19,7 @@ from parley.common.client.awaited import Switchboard
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import Line
-from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.client.receipts import ReceiptedPeer
 from parley.common.data.study import Study
 from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import ConflictError, DamagedError, UnauthorizedError
@@ -29,34 +29,30 @@ from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, we
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import predict
 from parley.common.service.application import PUBLIC_PATHS, caller, service
-from parley.common.service.http.page_headers import page_headers
-from parley.common.service.http.strict_json import large_json
-from parley.common.service.http.whole_bodies import WholeBody
+from parley.common.service.http.bodies import WholeBody, large_json
+from parley.common.service.http.pages import page_headers
 from parley.common.service.prometheus import Metrics
 from parley.common.service.tokens import Tokens
-from parley.learner.api.callers import is_user
 from parley.learner.api.catalogue import add_catalogue, add_public, add_user
-from parley.learner.api.connections import add_connections
-from parley.learner.api.membership import LiveRoster, add_membership
+from parley.learner.api.membership import LiveRoster, add_connections, add_membership
 from parley.learner.api.page import PAGE_PATHS, add_page
 from parley.learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
-from parley.learner.api.roles import Roles, check_every_route
+from parley.learner.api.roles import Roles, check_every_route, is_user
 from parley.learner.api.run_metrics import RunCounters, RunGauge
 from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
-from parley.learner.damage import decoding_row
 from parley.learner.execution.engine import Engine
 from parley.learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
 from parley.learner.execution.fair_use import FairUse
 from parley.learner.execution.round_report import read_public_data
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.forecasting.report import foresee_owners, foresee_parties
+from parley.learner.forecasting.selection import settled
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
 from parley.learner.models.verification import verification_of
-from parley.learner.run import Pause, Run
-from parley.learner.run_states import ENDS, RunState
+from parley.learner.runs.run import Pause, Run, decoding_row
+from parley.learner.runs.states import ENDS, RunState
 from parley.learner.secure_sum.coordinator import SecureSumCoordinator
-from parley.learner.selection import settled
 from parley.learner.settings import LearnerSettings, load_studies
 from parley.learner.storage.public_rows import PublicRowStore
 from parley.learner.storage.roster_store import RosterStore

@@ -1,4 +1,9 @@
-"""Owners join while the learner runs: invited by an operator, confirmed when two people have compared six words."""
+"""Owners join while the learner runs: invited by an operator, confirmed when two people have compared six words.
+
+Where parties and key holders connect that cannot be reached: see `parley.common.client.awaited`.
+
+The learner's own certificate, which it signs anew before it ends, where the authority is its own.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +11,32 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
 from parley.common.client.awaited import Switchboard
 from parley.common.client.endpoints import PartyEntry, PeerEntry
+from parley.common.client.outbound import CONNECT_PATH, UPGRADE, is_due, keep_renewed, read_credentials, renewing
 from parley.common.client.party import PartyClient
 from parley.common.data.study import Study
 from parley.common.encoding.key_words import check_words, words_of
 from parley.common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from parley.common.protocol.receipts import Receipt
-from parley.common.runs.signed_study import SignedStudy
+from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.secure_sum.paillier import require_gmpy2
 from parley.common.service.application import caller
-from parley.common.service.http.strict_json import large_json
+from parley.common.service.http.bodies import large_json
+from parley.common.service.http.connections import TAKE_OVER, Beside
 from parley.common.service.http.tls import read_authority
+from parley.common.service.settings import Tls
 from parley.common.service.tokens import KnownToken, hash_of_bearer, hash_token, new_token
-from parley.common.storage.certificates import Credentials, answer_request, pem_of
+from parley.common.storage.certificates import Credentials, answer_request, pem_of, renew
 from parley.common.storage.keys import read_private
 from parley.common.strict import Identifier, Strict
 from parley.common.wire.membership import (
@@ -39,9 +48,9 @@ from parley.common.wire.membership import (
     Membership,
     RosterKeys,
 )
-from parley.learner.api.callers import check_certified, invited_of, peer_of
+from parley.learner.api.roles import check_certified, invited_of, peer_of
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
-from parley.learner.settings import INVITED, PEER, KeyHolderEntry, LearnerSettings
+from parley.learner.settings import INVITED, PEER, Joining, KeyHolderEntry, LearnerSettings
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 
 if TYPE_CHECKING:
@@ -375,3 +384,49 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
     async def remove_member(name: str) -> None:
         """Its tokens and its invitation count no more; runs that need it pause. Its ledger stays its own."""
         await members.remove(name)
+
+
+_SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
+
+
+def add_connections(app: FastAPI, board: Switchboard, needs_certificate: Callable[[str], bool]) -> None:
+    """The route; of some names a certificate has to be shown that is for that name."""
+
+    @app.get(CONNECT_PATH, summary="Have a party or key holder asked on this connection", tags=["connections"])
+    async def take_connection(request: Request) -> Response:
+        """Answers 101; from then on the learner asks, by HTTP/1.1, and who has connected answers.
+
+        Needs the token that `connects_with` of the roster names, and ``Connection: Upgrade``.
+        """
+        name = peer_of(caller(request))
+        if request.headers.get("upgrade", "").lower() != UPGRADE or TAKE_OVER not in request.scope.get("state", {}):
+            raise InvalidInputError(f"this takes Connection: Upgrade and Upgrade: {UPGRADE}")
+        if needs_certificate(name):
+            check_certified(request, name)
+        board.check(name)
+        if not board.is_connected(name):
+            structlog.get_logger().info("connected", peer=name)
+        board.add(name, *request.scope["state"][TAKE_OVER](_SWITCHING))
+        return Response(status_code=101)
+
+
+def renewals(settings: LearnerSettings) -> list[Beside]:
+    """What renews the certificate that these settings name, beside the server; nothing where they name no authority."""
+    tls, joining = settings.tls, settings.joining
+    if tls is None or joining is None or joining.authority_key is None:
+        return []
+    return [renewing(settings.name, partial(renew_own, tls, joining, settings.name))]
+
+
+def renew_own(tls: Tls, joining: Joining, name: str) -> None:
+    """Renew the learner's certificate when a third of its lifetime is left, if the settings' authority signed it.
+
+    One that has ended too. Raises InvalidInputError where files cannot be read, UnavailableError where the disk does
+    not take the new one.
+    """
+    held = read_credentials(tls.certificate, tls.key)
+    if not is_due(held) or joining.authority is None or joining.authority_key is None:
+        return
+    authority = read_credentials(joining.authority, joining.authority_key)
+    if held.certificate.issuer == authority.certificate.subject:
+        keep_renewed(tls.certificate, renew(authority, held), name)

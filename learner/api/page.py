@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 
-from parley.common.service.http.page_headers import page_headers
+from parley.common.service.http.pages import page_headers
 
 _FOLDER = Path(__file__).parent / "web"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}

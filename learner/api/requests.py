@@ -13,12 +13,10 @@ from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.runs.cohort import Cohort
 from parley.common.runs.evaluation import divide, evaluation_spec
-from parley.common.runs.members import MOST_PARTIES, Budget, Member
-from parley.common.runs.specification import PublicRows, RunSpec, SecureSumKind
+from parley.common.runs.specification import MOST_PARTIES, Budget, Cohort, Member, PublicRows, RunSpec, SecureSumKind
 from parley.common.strict import Digest, Identifier, Name, OneLine, Strict, faults
-from parley.learner.run import DEFAULT_SECONDS, Run
+from parley.learner.runs.run import DEFAULT_SECONDS, Run
 from parley.learner.storage.public_rows import PublicRowStore
 
 Purpose = Annotated[

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from parley.common.service.prometheus import Metrics
-from parley.learner.run_states import TRANSITIONS, RunEvent
+from parley.learner.runs.states import TRANSITIONS, RunEvent
 
 if TYPE_CHECKING:
     from parley.learner.execution.event_stream import RunNotifier

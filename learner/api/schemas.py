@@ -10,15 +10,14 @@ from pydantic import BaseModel, Field, JsonValue
 from parley.common.data.study import Study, StudyKind
 from parley.common.encoding.fixed_point import Norm
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.runs.cohort import Cohort
-from parley.common.runs.specification import PublicRows, SecureSumKind
+from parley.common.runs.specification import Cohort, PublicRows, SecureSumKind
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Opened, Roster, RosterKeyHolder
 from parley.common.service.problems import ProblemDocument
 from parley.common.strict import Identifier
 from parley.common.wire.party_api import BudgetReport, PartyFacts
-from parley.learner.run import Pause, Run
-from parley.learner.run_states import RunState
+from parley.learner.runs.run import Pause, Run
+from parley.learner.runs.states import RunState
 from parley.learner.settings import UserRole
 from parley.learner.storage.session_store import Opening
 

@@ -10,9 +10,14 @@ from urllib.parse import urlencode
 import httpx
 import typer
 
-from parley.learner.client.call import json_call, upload_call
-from parley.learner.client.connection import BlockingConnection, not_a_learner, unreachable
-from parley.learner.client.refusals import refusal_of
+from parley.learner.client.connection import (
+    BlockingConnection,
+    json_call,
+    not_a_learner,
+    refusal_of,
+    unreachable,
+    upload_call,
+)
 
 _PAGE = 1000
 

@@ -30,7 +30,7 @@ from parley.learner.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from parley.learner.run_states import RunEvent
+    from parley.learner.runs.states import RunEvent
 
 DESCRIPTIONS = (
     "Examples:\n\n"
@@ -70,7 +70,7 @@ def describe_command(
     is a run like any other: private, approved by each owner, and charged to its ledger. How wide intervals will be is
     said first, on standard error. Behind ± is half of the interval that holds the owners' own figure in 95 of 100 runs.
     """
-    from parley.learner.cli.outlook import outlook
+    from parley.learner.cli.forecast import outlook
     from parley.learner.client.progress import terminal
 
     body = read_terms(

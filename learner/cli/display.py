@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
-from parley.learner.run_states import RunEvent, RunState
+from parley.learner.runs.states import RunEvent, RunState
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,8 +1,9 @@
 """``parley-learner``: run the learner, ask it for runs, and try algorithms without any party.
 
 What needs the web stack or numpy is imported in the command that uses it, so that help comes at once.
+
+``parley-learner health``: for the health checks of whoever runs a learner.
 """
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -15,8 +16,7 @@ from urllib.parse import quote
 
 import typer
 
-from parley.common.client.cli_values import read_cohort
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.service.commands import (
     CommandGroup,
     FormatOption,
@@ -24,18 +24,26 @@ from parley.common.service.commands import (
     print_json_line,
     print_next,
     print_result,
+    read_cohort,
+    refusal_is_no,
     tool_options,
     without_rich,
 )
 from parley.learner.cli.begin import BEGINNINGS, init_learner_command
-from parley.learner.cli.bounds import BOUNDS, bounds_command
 from parley.learner.cli.describe import DESCRIPTIONS, describe_command
 from parley.learner.cli.forecast import EXAMPLES, forecast_command
-from parley.learner.cli.health import HEALTH_CHECKS, learner_health_command
-from parley.learner.cli.models.card import CARDS, card_command
-from parley.learner.cli.models.export import EXPORTS, SCHEMAS, export_command, schema_command
-from parley.learner.cli.models.predict import PREDICTIONS, predict_command
-from parley.learner.cli.models.verify import VERIFICATIONS, verify_command
+from parley.learner.cli.models import (
+    CARDS,
+    EXPORTS,
+    PREDICTIONS,
+    SCHEMAS,
+    VERIFICATIONS,
+    card_command,
+    export_command,
+    predict_command,
+    schema_command,
+    verify_command,
+)
 from parley.learner.cli.options import (
     DEFAULT_URL,
     AdjacencyOption,
@@ -66,14 +74,38 @@ from parley.learner.cli.options import (
     open_client,
     read_terms,
 )
-from parley.learner.cli.project import PROJECTIONS, project_command
+from parley.learner.cli.public_rows import BOUNDS, PROJECTIONS, bounds_command, project_command
 from parley.learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
 from parley.learner.cli.roster import INVITATIONS, invite_command, roster_app
-from parley.learner.cli.setup.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
-from parley.learner.cli.setup.study import study_app
+from parley.learner.cli.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
 from parley.learner.cli.simulate import SIMULATIONS, simulate_command
+from parley.learner.cli.study import study_app
 from parley.learner.models.model_files import written_whole
-from parley.learner.run_states import ENDS
+from parley.learner.runs.states import ENDS
+
+# ruff: noqa: PLC0415
+
+
+HEALTH_CHECKS = "Example: parley-learner health --config learner.toml   (as the container's health check does)"
+"""How the command is used."""
+
+
+def learner_health_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
+    """Ask the learner that runs with these settings whether it is ready, from this machine and under the same TLS.
+
+    Exit status 0 if it is ready; 1, with the reason on standard error, if not.
+    """
+    from parley.common.service.health import ask_ready
+    from parley.learner.settings import LearnerSettings
+
+    settings = LearnerSettings.load(config)
+    with refusal_is_no():
+        ask_ready(settings)
+    print_result(output, "ready", ready=True)
+
+
+# ruff: noqa: PLC0415
+
 
 learner_app = typer.Typer(
     name="parley-learner",
@@ -109,7 +141,7 @@ def serve_command(config: ConfigOption = None) -> None:
         from parley.common.service.serve import serve as run
         from parley.common.service.serve import tls_context
         from parley.learner.api.app import create_learner_app
-        from parley.learner.api.own_certificate import renewals
+        from parley.learner.api.membership import renewals
         from parley.learner.settings import LearnerSettings
 
     settings = LearnerSettings.load(config)
@@ -182,7 +214,7 @@ def submit(
 
     Says first, on standard error, what to expect of it, what owners would get alone, and how long it takes.
     """
-    from parley.learner.cli.outlook import outlook
+    from parley.learner.cli.forecast import outlook
 
     body = read_terms(
         study,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from parley.common.client.cli_values import read_budgets, read_parameters
+from parley.common.service.commands import read_budgets, read_parameters
 
 if TYPE_CHECKING:
     from parley.learner.cli.client import LearnerClient

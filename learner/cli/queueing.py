@@ -9,8 +9,16 @@ from urllib.parse import quote
 
 import typer
 
-from parley.common.client.cli_values import read_budgets, read_parameters
-from parley.common.service.commands import ExitCode, Format, FormatOption, print_aside, print_json_line, print_next
+from parley.common.service.commands import (
+    ExitCode,
+    Format,
+    FormatOption,
+    print_aside,
+    print_json_line,
+    print_next,
+    read_budgets,
+    read_parameters,
+)
 from parley.learner.cli.options import (
     DEFAULT_URL,
     BudgetOption,
@@ -29,7 +37,7 @@ from parley.learner.cli.options import (
 
 if TYPE_CHECKING:
     from parley.learner.cli.client import LearnerClient
-    from parley.learner.client.async_connection import AsyncConnection
+    from parley.learner.client.connection import AsyncConnection
 
 EVALUATIONS = (
     "Examples:\n\n"
@@ -114,7 +122,7 @@ def watch_runs(url: str, token_file: Path | None, ca: Path | None, runs: Sequenc
     """Show the events of runs as they come, and of evaluations that follow; exit with 1 unless all completed."""
     import asyncio  # noqa: PLC0415 -- help comes faster without
 
-    from parley.learner.client.async_connection import AsyncConnection  # noqa: PLC0415
+    from parley.learner.client.connection import AsyncConnection  # noqa: PLC0415
 
     async def watch_all() -> list[bool]:
         async with AsyncConnection(url, token_file=token_file, ca=ca) as learner:

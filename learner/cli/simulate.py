@@ -7,9 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from parley.common.client.cli_values import read_parameters
-from parley.common.encoding.spelling import so_many
-from parley.common.service.commands import CsvOption, FormatOption, TableOption, print_aside, print_json_line
+from parley.common.encoding.texts import so_many
+from parley.common.service.commands import (
+    CsvOption,
+    FormatOption,
+    TableOption,
+    print_aside,
+    print_json_line,
+    read_parameters,
+)
 from parley.learner.cli.options import ExplainOption, ParameterOption
 from parley.learner.experiments.simulated_names import simulated_names
 
@@ -71,7 +77,7 @@ def simulate_command(
     with its parameters left open, come to: this run itself, if none that was tried does better.
     """
     from parley.learner.cli.display import beside, measured, progress_bar, promises  # noqa: PLC0415 -- help comes without numpy
-    from parley.learner.cli.outlook import hardly_private  # noqa: PLC0415 -- as above
+    from parley.learner.cli.forecast import hardly_private  # noqa: PLC0415 -- as above
     from parley.learner.client.progress import terminal  # noqa: PLC0415
     from parley.learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
 

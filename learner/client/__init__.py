@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parley.learner.client.async_learner import AsyncLearner
-    from parley.learner.client.learner import Learner
+    from parley.learner.client.learner import AsyncLearner, Learner
 
 __all__ = ["AsyncLearner", "Learner"]
 

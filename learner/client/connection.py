@@ -1,28 +1,233 @@
 """Requests to a learner's API carried over HTTP: by threads that wait here, by an event loop in `async_connection`.
 
 What is asked and how an answer is read is a `Call`, which both carry.
+
+What a learner is asked, and how its answer is read: no input or output, so that threads and event loops share it.
+
+A problem document of the API as the exception that the service raised.
+
+A run watched over a connection that may break: what to ask for, what came, and how long to wait before asking again.
+
+No input or output here: `parley.learner.client.connection` and its asynchronous twin carry the bytes.
+
+`parley.learner.client.connection` for an event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import random
 import re
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 
-from parley.common.errors import InvalidInputError, ParleyError, UnavailableError
-from parley.common.service.http.proxy import ProxyAccess, spell_hosts
+from parley.common import errors as known
+from parley.common.errors import InvalidInputError, ParleyError, SecureSumError, UnavailableError
+from parley.common.service.http.proxy import ProxyAccess, spell_hosts, spell_hosts_async
 from parley.common.strict import is_loopback
-from parley.learner.client.call import Call, Reading, run_path
-from parley.learner.client.refusals import refusal_of
 from parley.learner.client.token import read_token
-from parley.learner.client.watching import AWAY, PATIENCE, Watching
-from parley.learner.run_states import RunEvent
+from parley.learner.runs.states import ENDS, RunEvent
+
+Reading = TypeVar("Reading")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Reading]):
+    """A request, and what to make of the answer's bytes: ``read`` may raise, ``body`` is any JSON value."""
+
+    method: str
+    path: str
+    read: Callable[[bytes], Reading]
+    body: object = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The request as httpx takes it; raises InvalidInputError for what JSON, or a header, cannot say."""
+        for name, value in self.headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise InvalidInputError(f"{name} may have printable ASCII characters only")
+        sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": dict(self.headers)}
+        if self.body is not None:
+            sent["headers"]["Content-Type"] = "application/json"
+        return sent | {"content": self.content if self.body is None else body_bytes(self.body)}
+
+
+def run_path(run: str, part: str = "") -> str:
+    """The path of a run, or of a part of it; raises InvalidInputError for what is no text, as a run itself is none."""
+    if not isinstance(run, str):
+        raise InvalidInputError(f"name a run by its identifier, as run.id is, not by a {type(run).__name__}")
+    return f"/v1/runs/{quote(run, safe='')}{part and '/'}{part}"
+
+
+def json_call(method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Call[Any]:
+    """A call whose answer is any JSON value, or nothing."""
+    return Call(method, path, lambda content: json.loads(content) if content else None, body, dict(headers or {}))
+
+
+def upload_call(path: str, table: Path | str) -> Call[Any]:
+    """The upload of a CSV or Parquet file; raises InvalidInputError for another file, or what is no path."""
+    if not isinstance(table, Path | str):
+        raise InvalidInputError(f"give the path of a CSV or Parquet file, not a {type(table).__name__}")
+    table = Path(table)
+    if table.suffix.lower() not in {".csv", ".parquet"} or not table.is_file():
+        raise InvalidInputError(f"{table} is no CSV (.csv) or Parquet (.parquet) file that can be read")
+    headers = {"Content-Type": "application/octet-stream"}
+    return Call("PUT", path, json.loads, headers=headers, content=table.read_bytes())
+
+
+def body_bytes(body: object) -> bytes:
+    """A body in JSON; numbers and arrays of NumPy are numbers and lists, and every mapping is an object."""
+    try:
+        return json.dumps(body, allow_nan=False, default=_plain).encode()
+    except ValueError:
+        raise InvalidInputError("the request holds a number that is not finite") from None
+    except TypeError:
+        raise InvalidInputError("the request holds a value that JSON cannot say") from None
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 -- what JSON does not know, and what it does
+    """A value of another library as Python's own; raises TypeError where there is none."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):  # NumPy's, which need not be loaded
+        return value.tolist()
+    if isinstance(value, Iterable):
+        return list(value)
+    raise TypeError
+
+
+_PREFIX = "urn:parley:problem:"
+_TOLD = frozenset({"type", "title", "status", "detail", "self"})  # the last is no name for a fact
+_BY_KIND = {
+    each.kind: each for each in vars(known).values() if isinstance(each, type) and issubclass(each, ParleyError)
+}
+"""The exception of each problem type; of one that is not here, `ParleyError`."""
+
+
+def refusal_of(status: int, content: bytes) -> ParleyError:
+    """The exception of an answer that says no success: that of its problem document, if it holds one."""
+    document = _document(content)
+    return ParleyError(f"HTTP status {status}", problem=None) if document is None else refusal_by(document)
+
+
+def refusal_by(document: dict[str, Any]) -> ParleyError:
+    """The exception of a problem document, with its fields as ``facts``, and itself as ``facts["problem"]``."""
+    kind = str(document["type"]).removeprefix(_PREFIX)
+    error = _BY_KIND.get(kind, ParleyError)
+    facts: dict[str, Any] = {name: fact for name, fact in document.items() if name not in _TOLD}
+    if issubclass(error, SecureSumError):
+        facts["reason"] = str(facts.get("reason", ""))
+    return error(_words(document), **facts | {"problem": document})
+
+
+def _document(content: bytes) -> dict[str, Any] | None:
+    """A problem document; None for what is none."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not {"type", "detail"} <= found.keys():
+        return None
+    return found
+
+
+def _words(document: dict[str, Any]) -> str:
+    """What was wrong, and with what of the request."""
+    errors = document.get("errors")
+    faults = [
+        f"{'.'.join(map(str, fault['loc']))} {fault['reason']}"
+        for fault in (errors if isinstance(errors, list) else ())
+        if isinstance(fault, dict) and isinstance(fault.get("loc"), list) and "reason" in fault
+    ]
+    return "; ".join([str(document["detail"]), *faults])
+
+
+PATIENCE = 60.0
+"""Seconds without an answer before a watcher gives up, unless it says otherwise."""
+_FIRST, _LONGEST = 0.1, 5.0  # seconds between attempts
+AWAY = frozenset({502, 503, 504})
+"""HTTP statuses that a learner which is being restarted may show, and a proxy before it."""
+
+
+@dataclass(slots=True)
+class EventParser:
+    """Lines of a stream of server-sent events into events."""
+
+    _fields: dict[str, str] = field(default_factory=dict)
+
+    def take(self, line: str) -> RunEvent | None:
+        """The event that a line ends, if it ends one."""
+        name, _, value = line.partition(": ")
+        if line and name:
+            self._fields[name] = value
+        if line or not {"data", "event", "id"} <= self._fields.keys():
+            return None
+        fields, self._fields = self._fields, {}
+        return RunEvent(int(fields["id"]), fields["event"], fields["data"])
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[RunEvent]:
+    """The server-sent events of a stream's lines.
+
+    >>> list(parse_events([": ping", "", "event: state", "data: {}", "id: 3", ""]))
+    [RunEvent(number=3, kind='state', data='{}')]
+    """
+    parser = EventParser()
+    yield from (event for line in lines if (event := parser.take(line)) is not None)
+
+
+@dataclass(slots=True)
+class Watching:
+    """How far a run has been watched.
+
+    ``patience`` is how many seconds may pass without a word from the learner, once the connection is lost.
+    """
+
+    run: str
+    patience: float = PATIENCE
+    has_ended: bool = False
+    _after: int = 0
+    _pause: float = _FIRST
+    _lost: float | None = None
+    _parser: EventParser = field(default_factory=EventParser)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What to ask for: the events after the last one that came."""
+        self._parser = EventParser()  # half an event that was cut off is told anew
+        return {"Last-Event-ID": str(self._after), "Accept": "text/event-stream"}
+
+    def take(self, line: str) -> Iterator[RunEvent]:
+        """The event that a line of the stream ends, if it ends one that has not come before."""
+        self._lost = None
+        event = self._parser.take(line)
+        if event is None or event.number <= self._after:
+            return
+        self._after, self._pause = event.number, _FIRST
+        self.has_ended = event.kind == "state" and event.news.get("state") in ENDS
+        yield event
+
+    def pause(self, error: ParleyError) -> float:
+        """How many seconds to wait before asking again, longer each time; raises the error where patience is spent."""
+        now = time.monotonic()
+        self._lost = self._lost or now
+        if now - self._lost >= self.patience:
+            raise error
+        pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 -- so that watchers do not return as one
+        self._pause = min(2 * self._pause, _LONGEST)
+        return min(pause, max(self._lost + self.patience - now, 0.0))
+
 
 PROXY = "PARLEY_PROXY"
 """The environment's variable that names the HTTP proxy between users and learners beyond this machine."""
@@ -183,3 +388,70 @@ class BlockingConnection:
                 lost = unreachable(self.url, error)
             if not watching.has_ended:
                 time.sleep(watching.pause(lost))
+
+
+class AsyncConnection:
+    """As `BlockingConnection`, whose methods it has as coroutines."""
+
+    def __init__(  # noqa: PLR0913 -- a keyword each
+        self,
+        url: str,
+        token: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        token_file: Path | str | None = None,
+        ca: Path | str | None = None,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
+        proxy: str | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.url, self.patience = url, patience
+        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
+        hooks = {"request": [spell_hosts_async]}
+        self._http = httpx.AsyncClient(transport=transport, event_hooks=hooks, **options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        """Itself, as of `BlockingConnection`."""
+        return self
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._http.aclose()
+
+    async def send(self, call: Call[Reading]) -> Reading:
+        """What a call's answer says."""
+        try:
+            response = await self._http.request(**call.options)
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from None
+        return read_answer(call, self.url, response)
+
+    async def watch(self, run: str) -> AsyncIterator[RunEvent]:
+        """A run's events from its first to its end, as they come, as `BlockingConnection.watch` has them."""
+        watching = Watching(run, self.patience)
+        while not watching.has_ended:
+            try:
+                async with self._http.stream("GET", run_path(run, "events"), headers=watching.headers) as response:
+                    if response.is_success:
+                        async for line in response.aiter_lines():
+                            for event in watching.take(line):
+                                yield event
+                        lost: ParleyError = cut_off(run)
+                    else:
+                        lost = refusal_of(response.status_code, await response.aread())
+                        if response.status_code not in AWAY:
+                            raise lost
+            except httpx.TransportError as error:
+                lost = unreachable(self.url, error)
+            if not watching.has_ended:
+                await asyncio.sleep(watching.pause(lost))

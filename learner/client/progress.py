@@ -9,7 +9,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from parley.learner.run_states import RunEvent
+from parley.learner.runs.states import RunEvent
 
 METRIC_WORDS = {"objective": "objective", "accuracy": "accuracy", "auc": "AUC", "r_squared": "R²", "rmse": "RMSE"}
 """What is called how on a terminal, of what may be known of a model."""

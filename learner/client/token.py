@@ -6,7 +6,7 @@ import os
 import string
 from pathlib import Path
 
-from parley.common.encoding.saved_text import decode_text
+from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError
 
 TOKEN, TOKEN_FILE = "PARLEY_TOKEN", "PARLEY_TOKEN_FILE"

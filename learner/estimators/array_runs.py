@@ -25,8 +25,7 @@ from parley.common.protocol.cautions import cautions
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import price, transcript
-from parley.learner.estimators.budget import PrivacyBudget
-from parley.learner.estimators.faults import EstimatorError, check_number
+from parley.learner.estimators.budget import EstimatorError, PrivacyBudget, check_number
 from parley.learner.experiments.datasets import deal, shard_sizes
 
 if TYPE_CHECKING:

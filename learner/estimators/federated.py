@@ -18,12 +18,12 @@ from parley.common.arrays import FloatArray
 from parley.common.data.columns import Label
 from parley.common.data.records import check_cells, rows_of, rows_of_columns
 from parley.common.data.study import Study
-from parley.common.encoding.spelling import spelling
+from parley.common.encoding.texts import spelling
 from parley.common.runs.model_document import ModelDocument, model_of
 from parley.common.runs.predictions import Predictor
+from parley.learner.client.calls import TableRows, columns_of, records_of
 from parley.learner.client.learner import Learner
-from parley.learner.client.rows import TableRows, columns_of, records_of
-from parley.learner.estimators.faults import EstimatorError, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, refuse_weights
 from parley.learner.models.card import model_card
 from parley.learner.models.verification import verification_of
 

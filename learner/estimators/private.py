@@ -21,16 +21,14 @@ from parley.common.algorithms import AUTO
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.columns import Label, RowNorm
 from parley.common.data.layout import DesignLayout
-from parley.common.data.losses import HuberLoss, LogisticLoss, SoftmaxLoss
 from parley.common.data.records import design_of
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import HuberLoss, LogisticLoss, SoftmaxLoss, Study
 from parley.common.encoding.classes import MAX_CLASSES, encode_classes
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.mechanisms.site import SiteCalibration
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import PrivacyBudget
-from parley.learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, PrivacyBudget, as_estimator_errors, refuse_weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -16,13 +16,11 @@ from parley.common.algorithms import AUTO
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import RealLabel, RowNorm
 from parley.common.data.loading import shard_of
-from parley.common.data.losses import SquaredLoss
 from parley.common.data.records import rows_of_columns
-from parley.common.data.study import Study
+from parley.common.data.study import SquaredLoss, Study
 from parley.common.privacy.calibration import check_budget
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import PrivacyBudget
-from parley.learner.estimators.faults import EstimatorError, as_estimator_errors, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, PrivacyBudget, as_estimator_errors, refuse_weights
 from parley.learner.estimators.private import PrivateClassifier
 
 if TYPE_CHECKING:

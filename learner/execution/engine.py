@@ -3,7 +3,7 @@
 A run's state and its log are in the store; a task keeps nothing else. So a task that starts anew, after a restart of
 the service, takes the same steps from the state it finds: what is settled is not settled again, a run proposed twice is
 approved twice, and `drive` replays the rounds that the log holds before it asks for another. Ends are final, and the
-store checks every change of state against the table in `parley.learner.run`.
+store checks every change of state against the table in `parley.learner.runs.run`.
 
 Users take turns. Every user may have one run carried, whatever others have queued; where several users have some, a
 user's runs take turns between rounds, one at a time for as long as rounds are short (`parley.common.service.fair_use`).
@@ -15,13 +15,26 @@ pauses the run, and after a pause it is taken up from the state it is in, as aft
 nothing. A run fails when somebody refuses, or when the operator's patience is spent; owners who are to say whether they
 take part are waited for as long as their parties let them think, and the run recruits meanwhile. While the store itself
 cannot be written, why a run is paused is kept in memory, and the run goes on once that is written.
+
+How long a run that cannot go on is tried again: with growing pauses, until the operator's patience is spent.
+
+Where a program's steps are computed: aside from the event loop, unless they are known to be short.
+
+What a program does between two rounds may take long: a global fit must not keep the service from answering. But to
+hand every step to a thread and back costs a tenth of a round. So a step runs on the loop only between two rounds that
+ask the same question, and only if the last such step was short; the first, the last, and any between two phases of an
+algorithm run in a thread.
+
+A run's reply log in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -33,7 +46,7 @@ from parley.common.client.approval import Recruited, propose, recruit, views_of
 from parley.common.client.federation import HttpFederation
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all, names_in
-from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.client.receipts import ReceiptedPeer
 from parley.common.data.study import Study
 from parley.common.errors import (
     AwaitingOwnerError,
@@ -44,9 +57,9 @@ from parley.common.errors import (
     UnavailableError,
 )
 from parley.common.learning.model import Model
-from parley.common.protocol.driver import drive
+from parley.common.protocol.driver import drive, logged_reply
 from parley.common.protocol.facts import FederationFacts
-from parley.common.protocol.messages import Query
+from parley.common.protocol.messages import Query, Question, Reply
 from parley.common.runs.evaluation import weights_of
 from parley.common.runs.model_document import certify, model_document
 from parley.common.runs.specification import RunSpec
@@ -55,22 +68,126 @@ from parley.common.service.fair_use import CallerTurns, Turn
 from parley.common.service.logs import place_of
 from parley.common.service.worker import Worker
 from parley.common.wire.party_api import PartyFacts, RunProposal
-from parley.learner.execution.patience import Patience
-from parley.learner.execution.program_steps import ProgramSteps
-from parley.learner.execution.reply_log import StoredLog
 from parley.learner.execution.round_report import PublicExamples, Reporter
 from parley.learner.execution.witnesses import Witnesses
-from parley.learner.plan import Plan
-from parley.learner.run import Pause, Run
-from parley.learner.run_states import ENDS
+from parley.learner.runs.plan import Plan
+from parley.learner.runs.run import Pause, Run
+from parley.learner.runs.states import ENDS
 from parley.learner.secure_sum.federation import SecureSumFederation
 from parley.learner.settings import LearnerSettings
 from parley.learner.storage.public_rows import PublicRowStore
 from parley.learner.storage.run_store import RunStore
-from parley.learner.timing import UNKNOWN, RoundTime, round_time
+from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
+    from parley.common.client.federation import RoundReport
+    from parley.common.client.receipts import ReceiptedPeer
     from parley.learner.secure_sum.coordinator import SecureSumCoordinator
+    from parley.learner.storage.run_store import RunStore
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 60.0  # seconds: doubled each time
+
+
+class Patience:
+    """Pauses of ``seconds`` in all, counted as they are slept: time in which this process was stopped does not count.
+
+    >>> patience = Patience(0.02)
+    >>> asyncio.run(patience.rest()), patience.is_spent
+    (0.02, True)
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._woken = asyncio.Event()
+        self.renew()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there is none left."""
+        return self._left <= 0
+
+    def renew(self) -> None:
+        """Have all of it again: the run has moved, or somebody has asked for it."""
+        self._left, self._pause = self._seconds, _FIRST_PAUSE
+
+    def wake(self) -> None:
+        """End the pause in progress, if there is one, and renew the patience."""
+        self.renew()
+        self._woken.set()
+
+    async def rest(self) -> float:
+        """Sleep until it is time to try again, or until woken; the seconds that were meant."""
+        seconds = self._pause if self.is_spent else min(self._pause, self._left)
+        self._left -= seconds
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._woken.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        return seconds
+
+
+_SHORT = 5e-3
+"""Seconds that a step may take on the loop."""
+
+
+class ProgramSteps:
+    """The steps of one program, which asks these questions; an `Advance` for `drive`."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._questions = questions
+        self._answered = 0
+        self._is_short = False
+
+    async def __call__(self, step: Callable[[], Query]) -> Query:
+        """The next query, computed on the loop or in a thread."""
+        answered, self._answered = self._answered, self._answered + 1
+        between_alike = (
+            0 < answered < len(self._questions) and self._questions[answered - 1] == self._questions[answered]
+        )
+        timed = partial(_timed, step)
+        query, seconds = timed() if between_alike and self._is_short else await asyncio.to_thread(timed)
+        self._is_short = between_alike and seconds < _SHORT
+        return query
+
+
+def _timed(step: Callable[[], Query]) -> tuple[Query, float]:
+    """A step's query and the seconds that it took, without those that it waited for its thread."""
+    started = time.perf_counter()
+    return step(), time.perf_counter() - started
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """The replies of one run, durable before the program sees them.
+
+    ``length`` is the number of rounds that were logged when the program started: only those are looked up. ``report``
+    gives how the last round went. What the store does is done by the ``worker``.
+    """
+
+    store: RunStore
+    worker: Worker
+    run: str
+    length: int
+    peers: tuple[ReceiptedPeer, ...]
+    reporter: Reporter
+    report: Callable[[], RoundReport]
+
+    async def recall(self, query: Query) -> Reply | None:
+        """The reply logged for this query; ReplayMismatchError if the program asks another than it did then."""
+        if query.round > self.length:
+            return None
+        return logged_reply(await self.worker.do(lambda: self.store.reply(self.run, query.round)), query)
+
+    async def append(self, query: Query, reply: Reply) -> None:
+        """Commit a reply, the news of its round and the newest receipts."""
+        went = self.report()
+        await self.worker.do(lambda: self._append(query, reply, went))
+
+    def _append(self, query: Query, reply: Reply, went: RoundReport) -> None:
+        receipts = [peer.receipt for peer in self.peers if peer.receipt]
+        notices = self.reporter.notices(query, reply, went)
+        self.store.append(self.run, query, reply, notices, receipts, opened=went.opened)
 
 
 _SLICE_SECONDS = 0.25
@@ -81,7 +198,7 @@ on this machine, parties included; those that take longer wait for parties elsew
 
 
 class Settle(Protocol):
-    """`parley.learner.selection.settled`."""
+    """`parley.learner.forecasting.selection.settled`."""
 
     def __call__(
         self, spec: RunSpec, facts: Mapping[str, PartyFacts], most_rounds: int, *, any_algorithm: bool

@@ -17,8 +17,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from parley.common.errors import DamagedError, UnavailableError
-from parley.common.service.openapi import EVENTS_MEDIA_TYPE
-from parley.learner.run_states import RunEvent
+from parley.common.service.application import EVENTS_MEDIA_TYPE
+from parley.learner.runs.states import RunEvent
 from parley.learner.storage.run_store import RunStore
 
 _PAUSE = 1.0  # seconds between attempts to read a store that is busy

@@ -19,8 +19,8 @@ from parley.common.learning.losses import Loss, build_loss
 from parley.common.learning.metrics import accuracy, fitness, majority_share, r_squared, rmse
 from parley.common.learning.model import Model
 from parley.common.protocol.messages import Query, Reply
-from parley.learner.plan import Plan
-from parley.learner.run_states import Notice
+from parley.learner.runs.plan import Plan
+from parley.learner.runs.states import Notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import structlog
 
-from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.client.receipts import ReceiptedPeer
 from parley.common.errors import LedgerError, RefusedError, UnavailableError
 from parley.common.protocol.receipts import Receipt, read_receipt
-from parley.common.service.witnessing.messages import MOST_RECEIPTS
+from parley.common.service.witnessing import MOST_RECEIPTS
 
 _T = TypeVar("_T")
 

@@ -29,9 +29,8 @@ from parley.common.arrays import FloatArray
 from parley.common.data.auxiliary import with_projection_of
 from parley.common.data.columns import Columns, Feature, Label, RealLabel
 from parley.common.data.loading import shard_of
-from parley.common.data.losses import HingeLoss, SquaredLoss
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import HingeLoss, SquaredLoss, Study
 from parley.common.errors import InvalidDataError
 from parley.common.files.file_tables import read_columns
 

@@ -3,14 +3,16 @@
 The figures are those of `parley.common.forecast.forecast`, and the charges those of `parley.common.runs.pricing`. The
 service adds what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their
 ledgers, and how long a round takes.
+
+By which of its owner's rules a party would refuse a run, as far as it tells them: known before anybody is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,24 +26,49 @@ from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted
 from parley.common.privacy.guarantee import View
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
-from parley.common.runs.cohort import Cohort
-from parley.common.runs.consent import ReviewedRun
-from parley.common.runs.costs import costs_of, limit_of
-from parley.common.runs.pricing import highest_charge
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.consent import Objection, ReviewedRun, dear
+from parley.common.runs.pricing import costs_of, highest_charge, limit_of
+from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, PartyFacts
-from parley.learner.forecasting.objections import Charge, objections
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
+from parley.learner.secure_sum.coordinator import ForeseenSum
 from parley.learner.storage.run_store import RunStore
-from parley.learner.timing import UNKNOWN, RoundTime, round_time
+from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
-    from parley.learner.secure_sum.coordinator import SecureSumCoordinator
-    from parley.learner.secure_sum.foreseen import ForeseenSum
+    from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
+
+Charge = Cost | BudgetExhaustedError
+"""What a run would be charged to a party at most, or why no budget bears it."""
+
+
+def objections(
+    run: ReviewedRun, member: Member, facts: PartyFacts, charge: Charge, foreseen: ForeseenSum | None
+) -> tuple[str, ...]:
+    """Why the party would refuse the run, a reason for each rule; ``foreseen`` is its secure sum."""
+    pins = foreseen.pins.get(member.name) if foreseen else None
+    known = () if foreseen is None else run.spec.names if pins is None else pins.known
+    broken = chain(
+        run.objections(member, facts, known),
+        _of_charge(run, facts, charge),
+        foreseen.objections(facts) if foreseen else (),
+    )
+    reasons: dict[str, str] = {}
+    for rule, reason in broken:
+        reasons.setdefault(rule, reason)
+    return tuple(reasons.values())
+
+
+def _of_charge(run: ReviewedRun, facts: PartyFacts, charge: Charge) -> Iterable[Objection]:
+    """Why the party would refuse what it would be charged."""
+    if isinstance(charge, Cost):
+        return dear(charge, run.algorithm.adjacency, facts)
+    return [(charge.kind, charge.detail)]
+
 
 Choosing = Callable[[RunSpec, Mapping[str, PartyFacts] | None, int], tuple[RunSpec, dict[str, str]]]
-"""Chooses what a run leaves open, in so many rounds at most, and says why: `parley.learner.selection.settled`."""
+"""Chooses what a run leaves open, in so many rounds at most, and says why; `settled` is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from parley.common.forecast.excess_risk import Interval
 
 if TYPE_CHECKING:
     from parley.common.forecast.forecast import Bound, Forecast
-    from parley.common.runs.costs import RunCosts
-    from parley.learner.timing import RoundTime
+    from parley.common.runs.pricing import RunCosts
+    from parley.learner.storage.timing import RoundTime
 
 Figure = Annotated[
     float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)

@@ -13,12 +13,12 @@ from parley.common.data.cells import Block
 from parley.common.data.records import check_cells, rows_of, rows_of_columns, unfit_cells
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError
+from parley.common.files.arrow import TableStream
 from parley.common.files.column_names import columns_meant, renamed
-from parley.common.files.csv_format import CsvFormat
 from parley.common.files.examples import block_of
 from parley.common.files.file_tables import file_table
+from parley.common.files.sources import CsvFormat
 from parley.common.files.sparse_examples import check_kind, is_libsvm, libsvm_table
-from parley.common.files.streams import TableStream
 
 
 class FeatureRows:

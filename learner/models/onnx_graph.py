@@ -21,10 +21,10 @@ from parley.common.data.cells import MISSING_TEXTS
 from parley.common.data.columns import Category, Feature, RealLabel
 from parley.common.data.layout import DesignLayout, frequencies, matrix_and_offset
 from parley.common.data.loading import NO_NORM
-from parley.common.data.maps import Projection, RowMap
 from parley.common.data.shard import INWARDS, OUTWARDS, SURELY_INSIDE
+from parley.common.data.study import Projection, RowMap
 from parley.common.encoding.fixed_point import FEATURE_BITS
-from parley.common.encoding.spelling import spelling
+from parley.common.encoding.texts import spelling
 from parley.common.errors import InvalidInputError
 
 if TYPE_CHECKING:

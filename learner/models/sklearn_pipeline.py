@@ -32,10 +32,9 @@ from parley.common.arrays import FloatArray
 from parley.common.data.cells import MISSING_TEXTS
 from parley.common.data.columns import OTHER, Category, RealLabel
 from parley.common.data.layout import DesignLayout, frequencies
-from parley.common.data.maps import RandomFeatures
-from parley.common.data.study import Study
+from parley.common.data.study import RandomFeatures, Study
 from parley.common.encoding.fixed_point import FEATURE_BITS
-from parley.common.encoding.spelling import spelling
+from parley.common.encoding.texts import spelling
 from parley.common.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 A session belongs to one run. Once all parties have approved the run, the key holders make a key each, the roster is
 drafted and stored, the key holders sign it and then the parties. Taken up again after a crash, every step gives what it
 gave before.
+
+What a secure sum would begin with, as all say who would take part in it, before anybody is asked to.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,22 +20,65 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import Line, all_of, ask_all
-from parley.common.errors import InvalidInputError, NotFoundError, ParleyError, UnavailableError
+from parley.common.errors import ForbiddenError, InvalidInputError, NotFoundError, ParleyError, UnavailableError
 from parley.common.protocol.receipts import Receipt
 from parley.common.runs.secure_terms import draft_roster, session_of
 from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.secure_sum.learner import LearnerRole
 from parley.common.secure_sum.messages import Roster, RosterKeyHolder
+from parley.common.secure_sum.packing import Layout, too_long
 from parley.common.secure_sum.paillier import require_gmpy2
 from parley.common.wire.key_holder_api import KeyHolderFacts
 from parley.common.wire.party_api import PinnedKeys
-from parley.learner.run import Run
+from parley.learner.runs.run import Run
 from parley.learner.secure_sum.federation import SecureSumFederation
-from parley.learner.secure_sum.foreseen import ForeseenSum
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 from parley.learner.settings import LearnerSettings
 from parley.learner.storage.session_store import SessionStore, StoredSession
+
+if TYPE_CHECKING:
+    from parley.common.runs.consent import Objection
+    from parley.common.wire.party_api import PartyFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenSum:
+    """The public keys that a secure sum would have, by name, and what parties pin, of those that say so.
+
+    ``bits`` are those of the key holders' smallest Paillier key, None where none is known; ``longest`` is by name the
+    longest request that each reads. ``hindrances`` say why key holders would not open sums now.
+    """
+
+    learner: str
+    key_holders: Mapping[str, str]
+    parties: Mapping[str, str]
+    pins: Mapping[str, PinnedKeys]
+    bits: int | None
+    longest: Mapping[str, int]
+    hindrances: tuple[str, ...]
+
+    def hindrances_of(self, width: int, parties: int) -> tuple[str, ...]:
+        """Why key holders would not open sums of answers of so many numbers."""
+        if self.bits is None:
+            return self.hindrances
+        layout = Layout(width, self.bits)
+        reasons = {name: too_long(layout, parties, most) for name, most in self.longest.items()}
+        return (*self.hindrances, *(f"{name}: {reason}" for name, reason in reasons.items() if reason))
+
+    def objections(self, facts: PartyFacts) -> Iterator[Objection]:
+        """What the party whose facts these are would object to the keys."""
+        if (pins := self.pins.get(facts.name)) is None:
+            return
+        try:
+            policy = pins.policy(facts)
+        except ForbiddenError as error:
+            yield "secure_sum", error.detail
+            return
+        for reason in policy.wrong_pins(self.learner, self.key_holders, self.parties):
+            yield "secure_sum", reason
+        for reason in policy.small_keys(self.bits) if self.bits else ():
+            yield "minimum_key_bits", reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from typing import ClassVar
 
 from parley.common.client.peer import Line
-from parley.common.client.receipted_peer import ReceiptedPeer
+from parley.common.client.receipts import ReceiptedPeer
 from parley.common.errors import KeyHolderRefusedError, RefusedError
 from parley.common.protocol.receipts import Receipt
 from parley.common.secure_sum.envelope import Signed

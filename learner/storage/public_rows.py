@@ -10,8 +10,8 @@ from parley.common.arrays import FloatArray
 from parley.common.encoding.npy import pack_array, unpack_array
 from parley.common.errors import DamagedError, InvalidInputError, NotFoundError, UnavailableError
 from parley.common.runs.specification import PublicRows, digest_of_rows
-from parley.common.storage.damage import decoding
 from parley.common.storage.keys import replace_private
+from parley.common.storage.sqlite import decoding
 
 MAX_BYTES = 2**24 - 2**12
 """The most that uploaded rows may take as float64: they go to every party in one body of at most 16 MiB."""

@@ -35,18 +35,15 @@ from parley.common.protocol.cautions import cautions
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Receipt, read_receipt
 from parley.common.runs.certificate import SignedApproval
-from parley.common.runs.cohort import Cohort
-from parley.common.runs.costs import longest_body
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.pricing import longest_body
+from parley.common.runs.specification import Cohort, RunSpec
 from parley.common.runs.weights import told_weights
 from parley.common.secure_sum.envelope import Signed
 from parley.common.service.fair_use import Share
-from parley.common.storage.damage import decoding
-from parley.common.storage.sqlite import Database
-from parley.learner.damage import DamagedStoreError, decoding_row, readable
-from parley.learner.plan import Plan
-from parley.learner.run import DEFAULT_SECONDS, Pause, Run, RunTerms
-from parley.learner.run_states import ENDS, Notice, RunEvent, RunState, check_transition
+from parley.common.storage.sqlite import Database, decoding
+from parley.learner.runs.plan import Plan
+from parley.learner.runs.run import DEFAULT_SECONDS, DamagedStoreError, Pause, Run, RunTerms, decoding_row, readable
+from parley.learner.runs.states import ENDS, Notice, RunEvent, RunState, check_transition
 from parley.learner.storage import statements as sql
 from parley.learner.storage.session_store import SessionStore, close_round
 

@@ -18,7 +18,7 @@ from parley.common.runs.certificate import SignedSum, SignedSums
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Roster
 from parley.common.storage.sqlite import Database
-from parley.learner.damage import decoding_row
+from parley.learner.runs.run import decoding_row
 from parley.learner.storage import statements as sql
 
 

@@ -1,22 +1,37 @@
-"""A party without its web side: consents to runs, answers rounds, keeps the ledger."""
+"""A party without its web side: consents to runs, answers rounds, keeps the ledger.
+
+What a ledger keeps of the data that its answers are about, so that a change is noticed when the party starts.
+
+One round at the party: from a query to the bytes that leave.
+
+Whether work on the data ends in an error may tell of them. So what is refused is refused by public numbers, before any
+work; and of an error that nobody foresaw nothing is told but that there was one, which is charged (`Ledger.fail`).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import time
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from parley.common import parley_version
+from parley.common.arrays import IntArray
+from parley.common.data.shard import Shard
+from parley.common.data.sparse import SparseShard
+from parley.common.encoding.fixed_point import to_wire
 from parley.common.encoding.npy import pack_array
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.errors import (
     AwaitingOwnerError,
     ConflictError,
@@ -27,23 +42,96 @@ from parley.common.errors import (
     ParleyError,
     WorkFailedError,
 )
+from parley.common.files.sources import PostgresTable
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
-from parley.common.privacy.noise import SystemNoise
+from parley.common.privacy.noise import Noise, SystemNoise
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import APPROVAL, Binding
-from parley.common.runs.costs import longest_body
-from parley.common.runs.members import MemberColumns
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.pricing import longest_body
+from parley.common.runs.specification import MemberColumns, RunSpec
+from parley.common.service.logs import place_of
 from parley.common.storage.witness import Witness
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
-from parley.party.answering.pin import pin_of
-from parley.party.answering.release import NoiseFactory, Pack, answering, work_on_data
 from parley.party.data.owner_data import Holding, load_holding
 from parley.party.ledger.books import RunKey
 from parley.party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
-from parley.party.policy.approval import Terms, review, rules_of, sum_policy, terms
-from parley.party.policy.beginning import policy_cautions
+from parley.party.ledger.records import DataPin
+from parley.party.policy.approval import Terms, policy_cautions, review, rules_of, sum_policy, terms
 from parley.party.settings import PartySettings, Policy
+
+if TYPE_CHECKING:
+    from parley.party.data.owner_data import Holding
+    from parley.party.ledger.ledger import Compute, Kept
+    from parley.party.policy.approval import Terms
+
+
+def pin_of(settings: PartySettings, holding: Holding) -> DataPin:
+    """The data that a party has loaded, as its ledger pins them."""
+    data = settings.data
+    tables = {name: at if isinstance(at, str) else _spelt(at) for name, at in sorted(data.tables.items())}
+    return DataPin(data.source, tables, holding.study.digest, digest_rows(holding.shard))
+
+
+def digest_rows(shard: Shard) -> bytes:
+    """SHA-256 of a shard: its shape, and its numbers in the order of its rows, without a copy.
+
+    It is as secret as the rows: who knows all but one finds that one by it.
+    """
+    if isinstance(shard, SparseShard):
+        arrays = {"data": shard.rows.data, "indices": shard.rows.indices, "indptr": shard.rows.indptr, "y": shard.y}
+    else:
+        arrays = {"X": shard.X, "y": shard.y}
+    head = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
+    found = hashlib.sha256(json.dumps([head, shard.shape, shard.norm]).encode())
+    for array in arrays.values():
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.digest()
+
+
+def _spelt(at: PostgresTable) -> str:
+    """A table of PostgreSQL: its name and where the secret is, never the secret."""
+    return f"{at.postgres} {at.table}"
+
+
+class KeepingNoise(Noise, Protocol):
+    """Noise that shows its one-time draws, so that they can be stored with the answer."""
+
+    @property
+    def kept(self) -> Mapping[str, npt.NDArray[Any]]:
+        """All one-time noise by name."""
+
+
+NoiseFactory = Callable[["Kept | None"], KeepingNoise]
+"""Makes a round's noise from the one-time noise that earlier rounds of the run kept."""
+
+
+Pack = Callable[[IntArray], bytes]
+"""Makes a body of an answer's integers as the wire has them: ``.npy``, or a contribution to a secure sum."""
+
+
+def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pack: Pack) -> Compute:  # noqa: ANN401
+    """How to answer a query that the terms allow, from what was prepared for them: a body, and the noise to keep."""
+
+    def compute(kept: Kept) -> tuple[bytes, Kept]:
+        drawn = noise(kept)
+        with work_on_data():
+            integers = to_wire(terms.algorithm.local(query, prepared, terms.facts, drawn), terms.facts.wire_shift)
+        return pack(integers), drawn.kept
+
+    return compute
+
+
+@contextmanager
+def work_on_data() -> Iterator[None]:
+    """Raise WorkFailedError in the place of an error that nobody foresaw, of which the log tells the type and place."""
+    try:
+        yield
+    except ParleyError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it may tell of the data
+        structlog.get_logger().error("failed", error=type(error).__name__, place=place_of(error))
+        raise WorkFailedError from None
+
 
 _T = TypeVar("_T")
 

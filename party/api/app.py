@@ -3,13 +3,15 @@
 A party does one thing at a time, because its ledger does: in one thread of its own, so that neither a slow disk nor a
 locked database keeps the service from answering. Each request shows the newest receipt that its sender holds, and each
 answer carries a newer one.
+
+What Prometheus is told of a party's budget: what a learner is told of it, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from typing import Annotated, get_args
@@ -18,6 +20,9 @@ from urllib.parse import parse_qsl
 import numpy as np
 import structlog
 from fastapi import BackgroundTasks, FastAPI, Request
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from pydantic import Field, FiniteFloat
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
@@ -25,31 +30,61 @@ from starlette.responses import JSONResponse, Response
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, WorkFailedError
+from parley.common.privacy.account import MICRO, Account
+from parley.common.privacy.statement import SPENT_MEANS
 from parley.common.protocol.messages import Query, Reveal
 from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.secure_sum.paillier import require_gmpy2
-from parley.common.service import signed_bodies as signed
 from parley.common.service.application import caller, service
-from parley.common.service.array_bodies import documented, is_json, wants_json
-from parley.common.service.http.strict_json import large_json, strict_json
-from parley.common.service.http.whole_bodies import WholeBody, announced_length, read_whole
+from parley.common.service.http import bodies as signed
+from parley.common.service.http.bodies import (
+    WholeBody,
+    announced_length,
+    documented,
+    is_json,
+    large_json,
+    read_whole,
+    strict_json,
+    wants_json,
+)
 from parley.common.service.prometheus import Metrics
-from parley.common.service.witnessing.desk import Desk, add_witness
+from parley.common.service.witnessing import Desk, add_witness
 from parley.common.service.worker import Worker
 from parley.common.strict import Strict
+from parley.common.wire.key_holder_api import Signature
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunOffer
-from parley.common.wire.roster_api import Signature
 from parley.party.answering.noise_pool import NoisePool
-from parley.party.answering.party import Party, open_witness
-from parley.party.answering.release import NoiseFactory
-from parley.party.api.budget_metrics import BudgetGauges
-from parley.party.ledger.room import AnswerRoom
+from parley.party.answering.party import NoiseFactory, Party, open_witness
+from parley.party.ledger.ledger import AnswerRoom
 from parley.party.pins import key_cautions
 from parley.party.policy.approval import pins_of
 from parley.party.policy.questions import Notifier
 from parley.party.secure_sum.obfuscator_pool import Obfuscators
 from parley.party.secure_sum.participant import SecureSumParticipant
 from parley.party.settings import PartySettings
+
+_FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {
+    "parley_epsilon_limit": ("Epsilon that the owner allows in total.", lambda account: account.epsilon_limit / MICRO),
+    "parley_epsilon_spent": (f"Epsilon that was charged: {SPENT_MEANS}.", lambda account: account.epsilon_spent),
+    "parley_epsilon_left": ("Epsilon that one more run may cost.", lambda account: account.epsilon_left),
+    "parley_delta_left": ("Delta that one more run may cost.", lambda account: account.delta_left),
+}
+
+
+class BudgetGauges(Collector):
+    """The account of one study, read when somebody looks: ``account`` gives the newest, for any thread."""
+
+    def __init__(self, study: str, account: Callable[[], Account]) -> None:
+        self._study, self._account = study, account
+
+    def collect(self) -> Iterable[Metric]:
+        """Epsilon and delta, by the study's name and what the account hides."""
+        account = self._account()
+        for name, (meaning, figure) in _FIGURES.items():
+            gauge = GaugeMetricFamily(name, meaning, labels=["study", "adjacency"])
+            gauge.add_metric([self._study, account.adjacency], figure(account))
+            yield gauge
+
 
 _ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."

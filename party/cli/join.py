@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
@@ -237,7 +237,7 @@ def _undoubted(holding: Holding, *, as_is: bool) -> Holding:
 
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
     """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
-    from parley.party.policy.beginning import policy_cautions, refused_for_sums, trained_by_sums
+    from parley.party.policy.approval import policy_cautions, refused_for_sums, trained_by_sums
 
     yield from (f"warning: {words}" for words in policy_cautions(settings.policy, n_examples))
     is_new = not (folder.root / "party.toml").exists()
@@ -385,7 +385,7 @@ def _party_toml(
 ) -> str:
     """A party's settings; ``compared`` are the key holders whose keys the owner has compared."""
     from parley.party.pins import spell_pins
-    from parley.party.policy.beginning import first_algorithms, refused_for_sums
+    from parley.party.policy.approval import first_algorithms, refused_for_sums
 
     epsilon, delta, epsilon_per_run, delta_per_run = policy
     agreed = invited.studies[0].study

@@ -19,10 +19,18 @@ from parley.common.service.commands import (
     without_rich,
 )
 from parley.common.storage.handed_files import read_handed
-from parley.party.cli.config import Explain, show_settings
-from parley.party.cli.health import end_by_readiness
 from parley.party.cli.join import join_key_holder_command
-from parley.party.cli.output import LogFormat, ReceiptFiles, print_table, quietly, read_text, spelt
+from parley.party.cli.output import (
+    Explain,
+    LogFormat,
+    ReceiptFiles,
+    end_by_readiness,
+    print_table,
+    quietly,
+    read_text,
+    show_settings,
+    spelt,
+)
 
 if TYPE_CHECKING:
     from parley.party.keyholder.settings import KeyHolderSettings
@@ -55,7 +63,7 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
     Exits with status 3 and one line on standard error if settings, keys or journal cannot be used.
     """
     with without_rich():
-        from parley.common.client.dialing import outbound
+        from parley.common.client.outbound import outbound
         from parley.common.service import logs
         from parley.common.service.serve import serve as run
         from parley.party.keyholder.app import create_key_holder_app

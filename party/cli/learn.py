@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from parley.common.client.cli_values import read_budgets, read_parameters
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.errors import InvalidInputError
-from parley.common.service.commands import FormatOption, print_json_line
+from parley.common.service.commands import FormatOption, print_json_line, read_budgets, read_parameters
 from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly
 
 

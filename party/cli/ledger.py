@@ -1,10 +1,15 @@
-"""The commands of ``parley-party`` that make, read, mend and show the ledger."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+"""The commands of ``parley-party`` that make, read, mend and show the ledger.
+
+The command ``parley-party accept-data``: the owner's word that data have changed.
+
+The command that shows what a party holds of others' ledgers.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +43,9 @@ if TYPE_CHECKING:
     from parley.party.ledger.records import Answered, Entry, Pinned
     from parley.party.ledger.recovery import Recovery
 
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+
 audit_app = typer.Typer(
     name="audit",
     no_args_is_help=True,
@@ -52,11 +60,10 @@ def init_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text")
 
     Once: a party without its ledger does not start, for what it spent stays spent.
     """
-    from parley.party.answering.party import open_store
-    from parley.party.answering.pin import pin_of
+    from parley.party.answering.party import open_store, pin_of
     from parley.party.data.owner_data import load_holding
     from parley.party.ledger.ledger import create_ledger
-    from parley.party.policy.beginning import policy_cautions
+    from parley.party.policy.approval import policy_cautions
     from parley.party.settings import PartySettings
 
     with quietly():
@@ -406,3 +413,65 @@ def _cell(value: object) -> str:
 def when(at: int) -> str:
     """A time in UTC."""
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+
+def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+    """Say that the data, or the query or study that make them, have changed and answers shall be about them from now.
+
+    A party whose data changed under its ledger does not start before that. The ledger keeps the word, with the query's
+    text. What was charged stays charged, and all runs of learners end: their answers were about other data.
+    """
+    from parley.party.answering.party import open_store, pin_of
+    from parley.party.data.owner_data import load_holding
+    from parley.party.settings import PartySettings
+
+    with quietly():
+        settings = PartySettings.load(config)
+        with open_store(settings) as store:
+            before = store.open_runs()
+            is_first = store.books.pinned is None
+            changes = store.pin(pin_of(settings, load_holding(settings)), accept=True)
+            ended = before if changes else []
+    if output == "json":
+        print_json_line({"changed": changes, "ended": [{"learner": learner, "run": run} for learner, run in ended]})
+        return
+    if not changes:
+        typer.echo("the data are pinned for the first time" if is_first else "nothing has changed")
+        return
+    typer.echo(f"accepted: {', '.join(changes)} changed; what was charged stays charged")
+    typer.echo("a service that runs answers nothing new before it is started again", err=True)
+    for learner, run in ended:
+        typer.echo(f"  run {run} of {learner} has ended")
+
+
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+
+def witnessed_command(
+    name: Annotated[str | None, typer.Argument(help="A party or a key holder; all, if not given.")] = None,
+    config: Config = DEFAULT_CONFIG,
+    output: FormatOption = "text",
+) -> None:
+    """Print the newest receipts that this party holds of others, one a line: for parley-party recover --receipt FILE.
+
+    Learners hand them on; those are kept whose public key in [secure_sum] the owner has compared.
+    """
+    from parley.common.protocol.receipts import read_receipt
+    from parley.party.answering.party import open_witness
+    from parley.party.settings import PartySettings
+
+    with quietly(), closing(open_witness(PartySettings.load(config))) as witness:
+        held = [receipt for receipt in map(read_receipt, witness.texts()) if name in {None, receipt.signer}]
+    if output == "json":
+        print_json_line(
+            [
+                {"signer": each.signer, "key": each.key, "entries": each.head.count, "receipt": each.text}
+                for each in held
+            ]
+        )
+        return
+    for each in held:
+        typer.echo(each.text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.service.commands import (
     CommandGroup,
     FormatOption,
@@ -21,13 +21,11 @@ from parley.common.service.commands import (
     tool_options,
     without_rich,
 )
-from parley.party.cli.accepting import accept_data_command
-from parley.party.cli.config import party_config_command
-from parley.party.cli.health import party_health_command
 from parley.party.cli.join import join_command
 from parley.party.cli.keyholder import key_holder_app as keyholder
 from parley.party.cli.learn import learn_command
 from parley.party.cli.ledger import (
+    accept_data_command,
     audit_app,
     backup_command,
     budget_command,
@@ -37,13 +35,22 @@ from parley.party.cli.ledger import (
     recover_command,
     release_command,
     restore_command,
+    witnessed_command,
 )
-from parley.party.cli.output import DEFAULT_CONFIG, Config, LogFormat, print_table, quietly, spelt
+from parley.party.cli.output import (
+    DEFAULT_CONFIG,
+    Config,
+    LogFormat,
+    party_config_command,
+    party_health_command,
+    print_table,
+    quietly,
+    spelt,
+)
 from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from parley.party.cli.pin import pin_command
 from parley.party.cli.stream import stream_command
 from parley.party.cli.study import study_fit_app
-from parley.party.cli.witnessed import witnessed_command
 
 if TYPE_CHECKING:
     from parley.party.data.owner_data import Holding
@@ -101,7 +108,7 @@ def party_serve(
     Exits with status 3 and one line on standard error if settings, study, data or ledger cannot be used.
     """
     with without_rich():
-        from parley.common.client.dialing import outbound
+        from parley.common.client.outbound import outbound
         from parley.common.service import logs
         from parley.common.service.serve import serve as run
         from parley.common.service.serve import tls_context
@@ -123,7 +130,7 @@ def party_serve(
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
     """What may not be meant, of pins, of the policy and of the examples."""
     from parley.party.pins import key_cautions
-    from parley.party.policy.beginning import policy_cautions
+    from parley.party.policy.approval import policy_cautions
 
     yield from key_cautions(settings)
     yield from policy_cautions(settings.policy, holding.n_examples)

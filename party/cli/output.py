@@ -1,4 +1,9 @@
-"""What the commands of party and key holder share: options, and how they print."""
+"""What the commands of party and key holder share: options, and how they print.
+
+``parley-party health``, and what ``parley-party keyholder health`` shares with it: for health checks.
+
+``parley-party config`` and ``parley-party keyholder config``: which settings there are, and which are in effect.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,20 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.encoding.saved_text import decode_text
+from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service.commands import Format
+from parley.common.service.commands import Format, FormatOption, print_json_line, print_result, refusal_is_no
 
 if TYPE_CHECKING:
     from parley.common.client.endpoints import LearnerAddress
+    from parley.common.service.settings import ServiceSettings, Settings
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_PARTY_* variables override it.")
@@ -39,7 +46,7 @@ ReceiptFiles = Annotated[
 @contextmanager
 def quietly() -> Iterator[None]:
     """Log no more than warnings, while a command works."""
-    from parley.common.service import logs  # noqa: PLC0415 -- help comes faster without
+    from parley.common.service import logs
 
     logs.configure("text", logging.WARNING)
     yield
@@ -47,7 +54,7 @@ def quietly() -> Iterator[None]:
 
 def tell_unmet(addresses: Sequence[LearnerAddress]) -> None:
     """Say of each learner to whom the service would connect in vain why: an expired certificate, a lost token."""
-    from parley.common.client.handshake import shown_to  # noqa: PLC0415 -- as above
+    from parley.common.client.outbound import shown_to
 
     for address in addresses:
         try:
@@ -98,3 +105,65 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
         for row in others:
             print_table([*zip(names, row, strict=True)])
             typer.echo("")
+
+
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+
+def party_health_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+    """Ask the party that runs with these settings whether it is ready, from this machine and under the same TLS.
+
+    Exit status 0 if it is ready; 1, with the reason on standard error, if not.
+    """
+    from parley.party.settings import PartySettings
+
+    end_by_readiness(PartySettings, config, output)
+
+
+def end_by_readiness(kind: type[ServiceSettings], config: Path, output: Format) -> None:
+    """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
+    from parley.common.service.health import ask_ready
+
+    settings = kind.load(config)
+    with refusal_is_no():
+        ask_ready(settings)
+    print_result(output, "ready", ready=True)
+
+
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
+
+
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Every setting there is: type, default, meaning. Reads no file.")
+]
+
+
+def party_config_command(
+    config: Config = DEFAULT_CONFIG, explain: Explain = False, output: FormatOption = "text"
+) -> None:
+    """Print the settings in effect, and whether file or environment says so; secrets are hidden.
+
+    With --explain, every setting there is with type, default and meaning.
+    """
+    from parley.party.settings import PartySettings
+
+    show_settings(PartySettings, config, explain=explain, output=output)
+
+
+def show_settings(cls: type[Settings], path: Path, *, explain: bool, output: Format) -> None:
+    """Print what settings there are, or those of a file."""
+    from parley.common.service.settings import explain_settings, settings_in_effect
+
+    with quietly():
+        if explain:
+            settings = list(explain_settings(cls))
+            if output == "text":
+                typer.echo("\n".join(f"{each.head}\n    {each.meaning}" for each in settings))
+            else:
+                print_json_line([asdict(each) for each in settings])
+            return
+        found = list(settings_in_effect(cls.load(path)))
+        if output == "text":
+            typer.echo("\n".join(each.line for each in found))
+        else:
+            print_json_line([asdict(each) for each in found])

@@ -80,7 +80,7 @@ def owner_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text"
 
     The address holds your token: whoever has it says yes and no in your place.
     """
-    from parley.party.owner.address import owner_address
+    from parley.party.owner.page import owner_address
     from parley.party.settings import PartySettings
 
     with quietly():

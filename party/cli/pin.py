@@ -102,7 +102,7 @@ def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
 
 def _by_learner(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
     """The keys of the learner's other members by name, by its word."""
-    from parley.common.client.handshake import ask_as_member
+    from parley.common.client.outbound import ask_as_member
     from parley.common.wire.membership import RosterKeys
 
     if not settings.outbound:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from scipy.sparse import csr_array
 
-from parley.common.data.hold_out import Rows, count_held_out
 from parley.common.data.loading import Loaded
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import Matrix, SparseShard
-from parley.common.data.study import Study
+from parley.common.data.study import Rows, Study, count_held_out
 from parley.common.errors import InvalidDataError
 from parley.common.extras import require_extra
 from parley.common.files.studies import read_study

@@ -15,15 +15,14 @@ from parley.common import parley_version
 from parley.common.errors import LedgerError, UnavailableError
 from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.secure_sum.paillier import require_gmpy2
-from parley.common.service import signed_bodies as signed
 from parley.common.service.application import caller, service
+from parley.common.service.http import bodies as signed
 from parley.common.service.prometheus import Metrics
-from parley.common.service.witnessing.desk import Desk, add_witness
+from parley.common.service.witnessing import Desk, add_witness
 from parley.common.service.worker import Worker
 from parley.common.storage.witness import Witness
 from parley.common.strict import Strict
-from parley.common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey
-from parley.common.wire.roster_api import Signature
+from parley.common.wire.key_holder_api import KeyHolderFacts, NewSession, SessionId, SessionKey, Signature
 from parley.party.keyholder.journal import Journal, check_journal
 from parley.party.keyholder.key_pool import KeyPool, KeySource
 from parley.party.keyholder.sessions import Sessions, roster_digest

@@ -3,43 +3,258 @@
 An opening is committed, which SQLite syncs, before its answer leaves; the chain is read in the same transaction, so
 that no second set gets into a round, whichever thread or process asks. The sums of a round that is over are erased, its
 receipt stays.
+
+By what a journal knows that it is where it was written: a file that no copy has.
+
+Each record of the journal names an empty file that was made for it, by device, inode and time of change (ctime), and
+the boot of the machine; the file of the record before is deleted. All that puts files back (cp, tar, rsync, a backup of
+files, another volume) makes that file anew or changes it, and nothing sets a ctime: so a journal that was put back,
+whole or in part and wherever, names a file that is not there. What puts a disk back as it was (a snapshot of a virtual
+machine) starts the machine anew.
+
+A process that is killed leaves file and record as they are, and a record that was not committed leaves the file of the
+one before: so a service that starts again in its place goes on.
+
+Not noticed: storage that goes back under a machine that runs on (``zfs rollback``, a snapshot of a volume under the
+same device number), and a snapshot of a machine's memory.
+
+What a key holder's journal is made of, and what follows from it: one frozen class a kind of record. Pure.
+
+Attached to a roster: ``roster``, as the learner signed it. Attached to an opening: ``receipt``, the answer's head, and
+``sums``, which are erased once the round is over.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
-from parley.common.errors import LedgerError, NotFoundError
+from parley.common.errors import LedgerError, NotFoundError, VersionError
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from parley.common.secure_sum.messages import Opened, Roster
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.beginning import begin_chain, check_begun, finish_beginning, has_begun
-from parley.common.storage.chain import Appending, chain_schema
-from parley.common.storage.head_file import unused
-from parley.common.storage.salvage import salvage
-from parley.common.storage.signed_chain import SignedChain
-from parley.party.keyholder.anchor import Anchors
-from parley.party.keyholder.records import (
-    JournalBegun,
-    JournalBooks,
-    JournalRecord,
-    RosterSigned,
-    RoundOpened,
-    SessionBegun,
-    SessionBook,
-    SessionEnd,
-    SessionEnded,
-    spell,
-)
+from parley.common.storage.chain import Appending, SignedChain, chain_schema, salvage, unused
+from parley.common.storage.keys import writing
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Anchors:
+    """The folder of the file that a journal's newest record names. Methods raise UnavailableError."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def make(self) -> str:
+        """Make the file of a record that is about to be written, which names it so."""
+        with writing(self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = self._directory / secrets.token_hex(8)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            return _spelt(path)
+
+    def others(self, anchor: str | None) -> list[Path]:
+        """The files of other records, and of those that were never committed."""
+        held = anchor and anchor.partition(" ")[0]
+        with writing(self._directory):
+            files = list(self._directory.iterdir()) if self._directory.exists() else []
+        return [path for path in files if path.name != held]
+
+    def keep_only(self, anchor: str | None) -> None:
+        """Delete the files of all other records."""
+        with writing(self._directory):
+            for path in self.others(anchor):
+                path.unlink()
+
+    def holds(self, anchor: str | None) -> bool:
+        """Whether the file that a record names is the one that was made for it, in this boot of the machine."""
+        if anchor is None:
+            return False
+        try:
+            return _spelt(self._directory / anchor.partition(" ")[0]) == anchor
+        except OSError:
+            return False
+
+
+def _spelt(path: Path) -> str:
+    """A file as a record names it."""
+    found = path.stat(follow_symlinks=False)
+    return f"{path.name} {_boot()} {found.st_dev} {found.st_ino} {found.st_ctime_ns}"
+
+
+@cache
+def _boot() -> str:
+    """This boot of the machine; where no file says it, this process: no journal outlives that then."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return secrets.token_hex(16)
+
+
+_DAY = 86_400
+SessionEnd = Literal["learner", "idle", "copy"]
+"""By whom or why: the learner's word, nothing new for long, or a journal that is not where it was written."""
+SessionName = tuple[str, str]
+"""Learner and session."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBegun:
+    """The journal of ``holder``, who signs with ``key``; ``nonce`` makes its first link unlike any other's.
+
+    ``recovered`` are the first links of the journals that this one replaces, whose sessions are all over.
+    """
+
+    holder: str
+    key: str
+    nonce: str
+    recovered: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBegun:
+    """A session has a key of its own, of this ``modulus`` in hexadecimal."""
+
+    learner: str
+    session: str
+    modulus: str
+
+
+@dataclass(frozen=True, slots=True)
+class RosterSigned:
+    """A session's roster was signed; ``keys`` are the public keys of the parties on it, by name."""
+
+    learner: str
+    session: str
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOpened:
+    """A round was opened for the set of contributions of this hash, and will be for no other."""
+
+    learner: str
+    session: str
+    round: int
+    contributors: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """A session is over; its key is destroyed."""
+
+    learner: str
+    session: str
+    by: SessionEnd
+
+
+JournalRecord = JournalBegun | SessionBegun | RosterSigned | RoundOpened | SessionEnded
+_KINDS: dict[str, type[JournalRecord]] = {
+    "begun": JournalBegun,
+    "session": SessionBegun,
+    "roster": RosterSigned,
+    "opened": RoundOpened,
+    "ended": SessionEnded,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def spell(record: JournalRecord, at: int, anchor: str | None = None) -> dict[str, Any]:
+    """A record as the chain holds it, of the time ``at`` in seconds since 1970; ``anchor`` is by `Anchors`."""
+    return {
+        "kind": _NAMES[type(record)],
+        "at": at,
+        **({} if anchor is None else {"anchor": anchor}),
+        **{item.name: getattr(record, item.name) for item in fields(record)},
+    }
+
+
+def read_record(number: int, values: Mapping[str, Any]) -> tuple[int, JournalRecord]:
+    """The time of a record, and the record; raises VersionError for one that this Parley does not know."""
+    given = {name: value for name, value in values.items() if name not in {"attached", "anchor"}}
+    try:
+        at, kind = given.pop("at"), given.pop("kind")
+        return at, _KINDS[kind](**given)
+    except (TypeError, KeyError):
+        raise VersionError(f"entry {number} was written by another version of Parley: use that one") from None
+
+
+@dataclass(slots=True)
+class SessionBook:
+    """Where a session stands: its key, the entries of its roster and of the last opening, when it was last used.
+
+    ``end`` says why it is over, None while it goes on.
+    """
+
+    n: int
+    used: int
+    roster: int | None = None
+    last: tuple[int, RoundOpened] | None = None
+    opened: int = 0
+    end: SessionEnd | None = None
+
+
+@dataclass(slots=True)
+class JournalBooks:
+    """All that follows from the records told so far.
+
+    ``keys`` are those of parties, each with its name; ``days`` says how many sessions a learner has begun by day (UTC).
+    ``anchor`` is the newest record's; versions before wrote none.
+    """
+
+    begun: JournalBegun | None = None
+    sessions: dict[SessionName, SessionBook] = field(default_factory=dict)
+    keys: set[tuple[str, str]] = field(default_factory=set)
+    days: Counter[tuple[str, int]] = field(default_factory=Counter)
+    anchor: str | None = None
+
+    def begun_today(self, learner: str, now: int) -> int:
+        """How many sessions a learner has begun on the day of ``now``, in seconds since 1970."""
+        return self.days[learner, now // _DAY]
+
+    def tell(self, number: int, values: Mapping[str, Any]) -> None:
+        """Take one more record; raises LedgerError where it contradicts those before."""
+        at, record = read_record(number, values)
+        if (self.begun is None) != isinstance(record, JournalBegun):
+            raise LedgerError(f"entry {number}: a journal begins once")
+        match record:
+            case JournalBegun():
+                self.begun = record
+            case SessionBegun(learner, session, modulus):
+                self.sessions[learner, session] = SessionBook(int(modulus, 16), at)
+                self.days[learner, at // _DAY] += 1
+            case _:
+                self._go_on(number, at, record)
+        self.anchor = values.get("anchor")
+
+    def _go_on(self, number: int, at: int, record: RosterSigned | RoundOpened | SessionEnded) -> None:
+        """Take a record of a session that has begun."""
+        if (book := self.sessions.get((record.learner, record.session))) is None:
+            raise LedgerError(f"entry {number} is of a session that has not begun")
+        book.used = at
+        match record:
+            case RosterSigned():
+                book.roster = number
+                self.keys |= record.keys.items()
+            case RoundOpened():
+                book.last = number, record
+                book.opened += 1
+            case SessionEnded():
+                book.end, book.last = record.by, None  # which is sent no more
+
 
 _JOURNAL = chain_schema("journal", 0x50_4B_45_59)  # which spells PKEY
 _WAY_OUT = "Run parley-party keyholder recover, which ends all sessions and begins a new journal"

@@ -14,7 +14,7 @@ from typing import TypeVar
 import structlog
 from phe import PaillierPrivateKey
 
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.errors import ForbiddenError
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import KeyMaterialError, Reason, RoundError, StateError
@@ -23,9 +23,8 @@ from parley.common.secure_sum.messages import Open, Roster
 from parley.common.secure_sum.packing import too_long
 from parley.common.secure_sum.paillier import decrypt_blocks
 from parley.common.secure_sum.session import Identity
-from parley.party.keyholder.journal import Journal, Session
+from parley.party.keyholder.journal import Journal, Session, SessionEnd
 from parley.party.keyholder.key_pool import KeySource
-from parley.party.keyholder.records import SessionEnd
 from parley.party.keyholder.vault import Vault
 
 _T = TypeVar("_T")

@@ -22,16 +22,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from parley.common.encoding.canonical_json import check_counts, read_json
-from parley.common.encoding.saved_text import text_of
+from parley.common.encoding.texts import text_of
 from parley.common.errors import LedgerError, ParleyError, TooLargeError
 from parley.common.privacy.account import Cost, Price
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import Receipt, verify_receipt
+from parley.common.protocol.receipts import Head, Receipt, verify_receipt
 from parley.common.storage.chain import attached, next_link
 from parley.party.ledger.books import NOTHING, ONCE, Books, RunKey
 from parley.party.ledger.ledger import SALT, TOLD, Ledger
-from parley.party.ledger.prices import read_price
-from parley.party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json
+from parley.party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json, read_price
 
 AUDIT_FORMAT = "parley-audit-1"
 

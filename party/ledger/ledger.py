@@ -5,6 +5,8 @@ transaction, which is read back before anything is sent. So a crash at any momen
 may be asked again, or everything, and the same question gets the same bytes for nothing.
 
 A run's whole price is reserved when it is approved: two runs that do not fit together never exhaust each other.
+
+How much room the next answer of a party may need on its disk.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,19 +28,26 @@ import numpy.typing as npt
 
 from parley.common.data.study import Study
 from parley.common.encoding.npy import pack_array
-from parley.common.errors import ConflictError, DataChangedError, InvalidInputError, LedgerError, NotFoundError
+from parley.common.errors import (
+    ConflictError,
+    DataChangedError,
+    InvalidInputError,
+    LedgerError,
+    NotFoundError,
+    ParleyError,
+)
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import Binding, Receipt
+from parley.common.protocol.receipts import Binding, Head, Receipt
+from parley.common.runs.pricing import lengths
 from parley.common.runs.specification import RunSpec
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Roster
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.beginning import begin_chain, check_begun, has_begun
-from parley.common.storage.chain import Appending, chain_schema
-from parley.common.storage.signed_chain import SignedChain
+from parley.common.storage.chain import Appending, SignedChain, chain_schema
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.books import NOTHING, ONCE, OWNER, Books, RunBook, is_accounted, learner_day
-from parley.party.ledger.prices import packed_price, read_price
 from parley.party.ledger.questions import OwnerQuestions
 from parley.party.ledger.records import (
     Answered,
@@ -54,6 +64,8 @@ from parley.party.ledger.records import (
     Refused,
     Released,
     from_json,
+    packed_price,
+    read_price,
     to_json,
 )
 
@@ -551,3 +563,32 @@ def _array(packed: bytes) -> npt.NDArray[Any]:
 def _now() -> int:
     """Seconds since 1970."""
     return int(time.time())
+
+
+_Key = tuple[int, int | None]
+"""The entries of a ledger that say how long a run's answers are: of its approval, and of its secure sum's roster."""
+
+
+class AnswerRoom:
+    """Bytes that the largest answer takes of all that a ledger's open runs may still ask for; a run is read once."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._sizes: dict[_Key, int] = {}
+
+    def needed(self) -> int:
+        """The bytes, with the one-time noise that is kept beside an answer, which is as long."""
+        sizes = self._sizes
+        keys = [(book.number, book.joined) for (learner, _), book in self._ledger.books.unended() if learner != OWNER]
+        self._sizes = {key: sizes[key] if key in sizes else self._size(*key) for key in keys}
+        return 2 * max(self._sizes.values(), default=0)
+
+    def _size(self, approved: int, joined: int | None) -> int:
+        """The length of a run's longest answer; 0 of one that cannot be read any more, and so not answered."""
+        with suppress(ParleyError, ValueError):
+            if joined is not None:
+                roster = Roster.parse(Signed.from_bytes(self._ledger.attachment(joined, "invitation")).body)
+                return len(roster.key_holders) * roster.layout.blob_bytes
+            spec = RunSpec.model_validate_json(self._ledger.attachment(approved, "spec"))
+            return lengths(spec.questions())[1]
+        return 0

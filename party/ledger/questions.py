@@ -7,12 +7,11 @@ from time import time
 from typing import TYPE_CHECKING
 
 from parley.common.errors import ConflictError, ForbiddenError, NotFoundError
-from parley.party.ledger.prices import packed_price, read_price
-from parley.party.ledger.records import Ended, OwnerAsked, OwnerDenied, to_json
+from parley.party.ledger.records import Ended, OwnerAsked, OwnerDenied, packed_price, read_price, to_json
 
 if TYPE_CHECKING:
     from parley.common.privacy.account import Price
-    from parley.common.storage.signed_chain import SignedChain
+    from parley.common.storage.chain import SignedChain
     from parley.common.wire.party_api import RunProposal
     from parley.party.ledger.books import Books, OwnerBook
     from parley.party.ledger.ledger import Consent

@@ -2,18 +2,21 @@
 
 A record is written down as JSON: its ``kind``, its fields, the time, and the digests of its attachments. What is too
 long for a record is attached: a specification, a price list, an answer's body, one-time noise, an invitation.
+
+A price list as it is attached to what it prices.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from parley.common.errors import VersionError
-from parley.common.privacy.account import Cost
+from parley.common.errors import LedgerError, VersionError
+from parley.common.privacy.account import Cost, Price
 from parley.common.privacy.guarantee import Adjacency, Composition
 
 EndReason = Literal["learner", "owner", "expired", "failed"]
@@ -226,3 +229,19 @@ def from_json(number: int, values: Mapping[str, Any]) -> Entry:
         return Entry(number, at, _KINDS[kind](**spelt), attached)
     except (TypeError, KeyError):
         raise VersionError(f"entry {number} was written by another version of Parley: use that one") from None
+
+
+def packed_price(price: Price) -> bytes:
+    """A price list as an attachment."""
+    return json.dumps({column.name: getattr(price, column.name) for column in fields(price)}).encode()
+
+
+def read_price(content: bytes) -> Price:
+    """The price list that `packed_price` packed; raises LedgerError."""
+    try:
+        columns: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(content).items()
+        }
+        return Price(**columns)
+    except (ValueError, TypeError, AttributeError):
+        raise LedgerError("a price list that cannot be read") from None

@@ -30,9 +30,8 @@ from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.beginning import finish_beginning
-from parley.common.storage.head_file import unused
+from parley.common.storage.chain import salvage, unused
 from parley.common.storage.keys import read_private, write_private, writing
-from parley.common.storage.salvage import salvage
 from parley.common.storage.sqlite import is_full
 from parley.party.ledger.books import NOTHING, Books, is_accounted
 from parley.party.ledger.ledger import check_exists, create_ledger

@@ -3,6 +3,10 @@
 Whoever sits at this machine may open the port, and so may a web page in the owner's browser. So every request must name
 this machine as its host (a name that was bound anew to 127.0.0.1 is refused), and all but the page itself, which holds
 no data, must show the owner's token in a header, which no other page can send.
+
+Where the owner's page is, and the token that it asks for.
+
+What the owner has said yes to and may still take back, as people are shown it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import structlog
 import uvicorn
@@ -28,18 +32,64 @@ from starlette.templating import Jinja2Templates
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError, UnauthorizedError
+from parley.common.privacy.account import DELTA_UNITS, MICRO
+from parley.common.service.http.bodies import read_whole, strict_json
 from parley.common.service.http.connections import Beside, BoundedServer
-from parley.common.service.http.page_headers import page_headers
-from parley.common.service.http.strict_json import strict_json
-from parley.common.service.http.whole_bodies import read_whole
+from parley.common.service.http.pages import page_headers
 from parley.common.service.problems import of_error
+from parley.common.service.tokens import new_token
+from parley.common.storage.keys import read_private, write_private
 from parley.common.strict import Strict
 from parley.common.wire.party_api import BudgetReport
+from parley.party.ledger.books import OWNER
 from parley.party.ledger.ledger import Ledger
-from parley.party.owner.address import HOST, owner_token
-from parley.party.owner.approved import approved
+from parley.party.ledger.records import Approved
 from parley.party.policy.questions import WaitingRuns
 from parley.party.settings import PartySettings
+
+HOST = "127.0.0.1"
+
+
+def owner_token(settings: PartySettings) -> str:
+    """The token that the page asks for, from a file of mode 0600 that is made when it is first needed.
+
+    Raises OwnKeyError where the file cannot be read or others may read it.
+    """
+    path = settings.state / "owner.token"
+    if not path.exists():
+        write_private(path, new_token().encode())
+    return read_private(path).decode().strip()
+
+
+def owner_address(settings: PartySettings) -> str:
+    """Where the page is, with the token in the fragment, which browsers do not send; InvalidInputError without one."""
+    if not settings.owner.port:
+        raise InvalidInputError("there is no owner's page: set port in [owner], and start the party anew")
+    return f"http://{HOST}:{settings.owner.port}/#{owner_token(settings)}"
+
+
+def approved(store: Ledger) -> list[dict[str, Any]]:
+    """Learners' runs that were approved and have not ended, the newest first."""
+    store.account()  # looks at what others have written
+    books = [book for (learner, _), book in store.books.unended() if learner != OWNER]
+    return [_shown(store.approved(book), book.last) for book in reversed(books)]
+
+
+def _shown(run: Approved, answered: int) -> dict[str, Any]:
+    """One of them, of which so many rounds were answered."""
+    return {
+        "learner": run.learner,
+        "run": run.run,
+        "user": run.user,
+        "purpose": run.purpose,
+        "study": run.study,
+        "algorithm": run.algorithm,
+        "answered": answered,
+        "rounds": run.rounds,
+        "epsilon": run.reserved.epsilon / MICRO,
+        "delta": run.reserved.delta / DELTA_UNITS,
+    }
+
 
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
 _MOST_BYTES = 4096

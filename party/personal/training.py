@@ -32,10 +32,9 @@ from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.driver import Federation, MemoryLog, drive
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Reply
-from parley.common.runs.members import Budget, Member
 from parley.common.runs.model_document import model_document
 from parley.common.runs.pricing import guarantees
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.strict import faults
 from parley.common.wire.party_api import RunProposal
 

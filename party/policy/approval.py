@@ -3,6 +3,8 @@
 Pure: the same specification, policy and holding give the same decision. Nothing here believes a learner. The price
 follows from this party's own code, and so does what may be asked: the questions that the algorithm declares, round by
 round, so that no round can be asked a question that its price was not made for. No program is run, nothing is trained.
+
+What the policy of an owner who joins allows to begin with, and what is to be known of it.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from parley.common.algorithms import REGISTRY
 from parley.common.data.study import Study
 from parley.common.errors import ForbiddenError, InvalidInputError
 from parley.common.learning.classifiers import LocalClassifier
 from parley.common.privacy.account import Cost, Price
+from parley.common.privacy.guarantee import delta_caution
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import OwnFacts
 from parley.common.protocol.messages import Query, Question
@@ -118,3 +122,33 @@ def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:
 def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
     """What the owner insists on in a secure sum of this learner; raises ForbiddenError, see `PinnedKeys.policy`."""
     return pins_of(settings, learner).policy(rules_of(settings.policy, settings.limits))
+
+
+_USUAL = ("dp_gd", "release", "average", "evaluate", "describe")
+_BY_LARGEST = ("simplex", "evaluate", "describe")
+"""Where rows are bounded in the largest coordinate."""
+_EACH = frozenset({"release", "simplex"})
+"""Those of them that show the learner each answer."""
+
+
+def first_algorithms(study: Study) -> tuple[str, ...]:
+    """The algorithms to allow of a study: those that take its rows, by their norm, and sparse ones if they are."""
+    names = _USUAL if study.norm == "euclidean" else _BY_LARGEST
+    return tuple(name for name in names if REGISTRY[name].takes(study.norm, sparse=study.sparse is not None))
+
+
+def refused_for_sums(study: Study) -> tuple[str, ...]:
+    """Those of them that are refused where a secure sum is required."""
+    return tuple(name for name in first_algorithms(study) if name in _EACH)
+
+
+def trained_by_sums(study: Study) -> tuple[str, ...]:
+    """Those of them that make a model, and by a secure sum."""
+    return tuple(name for name in first_algorithms(study) if REGISTRY[name].trains and name not in _EACH)
+
+
+def policy_cautions(policy: Policy, n_examples: int) -> tuple[str, ...]:
+    """Of a policy that allows a delta above 1/n: of the owner's own records, or of all that it holds as one."""
+    n, of = (n_examples, "records") if policy.adjacency == "replace_one" else (1, "party")
+    most = max(policy.delta, policy.max_delta_per_run)
+    return tuple(f"policy: {words}" for words in delta_caution(most, n, of))

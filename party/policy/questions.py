@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import structlog
 
-from parley.common.encoding.spelling import so_many
+from parley.common.encoding.texts import so_many
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.forecast.forecast import NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price

@@ -34,7 +34,7 @@ from sklearn.preprocessing import FunctionTransformer
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Category, Columns, Feature, Label
 from parley.common.data.study import Study
-from parley.common.encoding.spelling import spelling
+from parley.common.encoding.texts import spelling
 from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
 from parley.learner.estimators import PrivateClassifier

@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.privacy.account import Account, Cost, Price
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.session import Identity
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.ledger import Ask, Ledger, create_ledger

@@ -34,7 +34,7 @@ from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.files.file_tables import read_columns
 from parley.common.learning import erm
-from parley.common.learning.convergence import TOLERANCE
+from parley.common.learning.erm import TOLERANCE
 from parley.common.learning.losses import Logistic, Loss, Softmax
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model

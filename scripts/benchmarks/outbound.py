@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from parley.common.client.handshake import CONNECT_PATH, UPGRADE
+from parley.common.client.outbound import CONNECT_PATH, UPGRADE
 from parley.common.service.tokens import hash_token, new_token
 from scripts.benchmarks import rounds as own
 from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready

@@ -22,12 +22,11 @@ from multiprocessing import get_context
 import numpy as np
 from scipy.sparse import csr_array
 
-from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.algorithms.release import MECHANISMS, Mechanism
 from parley.common.arrays import FloatArray
 from parley.common.data.sparse import SparseShard
 from parley.common.encoding.fixed_point import to_reals
-from parley.common.learning.convergence import TOLERANCE
-from parley.common.learning.erm import minimise
+from parley.common.learning.erm import TOLERANCE, minimise
 from parley.common.learning.losses import Huber, Logistic, Loss
 from parley.common.privacy.mechanisms.site import Law, SiteTerms
 from parley.common.privacy.noise import SystemNoise

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from parley.common.algorithms._parameters import algorithm
-from parley.common.algorithms._releases import Prepared
-from parley.common.algorithms.local_average import LocalAverage
+from parley.common.algorithms.average import LocalAverage
 from parley.common.algorithms.psgd import Psgd
+from parley.common.algorithms.release import Prepared
 from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.learning.gradients import gradient_sum

@@ -14,26 +14,22 @@ from functools import cached_property
 
 import numpy as np
 
-from parley.common.algorithms._ensemble import Ensemble
-from parley.common.algorithms.ensemble_soft import EnsembleSoft
-from parley.common.algorithms.ensemble_vote import EnsembleVote
-from parley.common.algorithms.local import Local
+from parley.common.algorithms.baselines import Local, Pooled
+from parley.common.algorithms.ensemble import Ensemble, EnsembleSoft, EnsembleVote
 from parley.common.algorithms.parameter_average import ParameterAverage
-from parley.common.algorithms.pooled import Pooled
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import UNIT, from_wire, to_integers
-from parley.common.learning.convergence import TOLERANCE
-from parley.common.learning.erm import minimise
+from parley.common.learning.erm import TOLERANCE, minimise
 from parley.common.learning.losses import Logistic
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model
 from parley.common.learning.soft_labels import Doubtful
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.mechanisms.additive import add_gaussian
+from parley.common.privacy.mechanisms.class_means import classes_had
 from parley.common.privacy.mechanisms.one_against_rest import each_against_rest
-from parley.common.privacy.mechanisms.own_classes import classes_had
 from parley.common.privacy.noise import Noise, NoNoise, SeededNoise
 from parley.common.protocol.driver import MemoryLog, drive
 from parley.common.protocol.facts import FederationFacts, OwnFacts

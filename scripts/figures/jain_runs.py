@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.algorithms.release import MECHANISMS, Mechanism
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import to_reals

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from parley.common.algorithms import build_algorithm
-from parley.common.algorithms.wu_subgradient import WuSubgradient
+from parley.common.algorithms.wu import WuSubgradient
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
@@ -30,7 +30,7 @@ from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.simulation import Simulation, simulate
 from parley.learner.experiments.datasets import deal
 from parley.learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, published, reduced
-from parley.learner.experiments.optimum import optimum
+from parley.learner.experiments.risk_bounds import optimum
 from scripts.utility.examples import AbsentError
 
 DELTA = 1e-5

@@ -13,10 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from parley.common.algorithms._releases import Mechanism, Releases, set_site
 from parley.common.algorithms.average import AverageMethod
 from parley.common.algorithms.feature import FeatureMethod
-from parley.common.algorithms.release import PrivateRelease
+from parley.common.algorithms.release import Mechanism, PrivateRelease, Releases, set_site
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.learning.losses import Huber, Logistic, Loss, largest_minimiser

@@ -21,8 +21,8 @@ from typer.cli import get_docs_for_click
 
 from parley.common import errors
 from parley.common.errors import ParleyError
-from parley.common.service.http.reference import parts_of
-from parley.common.service.settings_guide import explain_settings
+from parley.common.service.http.pages import parts_of
+from parley.common.service.settings import explain_settings
 from parley.learner.cli.main import learner_app
 from parley.learner.settings import LearnerSettings
 from parley.party.cli.main import party_app

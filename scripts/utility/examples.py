@@ -22,9 +22,8 @@ import numpy as np
 from parley.common.arrays import IntArray
 from parley.common.data.columns import Category, Columns, Feature, Label
 from parley.common.data.loading import shard_of
-from parley.common.data.losses import LogisticLoss
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import LogisticLoss, Study
 from parley.common.files.examples import load_examples
 from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study

@@ -34,15 +34,14 @@ import pytest
 from scipy import stats
 
 from parley.common.algorithms import REGISTRY, parameter_schema
-from parley.common.algorithms._releases import Releases
 from parley.common.algorithms.gop import Gop
+from parley.common.algorithms.release import Releases
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Feature, Label, RealLabel
-from parley.common.data.losses import HuberLoss
-from parley.common.data.study import Study
+from parley.common.data.study import HuberLoss, Study
 from parley.common.encoding.fixed_point import UNIT, to_reals
 from parley.common.encoding.npy import pack_array, unpack_array
-from parley.common.learning.convergence import gradient_left
+from parley.common.learning.erm import gradient_left
 from parley.common.privacy.calibration import gaussian_sigma, sigma_star, slack
 from parley.common.privacy.events import (
     ApproximateEvent,

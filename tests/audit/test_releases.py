@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.algorithms.release import MECHANISMS, Mechanism
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import to_reals

@@ -21,7 +21,7 @@ import pytest
 from scipy import stats
 
 from parley.common.algorithms import REGISTRY, build_algorithm
-from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms.ensemble import Ensemble
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import UNIT, to_reals

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import REGISTRY, build_algorithm, parameter_schema
-from parley.common.algorithms._releases import Releases
+from parley.common.algorithms.release import Releases
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.shard import Shard

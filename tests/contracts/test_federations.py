@@ -23,8 +23,7 @@ from parley.common.protocol.driver import drive, logged_reply
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.simulation import simulate
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.learner.storage.run_store import RunStore
 from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, upload, watch
 from tests.support.intercepted import learner_of

@@ -20,11 +20,9 @@ from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.files import sqlite_tables
 from parley.common.files.csv_files import CsvFile
-from parley.common.files.csv_format import said_csv
 from parley.common.files.examples import load_source
-from parley.common.files.sources import DataSource
-from parley.common.files.study_fit import fit_of_source
-from parley.common.files.table_survey import survey_table
+from parley.common.files.sources import DataSource, said_csv
+from parley.common.files.study_fit import fit_of_source, survey_table
 
 STUDY = Study(
     name="s",

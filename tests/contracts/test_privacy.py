@@ -11,7 +11,7 @@ from itertools import chain
 
 import numpy as np
 
-from parley.common.algorithms._releases import Releases
+from parley.common.algorithms.release import Releases
 from parley.common.encoding.fixed_point import UNIT
 from parley.common.privacy.events import (
     DrawEvent,

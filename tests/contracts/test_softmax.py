@@ -15,7 +15,7 @@ from parley.common.learning.erm import minimise
 from parley.common.learning.losses import Logistic, Softmax, loss_at_zero
 from parley.common.learning.metrics import accuracy, auc
 from parley.common.learning.model import KINDS, Model
-from parley.common.learning.solvers.risk import Risk
+from parley.common.learning.solvers import Risk
 
 CLASSES = [2, 3, 10, 100]
 EVERY = pytest.mark.parametrize("k", CLASSES)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import build_algorithm
-from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.algorithms.release import MECHANISMS, Mechanism
 from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import DENSE_COLUMNS, SparseShard
@@ -17,7 +17,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import minimise
 from parley.common.learning.gradients import gradient_sum
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax
-from parley.common.learning.solvers.risk import Risk
+from parley.common.learning.solvers import Risk
 from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.facts import FederationFacts

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from parley.common.data.loading import Loaded
-from parley.common.files.csv_format import said_csv
 from parley.common.files.examples import load_source
-from parley.common.files.sources import DataSource
+from parley.common.files.sources import DataSource, said_csv
 from parley.common.files.study_fit import fit_of_source
 from parley.learner.models.feature_rows import FeatureRows
-from parley.party.answering.pin import digest_rows
+from parley.party.answering.party import digest_rows
 from tests.support.dresses import DRESSES, PAGE, STUDY, Dress, page
 
 

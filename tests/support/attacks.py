@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from parley.common.secure_sum.envelope import Signed, sha256_hex
+from parley.common.secure_sum.envelope import Signed, seal, sha256_hex
 from parley.common.secure_sum.in_process import LocalSession
 from parley.common.secure_sum.messages import Contribution, Open
 from parley.common.secure_sum.paillier import public_key
-from parley.common.secure_sum.sealing import seal
 
 
 def request(session: LocalSession, contributions: Sequence[Signed], /, **claims: object) -> Signed:

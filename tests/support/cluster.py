@@ -21,19 +21,17 @@ from parley.common.arrays import FloatArray
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.peer import Line
 from parley.common.data.columns import Columns, Feature, Label
-from parley.common.data.hold_out import Rows
 from parley.common.data.loading import Loaded, shard_of
-from parley.common.data.losses import LogisticLoss
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import LogisticLoss, Rows, Study
 from parley.common.files.file_tables import read_columns
 from parley.common.privacy.noise import SeededNoise, SystemNoise
 from parley.common.service.tokens import hash_token
 from parley.learner.api.app import create_learner_app as create_learner
 from parley.learner.api.tables import read_labelled, read_rows
-from parley.learner.client.watching import parse_events
+from parley.learner.client.connection import parse_events
 from parley.learner.settings import LearnerSettings
-from parley.party.answering.release import KeepingNoise, NoiseFactory
+from parley.party.answering.party import KeepingNoise, NoiseFactory
 from parley.party.api.app import create_party_app as create_party
 from parley.party.data.owner_data import Holding
 from parley.party.ledger.ledger import Kept

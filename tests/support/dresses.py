@@ -20,9 +20,8 @@ from pyarrow import feather, parquet
 
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.study import Study
-from parley.common.files.csv_format import said_csv
 from parley.common.files.examples import load_source
-from parley.common.files.sources import DataSource
+from parley.common.files.sources import DataSource, said_csv
 
 STUDY = Study(
     name="dresses",

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 import httpx
 
 from parley.common.encoding.npy import NPY, unpack_array
-from parley.common.protocol.head import Head
 from parley.common.protocol.messages import Query
-from parley.common.protocol.receipts import APPROVAL, RECEIPT_HEADER, Binding, read_receipt, write_receipt
+from parley.common.protocol.receipts import APPROVAL, RECEIPT_HEADER, Binding, Head, read_receipt, write_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.wire.party_api import RunProposal
 from tests.support.cluster import Cluster, asgi_learner, party_apps

@@ -21,7 +21,7 @@ from parley.common.secure_sum.messages import SESSION_BYTES, Roster, RosterKeyHo
 from parley.common.secure_sum.paillier import FreshObfuscators, generate_key
 from parley.common.secure_sum.party import PartyPolicy, PartyRole
 from parley.common.secure_sum.session import Identity
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from parley.common.service.tokens import hash_token
 from parley.party.keyholder.journal import create_journal
 from parley.party.keyholder.settings import KeyHolderSettings

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from parley.common.protocol.head import Head
-from parley.common.storage.head_file import HeadFile
+from parley.common.protocol.receipts import Head
+from parley.common.storage.chain import HeadFile
 
 SECTOR = 512
 

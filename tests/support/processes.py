@@ -18,14 +18,14 @@ from types import MappingProxyType
 import httpx
 
 from parley.common.algorithms import REGISTRY
-from parley.common.client.dialing import outbound
+from parley.common.client.outbound import outbound
 from parley.common.privacy.noise import SystemNoise
 from parley.common.service.serve import serve
 from parley.learner.api.app import create_learner_app as create_learner
-from parley.learner.api.own_certificate import renewals
+from parley.learner.api.membership import renewals
 from parley.learner.settings import LearnerSettings
 from parley.learner.storage.run_store import RunStore
-from parley.party.answering.release import NoiseFactory
+from parley.party.answering.party import NoiseFactory
 from parley.party.api.app import create_party_app as create_party
 from parley.party.keyholder.app import create_key_holder_app
 from parley.party.keyholder.settings import KeyHolderSettings

@@ -7,8 +7,7 @@ import numpy as np
 
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.encoding.npy import NPY, pack_array, unpack_array
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, Cluster
 

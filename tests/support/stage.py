@@ -11,15 +11,14 @@ import numpy as np
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.encoding.npy import pack_array
 from parley.common.runs.secure_terms import draft_roster, round_terms
-from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.envelope import Signed, unseal
 from parley.common.secure_sum.keyholder import KeyHolderRole
 from parley.common.secure_sum.learner import LearnerRole
 from parley.common.secure_sum.messages import Contribution, Roster, RosterKeyHolder
 from parley.common.secure_sum.paillier import FreshObfuscators
 from parley.common.secure_sum.party import PartyPolicy, PartyRole
-from parley.common.secure_sum.sealing import unseal
 from parley.common.secure_sum.session import Identity
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from tests.support.rounds import propose, run_spec
 from tests.support.secure_cluster import KEY_BITS, SecureCluster, paillier_key, signing_key
 

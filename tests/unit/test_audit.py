@@ -19,10 +19,8 @@ from parley.common.data.study import Study
 from parley.common.encoding.canonical_json import canonical
 from parley.common.errors import LedgerError
 from parley.common.privacy.account import Account, Cost, Price
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import write_receipt
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.protocol.receipts import Head, write_receipt
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import next_link
 from parley.common.wire.party_api import RunProposal

@@ -25,7 +25,6 @@ from parley.common.privacy.filter import cover, largest_square
 from parley.common.privacy.guarantee import Composition, View
 from parley.common.privacy.statement import in_words
 from parley.common.protocol.facts import FederationFacts
-from parley.common.runs.members import Budget
 from parley.common.runs.pricing import (
     ALWAYS,
     events,
@@ -36,6 +35,7 @@ from parley.common.runs.pricing import (
     schedule,
     transcript,
 )
+from parley.common.runs.specification import Budget
 from parley.common.wire.party_api import BudgetReport
 from tests.support.studies import numbers_study
 

@@ -15,8 +15,7 @@ from parley.common.data.study import Study, StudyKind
 from parley.learner.cli.display import beside
 from parley.learner.cli.main import learner_app
 from parley.learner.experiments.baselines import Baselines
-from parley.learner.experiments.cautions import no_better_than_a_constant
-from parley.learner.experiments.simulation import SimulationSettings, run_simulation
+from parley.learner.experiments.simulation import SimulationSettings, no_better_than_a_constant, run_simulation
 
 N = 1000
 

@@ -19,7 +19,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.events import ApproximateEvent, GaussianEvent
-from parley.common.privacy.mechanisms.centroids import Centroids, centroids, class_sums
+from parley.common.privacy.mechanisms.class_means import Centroids, centroids, class_sums
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
 from parley.common.privacy.noise import SeededNoise

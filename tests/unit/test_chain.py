@@ -15,9 +15,8 @@ import pytest
 
 from parley.common.encoding.canonical_json import canonical
 from parley.common.errors import LedgerError, UnavailableError, VersionError
-from parley.common.protocol.head import Head
-from parley.common.storage.chain import Chain, ChainRecord, attached, chain_schema, next_link
-from parley.common.storage.head_file import HeadFile
+from parley.common.protocol.receipts import Head
+from parley.common.storage.chain import Chain, ChainRecord, HeadFile, attached, chain_schema, next_link
 
 NAME, KIND = "log of tests", 0x7E57
 EMPTY = Head(0, "00" * 32)

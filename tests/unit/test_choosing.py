@@ -12,14 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.common.algorithms import AUTO, MOST_ROUNDS, REGISTRY, build_algorithm, settle
-from parley.common.algorithms._bearable import bearable_step, rounds_until_settled
-from parley.common.algorithms._heavy_ball import drift_of, noise_of_one_round
-from parley.common.algorithms._noisy_gradients import NoisyGradients
+from parley.common.algorithms._noisy_gradients import (
+    NoisyGradients,
+    bearable_step,
+    drift_of,
+    noise_of_one_round,
+    rounds_until_settled,
+)
 from parley.common.algorithms._regularization import BETTER_BRANCH
+from parley.common.algorithms.average import LocalAverage
 from parley.common.algorithms.dp_gd import DpGd
 from parley.common.algorithms.gop import Gop
-from parley.common.algorithms.local_average import LocalAverage
-from parley.common.algorithms.wu_strongly_convex import WuStronglyConvex
+from parley.common.algorithms.wu import WuStronglyConvex
 from parley.common.data.columns import Feature, RealLabel
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
@@ -400,7 +404,7 @@ class TestDescent:
 
 
 class TestBearable:
-    """What `parley.common.algorithms._bearable` makes of noise and lambda."""
+    """What `parley.common.algorithms._noisy_gradients` makes of noise and lambda."""
 
     @pytest.mark.parametrize(("regularization", "rounds"), [(1.0, 3), (0.5, 6), (0.31, 10), (0.01, 10), (100.0, 1)])
     def test_rounds_end_where_a_given_lambda_has_the_model_settle(self, regularization: float, rounds: int) -> None:

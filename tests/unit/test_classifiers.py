@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from parley.common.algorithms import build_algorithm
-from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms.ensemble import Ensemble
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import encode_classes
 from parley.common.learning.classifiers import LocalClassifier, Voter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parley.common.errors import InvalidInputError
-from parley.common.runs.cohort import Cohort
+from parley.common.runs.specification import Cohort
 from parley.learner.api.requests import RunRequest
 from parley.learner.storage.public_rows import PublicRowStore
 from tests.support.cluster import made_up

@@ -13,10 +13,9 @@ from parley.common.data.shard import SUMMED_ROWS, Shard
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning import erm
-from parley.common.learning.convergence import MOST_STEPS, TOLERANCE, gradient_left
-from parley.common.learning.erm import minimise
+from parley.common.learning.erm import MOST_STEPS, TOLERANCE, gradient_left, minimise
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from parley.common.learning.solvers.risk import Risk
+from parley.common.learning.solvers import Risk
 from parley.common.privacy.noise import NoNoise, SeededNoise
 from parley.common.protocol.facts import FederationFacts
 

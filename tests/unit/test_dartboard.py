@@ -16,8 +16,15 @@ from parley.common.online import Leader
 from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.calibration import gaussian_delta, gaussian_epsilon, mu_of_draws
 from parley.common.privacy.events import DrawEvent, GaussianEvent
-from parley.common.privacy.mechanisms.leader import Adversary, LeaderTerms, best_scale
-from parley.common.privacy.mechanisms.leader_draws import COST_UNIT, Dartboard, least_dartboard, spread_of_a_draw
+from parley.common.privacy.mechanisms.leader import (
+    COST_UNIT,
+    Adversary,
+    Dartboard,
+    LeaderTerms,
+    best_scale,
+    least_dartboard,
+    spread_of_a_draw,
+)
 from parley.common.privacy.noise import SeededNoise
 from parley.common.runs.pricing import price_at_once
 from tests.support.noises import Relay

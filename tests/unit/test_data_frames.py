@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from parley.common.errors import InvalidInputError
-from parley.learner.client.rows import columns_of, records_of
+from parley.learner.client.calls import columns_of, records_of
 
 COLUMNS: dict[str, list[Any]] = {
     "age": [61, 48, 70],

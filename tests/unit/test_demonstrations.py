@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import REGISTRY
-from parley.common.algorithms.local_average import LocalAverage
+from parley.common.algorithms.average import LocalAverage
 from parley.common.algorithms.psgd import Psgd
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import to_reals

@@ -29,9 +29,8 @@ from parley.common.privacy.noise import NoNoise, SeededNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.description import description_of
-from parley.common.runs.members import Budget, Member
 from parley.common.runs.model_document import model_document
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 
 FEATURES = (
     Feature(name="age", lower=0, upper=100),

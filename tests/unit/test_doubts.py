@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from parley.common.data.cell_rules import CellRules
+from parley.common.data.cells import CellRules
 from parley.common.data.columns import Category, Feature, Label, RealLabel
-from parley.common.data.doubts import CodeWatch
+from parley.common.data.faults import CodeWatch
 from parley.common.data.loading import Loading
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError

@@ -16,8 +16,14 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.errors import InvalidInputError
 from parley.common.privacy.accountant import epsilon_after, pure_epsilons
 from parley.common.privacy.calibration import gaussian_delta, mu_of_draws
-from parley.common.privacy.categories import Categories, Words
-from parley.common.privacy.draws import concentrated_epsilon, epsilon_of_draws, most_draws, rho_of_draws
+from parley.common.privacy.draws import (
+    Categories,
+    Words,
+    concentrated_epsilon,
+    epsilon_of_draws,
+    most_draws,
+    rho_of_draws,
+)
 from parley.common.privacy.events import DrawEvent, GaussianEvent, LaplaceEvent
 from parley.common.privacy.filter import cover
 from parley.common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import build_algorithm
-from parley.common.algorithms._ensemble import Ensemble, unit_of_noise
 from parley.common.algorithms._parameters import rounded
+from parley.common.algorithms.ensemble import Ensemble, unit_of_noise
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT

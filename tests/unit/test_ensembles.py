@@ -15,8 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from parley.common.algorithms import build_algorithm
-from parley.common.algorithms._ensemble import Ensemble
-from parley.common.algorithms._voters import Voters
+from parley.common.algorithms.ensemble import Ensemble, Voters
 from parley.common.algorithms.parameter_average import ParameterAverage
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard

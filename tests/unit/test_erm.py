@@ -11,7 +11,7 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import minimise
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
-from parley.common.learning.solvers.risk import Risk
+from parley.common.learning.solvers import Risk
 
 SMOOTH = pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Huber(0.05), Squared()], ids=repr)
 

@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from parley.common.data.columns import Category, Feature, Label, RealLabel
-from parley.common.data.losses import HuberLoss
-from parley.common.data.study import Study
+from parley.common.data.study import HuberLoss, Study
 from parley.common.encoding.number_lines import document_lines
 from parley.common.learning.model import Model
 from parley.common.runs.model_document import document_schema, model_document

@@ -13,10 +13,18 @@ import pytest
 import skops.io
 
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
-from parley.common.data.losses import AnyLoss, HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
-from parley.common.data.maps import Projection, RandomFeatures
 from parley.common.data.records import rows_of_columns
-from parley.common.data.study import Study
+from parley.common.data.study import (
+    AnyLoss,
+    HingeLoss,
+    HuberLoss,
+    LogisticLoss,
+    Projection,
+    RandomFeatures,
+    SoftmaxLoss,
+    SquaredLoss,
+    Study,
+)
 from parley.common.errors import InvalidInputError
 from parley.common.runs.predictions import Predictor
 from parley.learner.models.exported import check_portable

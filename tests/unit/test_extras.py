@@ -44,7 +44,7 @@ import sys
 from parley.common.service.commands import without_rich
 import parley.learner.cli.main, parley.party.cli.main
 with without_rich():
-    import parley.common.client.dialing, parley.common.service.logs, parley.common.service.serve
+    import parley.common.client.outbound, parley.common.service.logs, parley.common.service.serve
     import parley.learner.api.app, parley.party.api.app, parley.party.keyholder.app, parley.party.owner.page
 print([name for name in sys.modules if name.split(".")[0] in {"pyarrow", "duckdb", "sklearn", "rich"}])
 import rich

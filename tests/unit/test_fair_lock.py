@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from parley.common.storage.fair_lock import FairLock
+from parley.common.storage.sqlite import FairLock
 
 
 def test_who_takes_it_again_and_again_keeps_nobody_out() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import build_algorithm, settle
-from parley.common.algorithms._span import best, fitted, in_span, independent, spanned
-from parley.common.algorithms._tree import Node, levels_of
+from parley.common.algorithms.feature import Node, best, fitted, in_span, independent, levels_of, spanned
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import MAX_NORM, to_integers, to_reals

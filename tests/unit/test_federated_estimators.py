@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 
 from parley.common.data.columns import Category, Feature, RealLabel
-from parley.common.data.losses import SquaredLoss
-from parley.common.data.study import Study
+from parley.common.data.study import SquaredLoss, Study
 from parley.common.encoding.number_lines import document_lines
 from parley.common.learning.model import Model
 from parley.common.privacy.guarantee import Guarantee
-from parley.common.runs.members import Budget, Member
 from parley.common.runs.model_document import model_document
 from parley.common.runs.predictions import predict
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.api.schemas import RunView
 from parley.learner.client import Learner
 from parley.learner.estimators import FederatedClassifier, FederatedRegressor
-from parley.learner.estimators.faults import EstimatorError
-from parley.learner.run import Run, RunTerms
+from parley.learner.estimators.budget import EstimatorError
+from parley.learner.runs.run import Run, RunTerms
 
 STUDY = Study(
     name="rates",

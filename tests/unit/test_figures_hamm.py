@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms.ensemble import Ensemble
 from parley.common.algorithms.parameter_average import ParameterAverage
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes, encode_classes

@@ -82,7 +82,7 @@ def test_a_key_tells_apart_whatever_a_result_hangs_on(monkeypatch: pytest.Monkey
 def test_code_that_a_point_may_run_counts_and_no_other(tmp_path: Path) -> None:
     for name, text in {
         "common/algorithms/named.py": "",
-        "learner/plan.py": "",
+        "learner/runs/plan.py": "",
         "scripts/measure.py": "import scripts.helper\nfrom scripts.parts import first\nimport parley.common\n",
         "scripts/helper.py": "def late():\n    from scripts.late import something\n",
         "scripts/late.py": "",
@@ -101,7 +101,7 @@ def test_code_that_a_point_may_run_counts_and_no_other(tmp_path: Path) -> None:
     before = digest()
     (tmp_path / "scripts/draw.py").write_text("# another colour", encoding="utf-8")
     assert digest() == before
-    for name in ("common/algorithms/named.py", "learner/plan.py", "scripts/late.py"):
+    for name in ("common/algorithms/named.py", "learner/runs/plan.py", "scripts/late.py"):
         (tmp_path / name).write_text("# changed", encoding="utf-8")
         assert digest() != before, name
         before = digest()

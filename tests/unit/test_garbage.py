@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from parley.common.service.garbage import FullCollections
+from parley.common.service.serve import FullCollections
 
 
 class Stage:

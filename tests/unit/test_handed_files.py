@@ -12,7 +12,7 @@ import pytest
 from parley.common.errors import InvalidInputError, LedgerError, TooLargeError
 from parley.common.files.studies import read_study
 from parley.common.runs.model_document import FORMAT, read_document
-from parley.common.service.http.strict_json import strict_json
+from parley.common.service.http.bodies import strict_json
 from parley.common.storage.handed_files import read_handed
 from parley.common.wire.membership import Invitation
 from parley.learner.models.model_files import read_model_file

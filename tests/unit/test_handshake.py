@@ -11,7 +11,7 @@ import pytest
 from pydantic import HttpUrl, SecretStr
 
 from parley.common.client.endpoints import LearnerAddress
-from parley.common.client.handshake import open_to, shown_to
+from parley.common.client.outbound import open_to, shown_to
 from parley.common.errors import UnavailableError
 
 

@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from parley.common.client.approval import with_sizes
-from parley.common.data import hold_out
+from parley.common.data import study as studies
 from parley.common.data.columns import Feature, Label
-from parley.common.data.hold_out import count_held_out, is_held_out, move_held_out_last
 from parley.common.data.loading import load_columns
-from parley.common.data.study import Study
+from parley.common.data.study import Study, count_held_out, is_held_out, move_held_out_last
 from parley.common.errors import InvalidInputError
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.party.data.owner_data import Holding, load_apart, load_holding
 from parley.party.policy.approval import review, rules_of
 from tests.support.cluster import Cluster
@@ -60,7 +58,7 @@ def test_the_held_out_come_last_in_order_however_long_the_blocks(n: int, share: 
     due = np.concatenate([np.flatnonzero(~held), np.flatnonzero(held)])
     rows, labels = X.copy(), y.copy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hold_out, "_BLOCK", block)
+        patch.setattr(studies, "_BLOCK", block)
         move_held_out_last(rows, labels, share)
     assert np.array_equal(labels, y[due])
     assert np.array_equal(rows, X[due])

@@ -30,14 +30,12 @@ from parley.common.errors import (
 from parley.common.service.problems import document_of
 from parley.common.service.settings import Limits
 from parley.learner.api.requests import RunRequest
-from parley.learner.client import AsyncLearner, Learner, rows, watching
-from parley.learner.client.call import body_bytes
-from parley.learner.client.calls import Calls, RunOptions
+from parley.learner.client import AsyncLearner, Learner, calls, connection
+from parley.learner.client.calls import Calls, RunOptions, columns_of, records_of
+from parley.learner.client.connection import body_bytes, refusal_of
 from parley.learner.client.progress import RunBar
-from parley.learner.client.refusals import refusal_of
-from parley.learner.client.rows import columns_of, records_of
 from parley.learner.client.token import read_token
-from parley.learner.run_states import RunEvent
+from parley.learner.runs.states import RunEvent
 
 URL, TOKEN = "http://learner", "a-users-secret-token"
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -74,8 +72,8 @@ class Streams:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_FIRST", 1e-4)
-    monkeypatch.setattr(watching, "_LONGEST", 1e-3)
+    monkeypatch.setattr(connection, "_FIRST", 1e-4)
+    monkeypatch.setattr(connection, "_LONGEST", 1e-3)
     for name in ("PARLEY_TOKEN", "PARLEY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -133,12 +131,12 @@ class TestRequests:
             spelt.append(record)
             return body_bytes(record)
 
-        monkeypatch.setattr(rows, "_MOST_RECORDS", 2)
-        monkeypatch.setattr(rows, "body_bytes", spell)
-        bodies = list(rows.bodies_of(records))
+        monkeypatch.setattr(calls, "_MOST_RECORDS", 2)
+        monkeypatch.setattr(calls, "body_bytes", spell)
+        bodies = list(calls.bodies_of(records))
         assert [json.loads(body)["records"] for body in bodies] == [records[:2], records[2:4], records[4:]]
         assert spelt == records
-        assert list(rows.bodies_of([])) == [body_bytes({"records": []})]
+        assert list(calls.bodies_of([])) == [body_bytes({"records": []})]
 
     @pytest.mark.slow
     def test_many_rows_are_predicted_in_pieces_that_a_learner_takes(self) -> None:
@@ -345,7 +343,7 @@ class TestProgress:
         for terminal, shown in ((True, True), (False, False)):
             file = io.StringIO()
             with RunBar(console=Console(file=file, force_terminal=terminal, width=120)) as bar:
-                for event in watching.parse_events((FIRST_SHOWN).splitlines()):
+                for event in connection.parse_events((FIRST_SHOWN).splitlines()):
                     bar.show(event)
             assert ("objective 0.500" in file.getvalue()) is shown
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from parley.learner.cli import describe, display, forecast
 from parley.learner.client.progress import terminal
-from parley.learner.run_states import RunEvent
+from parley.learner.runs.states import RunEvent
 
 LONG = "z" * 48
 """A name whose letters are counted: nothing else here has one."""

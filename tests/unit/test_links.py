@@ -12,10 +12,9 @@ import pytest
 
 from parley.common.encoding.canonical_json import canonical
 from parley.common.errors import LedgerError
-from parley.common.protocol.head import Head
-from parley.common.storage import links as module
-from parley.common.storage.chain import Chain, chain_schema
-from parley.common.storage.links import FIRST, LINK_BYTES, NEWEST, SPACING, Links
+from parley.common.protocol.receipts import Head
+from parley.common.storage import chain as module
+from parley.common.storage.chain import FIRST, LINK_BYTES, NEWEST, SPACING, Chain, Links, chain_schema
 
 COUNT, REMEMBERED = 100, 32
 

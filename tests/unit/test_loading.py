@@ -19,11 +19,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from parley.common.data.cell_rules import CellRules
+from parley.common.data.cells import CellRules
 from parley.common.data.columns import Category, Columns, Feature, Label, RealLabel
 from parley.common.data.loading import Loaded, Loading, RowLoading, load_columns, shard_of
-from parley.common.data.maps import Projection
-from parley.common.data.study import Study
+from parley.common.data.study import Projection, Study
 from parley.common.errors import InvalidDataError
 from parley.common.files.examples import load_examples, load_source
 from parley.common.files.file_tables import read_columns

@@ -18,18 +18,16 @@ from parley.common.data.auxiliary import with_bounds_of
 from parley.common.data.columns import Category, Columns, Feature, Label, RealLabel
 from parley.common.data.layout import centred
 from parley.common.data.loading import shard_of
-from parley.common.data.maps import Projection, RandomFeatures, numbers_of
 from parley.common.data.records import rows_of
-from parley.common.data.study import Study
+from parley.common.data.study import Projection, RandomFeatures, Study, numbers_of
 from parley.common.encoding.fixed_point import FEATURE_BITS, WEIGHT_BITS
 from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import InvalidInputError
 from parley.common.learning.column_sums import ColumnChoice, ColumnSums
 from parley.common.learning.model import Model
-from parley.common.runs.members import Budget, Member
 from parley.common.runs.model_document import model_document
 from parley.common.runs.predictions import predict
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.strict import faults
 
 FEATURES = (

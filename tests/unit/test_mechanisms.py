@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parley.common.algorithms._releases import MECHANISMS, Mechanism
+from parley.common.algorithms.release import MECHANISMS, Mechanism
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 from parley.common.privacy.calibration import gaussian_delta, gaussian_mu
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
-from parley.common.privacy.mechanisms.generalized import generalized, hessian_bound
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective
-from parley.common.privacy.mechanisms.output import OutputPerturbation, output
+from parley.common.privacy.mechanisms.output import OutputPerturbation, generalized, hessian_bound, output
 from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
 from parley.common.privacy.noise import SeededNoise
 from tests.unit.test_convergence import D, N, neighbour, shards

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scipy.stats.distributions import rv_frozen
 
     from parley.common.arrays import FloatArray, IntArray
-    from parley.common.privacy.categories import Words
+    from parley.common.privacy.draws import Words
     from parley.common.privacy.noise import Noise
 
     MakeNoise = Callable[[], Noise]

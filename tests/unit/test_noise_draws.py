@@ -20,7 +20,7 @@ from scipy import stats
 
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.privacy import noise as module
-from parley.common.privacy.categories import Words
+from parley.common.privacy.draws import Words
 from parley.common.privacy.noise import NoNoise, SeededNoise, SystemNoise
 
 TOP = 2**64

@@ -69,7 +69,7 @@ def test_a_notebook_prints_what_is_stored_with_it(path: Path) -> None:
 
 BAR = """
 from parley.learner.client.progress import RunBar
-from parley.learner.run_states import RunEvent
+from parley.learner.runs.states import RunEvent
 with RunBar() as bar:
     bar.show(RunEvent(1, "state", '{"state": "running", "rounds": 9}'))
 """

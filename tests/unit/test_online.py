@@ -19,8 +19,14 @@ from parley.common.online import Leader, LeaderState
 from parley.common.privacy.calibration import Calibration
 from parley.common.privacy.draws import concentrated_epsilon, epsilon_of_draws, rho_of_draws
 from parley.common.privacy.events import DrawEvent
-from parley.common.privacy.mechanisms.leader import LeaderTerms, best_scale, least_scale, regret_bound
-from parley.common.privacy.mechanisms.leader_draws import COST_UNIT, spread_of_a_draw
+from parley.common.privacy.mechanisms.leader import (
+    COST_UNIT,
+    LeaderTerms,
+    best_scale,
+    least_scale,
+    regret_bound,
+    spread_of_a_draw,
+)
 from parley.common.privacy.noise import Noise, SeededNoise
 from tests.support.noises import Relay
 

@@ -15,8 +15,7 @@ import pytest
 
 from parley.common.errors import NotFoundError, UnavailableError
 from parley.common.storage.chain import Chain, chain_schema
-from parley.common.storage.sqlite import Database, Schema
-from parley.common.storage.turns import WriterTurns
+from parley.common.storage.sqlite import Database, Schema, WriterTurns
 from tests.support.disks import mounted_disk
 
 KIND = chain_schema("log of tests", 0x7E57)
@@ -200,7 +199,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     """While one is in its turn another waits, as long as it may; of one that is killed nothing is left."""
     database = Database(tmp_path / "table.db", TABLE, busy_seconds=0.05)
     hold = (
-        "import sys, time; from pathlib import Path; from parley.common.storage.turns import WriterTurns\n"
+        "import sys, time; from pathlib import Path; from parley.common.storage.sqlite import WriterTurns\n"
         "with WriterTurns(Path(sys.argv[1]), 5):\n"
         "    print('taken', flush=True); time.sleep(600)"
     )
@@ -220,7 +219,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
 def test_who_writes_again_queues_behind_who_waits(tmp_path: Path) -> None:
     first, hasty = WriterTurns(tmp_path / "table.db", 60), WriterTurns(tmp_path / "table.db", 0)
     wait = (
-        "import sys; from pathlib import Path; from parley.common.storage.turns import WriterTurns\n"
+        "import sys; from pathlib import Path; from parley.common.storage.sqlite import WriterTurns\n"
         "with WriterTurns(Path(sys.argv[1]), 60):\n"
         "    print('taken', flush=True); sys.stdin.read()"
     )

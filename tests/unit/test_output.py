@@ -13,8 +13,7 @@ import pytest
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT, WEIGHT_BITS, to_reals
 from parley.common.errors import InvalidInputError
-from parley.common.learning.convergence import MOST_STEPS, TOLERANCE
-from parley.common.learning.erm import minimise
+from parley.common.learning.erm import MOST_STEPS, TOLERANCE, minimise
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 from parley.common.privacy.calibration import gaussian_delta
 from parley.common.privacy.events import NonPrivateEvent

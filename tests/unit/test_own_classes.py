@@ -13,10 +13,9 @@ from parley.common.arrays import IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import UNIT, Norm
-from parley.common.learning.convergence import TOLERANCE
-from parley.common.learning.erm import minimise
+from parley.common.learning.erm import TOLERANCE, minimise
 from parley.common.learning.losses import Softmax, largest_minimiser
-from parley.common.privacy.mechanisms.own_classes import classes_had, largest_mark, longest_of_own, minimise_own
+from parley.common.privacy.mechanisms.class_means import classes_had, largest_mark, longest_of_own, minimise_own
 from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Reply

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from parley.common.client.answers import parse_answer
+from parley.common.client.peer import parse_answer
 from parley.common.errors import TooLargeError
-from parley.common.service.witnessing.messages import LONGEST_RECEIPT, MOST_RECEIPTS, HeldReceipts
+from parley.common.service.witnessing import LONGEST_RECEIPT, MOST_RECEIPTS, HeldReceipts
 
 
 @pytest.mark.parametrize(

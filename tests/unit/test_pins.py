@@ -74,7 +74,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
         }
         return RosterKeys.model_validate(known)
 
-    monkeypatch.setattr("parley.common.client.handshake.ask_as_member", ask)
+    monkeypatch.setattr("parley.common.client.outbound.ask_as_member", ask)
     return by_kind
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parley.learner.plan import Plan
+from parley.learner.runs.plan import Plan
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:

@@ -16,8 +16,7 @@ from pyarrow.parquet import write_table
 from typer.testing import CliRunner
 
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
-from parley.common.data.losses import HuberLoss, LogisticLoss
-from parley.common.data.study import Study
+from parley.common.data.study import HuberLoss, LogisticLoss, Study
 from parley.common.runs.predictions import predict
 from parley.learner.cli.main import learner_app
 from tests.support.models import document_of

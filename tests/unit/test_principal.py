@@ -16,8 +16,7 @@ from parley.common.arrays import FloatArray
 from parley.common.data.auxiliary import with_projection_of
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.loading import shard_of
-from parley.common.data.maps import Projection, numbers_of
-from parley.common.data.study import Study
+from parley.common.data.study import Projection, Study, numbers_of
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.learner.cli.main import learner_app
 

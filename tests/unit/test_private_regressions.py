@@ -26,7 +26,7 @@ from parley.learner.estimators import (
     PrivateLinearRegression,
     PrivateLogisticRegression,
 )
-from parley.learner.estimators.faults import EstimatorError
+from parley.learner.estimators.budget import EstimatorError
 
 N = 2000
 BOUNDS: Any = (np.array([0.0, -5.0]), np.array([10.0, 5.0]))

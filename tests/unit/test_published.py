@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from parley.common.data.columns import Feature, RealLabel
 from parley.common.data.loading import shard_of
-from parley.common.data.losses import LogisticLoss, SquaredLoss
 from parley.common.data.shard import Shard
-from parley.common.data.study import Study
+from parley.common.data.study import LogisticLoss, SquaredLoss, Study
 from parley.common.errors import InvalidDataError
 from parley.common.learning.erm import minimise
 from parley.common.learning.losses import build_loss

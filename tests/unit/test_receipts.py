@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.common.encoding.canonical_json import canonical
 from parley.common.errors import LedgerError
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import Binding, read_receipt, verify_receipt, write_receipt
+from parley.common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
 from parley.common.secure_sum.envelope import Signed, public_hex
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

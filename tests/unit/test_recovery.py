@@ -15,12 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from parley.common.errors import InvalidInputError, LedgerError, UnavailableError
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import read_receipt, write_receipt
+from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.secure_sum.session import Identity
-from parley.common.storage.chain import Chain
+from parley.common.storage.chain import Chain, set_aside
 from parley.common.storage.keys import write_private
-from parley.common.storage.salvage import set_aside
 from parley.party.ledger.books import Books
 from parley.party.ledger.ledger import LEDGER, Ledger, check_exists, create_ledger
 from parley.party.ledger.records import Approved, Begun, Entry, to_json

@@ -11,7 +11,7 @@ import pytest
 
 from parley.common.algorithms import settle
 from parley.common.algorithms._regularization import choose_regularization
-from parley.common.algorithms._releases import DRIFTS, MECHANISMS, Mechanism, set_site
+from parley.common.algorithms.release import DRIFTS, MECHANISMS, Mechanism, set_site
 from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.forecast import NoForecast, forecast

@@ -12,8 +12,8 @@ import pytest
 
 from parley.common.algorithms import build_algorithm
 from parley.common.algorithms._parameters import check_take_part
-from parley.common.algorithms._releases import Mechanism, Releases
 from parley.common.algorithms.average import AverageMethod
+from parley.common.algorithms.release import Mechanism, Releases
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.errors import BudgetExhaustedError, InvalidInputError

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.common.storage.chain import next_link
-from parley.common.storage.salvage import salvage, set_aside
+from parley.common.storage.chain import next_link, salvage, set_aside
 
 RECORDS = (b"one", b"two", b"three")
 

@@ -13,23 +13,23 @@ from unicodedata import normalize
 
 import pytest
 
-from parley.common.client.cli_values import read_parameters
 from parley.common.client.endpoints import LearnerAddress, PeerEntry
-from parley.common.client.handshake import proxy_of
-from parley.common.client.health import _own_context
+from parley.common.client.outbound import proxy_of
 from parley.common.data.columns import Category, Feature, Label, SparseFeatures
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.files.examples import load_examples, load_source
 from parley.common.files.sources import source_named
 from parley.common.files.studies import read_study
+from parley.common.service.commands import read_parameters
+from parley.common.service.health import _own_context
 from parley.common.service.http.tls import _make_client_context, certificate_expiry, read_authority
 from parley.common.service.serve import _make_context
 from parley.common.service.settings import Tls
 from parley.common.service.tokens import hash_token
 from parley.common.storage.certificates import Credentials, issue, make_authority
 from parley.common.wire.membership import Invitation
-from parley.learner.cli.models.verify import _read_keys
+from parley.learner.cli.models import _read_keys
 from parley.learner.client.token import read_token
 from parley.learner.models.model_files import read_model_file
 from parley.learner.settings import LearnerSettings

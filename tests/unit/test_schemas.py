@@ -20,8 +20,7 @@ from parley.common.encoding.canonical_json import canonical, canonical_digest
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.encoding.npy import pack_array, unpack_array
 from parley.common.errors import InvalidInputError
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 
 # ── one spelling, one hash ───────────────────────────────────────────────────
 

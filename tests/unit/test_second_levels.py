@@ -13,10 +13,9 @@ import pytest
 from parley.common.algorithms import build_algorithm
 from parley.common.algorithms._parameters import rounded
 from parley.common.algorithms._regularization import choose_regularization
-from parley.common.algorithms._releases import DRIFTS, MECHANISMS
-from parley.common.algorithms._second_level import All, Full, Own, Public
 from parley.common.algorithms.dp_gd import DpGd
-from parley.common.algorithms.feature import FeatureMethod
+from parley.common.algorithms.feature import All, FeatureMethod, Full, Own, Public
+from parley.common.algorithms.release import DRIFTS, MECHANISMS
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Huber, Loss
 from parley.common.privacy.events import L2LaplaceEvent

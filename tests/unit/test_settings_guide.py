@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from parley.common.service.settings import Limits, Settings
-from parley.common.service.settings_guide import explain_settings, settings_in_effect
+from parley.common.service.settings import Limits, Settings, explain_settings, settings_in_effect
 from parley.common.service.tokens import hash_token
 from parley.learner.cli.main import learner_app
 from parley.learner.settings import LearnerSettings

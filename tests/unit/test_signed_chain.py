@@ -8,12 +8,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.common.errors import LedgerError
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import Binding, Receipt, read_receipt, write_receipt
+from parley.common.protocol.receipts import Binding, Head, Receipt, read_receipt, write_receipt
 from parley.common.secure_sum.session import Identity
-from parley.common.storage import signed_chain
-from parley.common.storage.chain import chain_schema
-from parley.common.storage.signed_chain import SignedChain
+from parley.common.storage import chain as chains
+from parley.common.storage.chain import SignedChain, chain_schema
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 ANSWER = Binding("run", 3, "12" * 32, "34" * 32)
@@ -64,7 +62,7 @@ def test_the_receipt_written_last_is_known_without_being_read(tmp_path: Path, mo
     add(chain, 1)
     text = chain.receipt("ann", None)
     expected = read_receipt(text)
-    monkeypatch.setattr(signed_chain, "read_receipt", None)
+    monkeypatch.setattr(chains, "read_receipt", None)
     assert chain.check_receipt(text, none_replaced) == expected
     chain.close()
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidInputError
 from parley.common.files.studies import read_study
-from parley.common.runs.signed_study import SignedStudy
+from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.learner.cli.main import learner_app
 from parley.party.cli.main import party_app

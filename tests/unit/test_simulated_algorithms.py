@@ -9,13 +9,12 @@ from typer.testing import CliRunner
 
 from parley.common.algorithms import AUTO, REGISTRY
 from parley.common.errors import InvalidInputError
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.cli.main import learner_app
 from parley.learner.experiments.datasets import WDBC, shard_sizes
 from parley.learner.experiments.simulated_names import UNTRAINED, simulated_names
 from parley.learner.experiments.simulation import SimulationSettings, run_simulation
-from parley.learner.selection import settled
+from parley.learner.forecasting.selection import settled
 
 OPEN = SimulationSettings("wdbc", algorithm=AUTO, repeat=1, seed=3)
 

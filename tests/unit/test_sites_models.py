@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parley.common.algorithms._span import (
+from parley.common.algorithms.feature import (
     ask_models,
     best,
     collected,
     in_span,
     independent,
+    levels_of,
     placed,
     selected,
     spanned,
     weigh,
 )
-from parley.common.algorithms._tree import levels_of
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.learning.erm import minimise

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from parley.common.algorithms import build_algorithm
-from parley.common.algorithms._ensemble import Ensemble
+from parley.common.algorithms.ensemble import Ensemble
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import encode_classes

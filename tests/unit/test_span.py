@@ -9,12 +9,10 @@ from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import weights_on_grid
-from parley.common.learning import erm
+from parley.common.learning import erm, solvers
 from parley.common.learning.erm import minimise
 from parley.common.learning.losses import Huber, Logistic, Loss, Softmax, Squared
-from parley.common.learning.solvers import span
-from parley.common.learning.solvers.risk import Risk
-from parley.common.learning.solvers.span import are_few
+from parley.common.learning.solvers import Risk, are_few
 
 LOSSES: list[Loss] = [Logistic(), Huber(0.5), Huber(0.05), Squared(), Softmax(3)]
 EVERY = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -80,14 +78,14 @@ def test_few_systems_are_solved_where_labels_can_be_told_apart(
     rng, taken = np.random.default_rng(4), 0
     X = rng.normal(size=(50, 6, 50)) / 10
     classes = rng.integers(max(loss.outputs, 2), size=(50, 6))
-    step = span._Problems.step
+    step = solvers._Problems.step
 
-    def counted(self: span._Problems, now: span._Point) -> tuple[FloatArray, FloatArray]:
+    def counted(self: solvers._Problems, now: solvers._Point) -> tuple[FloatArray, FloatArray]:
         nonlocal taken
         taken += 1
         return step(self, now)
 
-    monkeypatch.setattr(span._Problems, "step", counted)
+    monkeypatch.setattr(solvers._Problems, "step", counted)
     shard = Shard(X, encode_classes(classes, max(loss.outputs, 2)))
     minimise(loss, shard, 6e-4)
     print(f"{loss}: {taken} systems")

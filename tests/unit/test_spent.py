@@ -10,7 +10,7 @@ from parley.common.privacy.account import limit
 from parley.common.privacy.statement import SPENT_MEANS, in_words
 from parley.common.wire.party_api import BudgetReport
 from parley.learner.estimators.budget import PrivacyBudget
-from parley.party.api.budget_metrics import BudgetGauges
+from parley.party.api.app import BudgetGauges
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,11 +15,10 @@ from pydantic import ValidationError
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Category, Columns, Feature, Label, RealLabel
 from parley.common.data.loading import load_columns, shard_of
-from parley.common.data.losses import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss
 from parley.common.data.records import rows_of
-from parley.common.data.study import Study
+from parley.common.data.study import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss, Study
 from parley.common.encoding.fixed_point import FEATURE_BITS
-from parley.common.encoding.spelling import spelling
+from parley.common.encoding.texts import spelling
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared, build_loss
 from parley.common.strict import faults

@@ -22,8 +22,7 @@ from parley.common.errors import InvalidDataError
 from parley.common.files.examples import load_examples
 from parley.common.files.sources import DataSource
 from parley.common.files.studies import read_study
-from parley.common.files.study_fit import fit_of_file
-from parley.common.files.table_survey import SurveyedColumn, survey_table
+from parley.common.files.study_fit import SurveyedColumn, fit_of_file, survey_table
 from parley.learner.cli.main import learner_app
 from parley.party.cli.main import party_app
 

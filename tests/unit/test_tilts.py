@@ -14,13 +14,11 @@ from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, UNIT
 from parley.common.errors import InvalidInputError
-from parley.common.learning.convergence import MOST_STEPS, TOLERANCE
-from parley.common.learning.erm import minimise
+from parley.common.learning.erm import MOST_STEPS, TOLERANCE, minimise
 from parley.common.learning.losses import Huber, Logistic, Loss
 from parley.common.privacy.calibration import gaussian_delta
-from parley.common.privacy.mechanisms.generalized import generalized
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective, tilted
-from parley.common.privacy.mechanisms.output import output
+from parley.common.privacy.mechanisms.output import generalized, output
 from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms, left_by_solver, stacked
 from tests.support.noises import HeardNoise
 from tests.unit.test_mechanisms import CALIBRATIONS, LAWS, rows, terms

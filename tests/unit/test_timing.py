@@ -7,9 +7,8 @@ import pytest
 from parley.common.algorithms import MOST_ROUNDS
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
-from parley.learner.timing import UNKNOWN, RoundTime, work_ms
+from parley.common.runs.specification import Budget, Member, RunSpec
+from parley.learner.storage.timing import UNKNOWN, RoundTime, work_ms
 
 STUDY = Study(
     name="s",

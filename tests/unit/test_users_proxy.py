@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.learner.client.async_learner import AsyncLearner
-from parley.learner.client.learner import Learner
+from parley.learner.client.learner import AsyncLearner, Learner
 
 
 class Proxy:

@@ -30,7 +30,7 @@ from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import events, transcript
 from parley.learner.experiments.datasets import deal
 from parley.learner.experiments.finance import CREDIT_CARD, published
-from parley.learner.experiments.optimum import optimum
+from parley.learner.experiments.risk_bounds import optimum
 
 D = 6
 

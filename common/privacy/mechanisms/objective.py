@@ -7,7 +7,7 @@ that what it costs is computed here, and said.
 Their theorems are about the exact minimiser w* of the tilted risk, and a solver finds some w near it. As in Iyengar et
 al. 2019 ("Towards Practical Differentially Private Convex Optimization", approximate minima perturbation), a hundredth
 of the budget goes to noise on the answer: given w*, the tilt follows from the data, so w - w* is a function of w* and
-the data, and |w - w*| <= |gradient left| / Lambda (`parley.common.learning.convergence`) on any data. Released with
+the data, and |w - w*| <= |gradient left| / Lambda (`parley.common.learning.erm`) on any data. Released with
 noise for twice that, it composes with w*, and their sum is post-processing. That bound takes the tilt to be no longer
 than it is but once in 10^17 draws.
 """
@@ -26,8 +26,7 @@ from scipy.special import gammainccinv
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, MAX_NORM, to_integers
-from parley.common.learning.convergence import MOST_STEPS, TOLERANCE
-from parley.common.learning.erm import check_smooth, minimise
+from parley.common.learning.erm import MOST_STEPS, TOLERANCE, check_smooth, minimise
 from parley.common.learning.losses import bounded_slope, check_single_score
 from parley.common.privacy.calibration import (
     SlackCalibration,

@@ -14,7 +14,7 @@ many as add up to epsilon, or by advanced composition (Dwork, Rothblum & Vadhan 
 is more. The paper's bullet for delta lacks the factor L R, without which a draw is not as private as it says; it is in
 here.
 
-Draws are integers and exact (`parley.common.privacy.categories`), given floats for theta.
+Draws are integers and exact (`parley.common.privacy.draws`), given floats for theta.
 """
 
 from __future__ import annotations

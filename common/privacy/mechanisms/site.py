@@ -18,7 +18,7 @@ import numpy as np
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
-from parley.common.learning.convergence import gradient_left
+from parley.common.learning.erm import gradient_left
 from parley.common.learning.losses import Loss
 from parley.common.privacy.calibration import SlackCalibration, check_epsilon
 from parley.common.privacy.events import Event

@@ -14,7 +14,7 @@ from typing import Any, Self
 import structlog
 from cryptography import x509
 
-from parley.common.encoding.saved_text import as_utf8, decode_text, is_utf16
+from parley.common.encoding.texts import as_utf8, decode_text, is_utf16
 from parley.common.errors import InvalidInputError
 
 _Stamp = tuple[tuple[int, int] | None, ...]

@@ -14,8 +14,7 @@ import pytest
 
 from parley.common.errors import ConflictError, LedgerError, ParleyError, UnavailableError
 from parley.common.privacy.account import Account, Price
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.ledger import Ask, Kept, Ledger
 from tests.support.cluster import made_up

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from parley.common.client.handshake import CONNECT_PATH, UPGRADE
+from parley.common.client.outbound import CONNECT_PATH, UPGRADE
 from parley.common.service.tokens import hash_token
 from parley.party.settings import KnownLearner, PartySettings
 from tests.support.attackers import half_sent, under_attack

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pydantic_settings import SettingsConfigDict
 
-from parley.common.client.health import ask_ready
 from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.health import ask_ready
 from parley.common.service.serve import tls_context
 from parley.common.service.settings import ServiceSettings, Tls
 from parley.learner.cli.client import LearnerClient

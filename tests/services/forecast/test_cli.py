@@ -12,12 +12,12 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from parley.common.runs.costs import RunCosts
+from parley.common.runs.pricing import RunCosts
 from parley.learner.api.app import create_learner_app
 from parley.learner.cli import forecast as forecast_cli
 from parley.learner.cli.client import LearnerClient
+from parley.learner.cli.forecast import costly
 from parley.learner.cli.main import learner_app
-from parley.learner.cli.outlook import costly
 from tests.services.forecast.conftest import Owners
 from tests.support.cluster import USER
 

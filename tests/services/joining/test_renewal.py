@@ -12,12 +12,12 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from parley.common.client import handshake
+from parley.common.client import outbound
 from parley.common.client.endpoints import LearnerAddress
-from parley.common.client.renewal import renew_for
+from parley.common.client.outbound import renew_for
 from parley.common.errors import UnavailableError
 from parley.common.storage.certificates import Credentials, answer_request, hosts_of, make_authority, pem_of, renew
-from parley.learner.api.own_certificate import renew_own, renewals
+from parley.learner.api.membership import renew_own, renewals
 from parley.learner.cli.main import learner_app
 from parley.learner.settings import LearnerSettings
 from parley.party.cli.main import party_app
@@ -98,9 +98,9 @@ def test_one_that_has_not_begun_is_a_matter_of_the_clock(member: Scene, monkeypa
         def now(cls, tz: dt.tzinfo | None = None) -> Behind:
             return cls.fromtimestamp(dt.datetime.now(tz).timestamp() - 3 * 86400, tz)
 
-    monkeypatch.setattr(handshake, "datetime", Behind)
+    monkeypatch.setattr(outbound, "datetime", Behind)
     with pytest.raises(UnavailableError, match=r"tls\.pem holds from .* UTC on: is this machine's clock behind"):
-        handshake.shown_to(member.party(NAME).outbound[0])
+        outbound.shown_to(member.party(NAME).outbound[0])
     (member.root / NAME / "secrets" / "connect.token").unlink()
     checked = CliRunner().invoke(party_app, ["check", "--config", str(member.root / NAME / "party.toml")])
     assert "cannot be reached: 'learner': the token file" in checked.stderr
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written_is_named(member: Scene, monkeypatch: py
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("parley.common.client.renewal.replace_private", full)
+    monkeypatch.setattr("parley.common.client.outbound.replace_private", full)
     with pytest.raises(UnavailableError, match=r"tls\.pem cannot be written: No space left"):
         renew_for(member.party(NAME).outbound[0])
 

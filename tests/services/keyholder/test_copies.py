@@ -22,9 +22,9 @@ from starlette.testclient import TestClient
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import Reason
 from parley.common.secure_sum.in_process import LocalSession
-from parley.party.keyholder import anchor
-from parley.party.keyholder.anchor import Anchors
+from parley.party.keyholder import journal
 from parley.party.keyholder.app import create_key_holder_app
+from parley.party.keyholder.journal import Anchors
 from parley.party.keyholder.settings import KeyHolderSettings
 from tests.support.attacks import request
 from tests.support.keyholder import FreshKeys, begin, keyholder_settings, open_round
@@ -181,7 +181,7 @@ def test_a_clone_elsewhere_opens_nothing(tmp_path: Path) -> None:
 def test_no_session_outlives_a_restart_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a disk of which a snapshot is put back, inodes and all, opens nothing."""
     attack = prepare(tmp_path, by_cp)
-    monkeypatch.setattr(anchor, "_boot", lambda: "another")
+    monkeypatch.setattr(journal, "_boot", lambda: "another")
     assert attack.ask(attack.second).json()["reason"] == Reason.OUT_OF_TURN
 
 

@@ -22,14 +22,16 @@ from parley.common.protocol.receipts import read_receipt
 from parley.common.secure_sum.in_process import LocalSession
 from parley.party.cli.main import party_app
 from parley.party.keyholder.app import create_key_holder_app
-from parley.party.keyholder.journal import Journal, create_journal, recover_journal
-from parley.party.keyholder.records import (
+from parley.party.keyholder.journal import (
+    Journal,
     JournalBegun,
     JournalBooks,
     JournalRecord,
     RoundOpened,
     SessionBegun,
     SessionEnded,
+    create_journal,
+    recover_journal,
     spell,
 )
 from parley.party.keyholder.settings import KeyHolderSettings

@@ -18,7 +18,7 @@ from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import Reason, StateError
 from parley.common.secure_sum.messages import Opened
 from parley.common.secure_sum.session import Identity
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from parley.party.keyholder import journal as journal_module
 from parley.party.keyholder.app import create_key_holder_app
 from parley.party.keyholder.journal import Journal, create_journal

@@ -25,8 +25,7 @@ from parley.common.learning.tallies import Cells, tally
 from parley.common.privacy.account import MICRO
 from parley.common.privacy.noise import NoNoise
 from parley.common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of
-from parley.common.runs.members import Budget
-from parley.common.runs.specification import PublicRows, RunSpec
+from parley.common.runs.specification import Budget, PublicRows, RunSpec
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 from tests.support.rounds import run_spec

@@ -12,7 +12,7 @@ import pytest
 from parley.common.errors import UnavailableError
 from parley.learner.execution import event_stream
 from parley.learner.execution.event_stream import EventStream, RunNotifier, watch
-from parley.learner.run_states import RunEvent
+from parley.learner.runs.states import RunEvent
 from parley.learner.storage.run_store import RunStore
 
 

@@ -18,7 +18,7 @@ from parley.common.errors import ConflictError, InvalidInputError, NotFoundError
 from parley.common.runs.model_document import LinearModel
 from parley.learner.client import AsyncLearner, Learner
 from parley.learner.estimators import FederatedClassifier, FederatedRegressor
-from parley.learner.estimators.faults import EstimatorError
+from parley.learner.estimators.budget import EstimatorError
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from parley.common.client import dialing
+from parley.common.client import outbound
 from parley.common.client.endpoints import LearnerAddress
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import all_of, ask_all
 from parley.common.encoding.npy import NPY, pack_array
 from parley.common.errors import PartyRefusedError, UnavailableError
 from parley.learner.cli.display import follow
-from parley.learner.client import watching
-from parley.learner.execution.patience import Patience
-from parley.learner.run_states import RunEvent
+from parley.learner.client import connection
+from parley.learner.execution.engine import Patience
+from parley.learner.runs.states import RunEvent
 from tests.support.cluster import DEADLINE, Cluster, submit, until_paused, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, unreachable
 from tests.support.lines import line_to
@@ -186,7 +186,7 @@ async def test_no_run_pauses_for_longer_than_a_minute(monkeypatch: pytest.Monkey
 
 
 def test_no_watcher_pauses_for_longer_than_five_seconds() -> None:
-    watched = watching.Watching("run", patience=86_400)
+    watched = connection.Watching("run", patience=86_400)
     pauses = [watched.pause(UnavailableError("away")) for _ in range(50)]
     assert 2.5 < max(pauses) <= 5.0
 
@@ -195,10 +195,10 @@ async def test_no_dialer_pauses_for_longer_than_ten_seconds(monkeypatch: pytest.
     async def refused(_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr(dialing, "open_to", refused)
+    monkeypatch.setattr(outbound, "open_to", refused)
     monkeypatch.setattr(asyncio, "sleep", pauses := Pauses(50))
     address = LearnerAddress.model_validate({"name": "learner", "url": "http://127.0.0.1:1", "token": "t"})
-    (dial,) = dialing.outbound([address])
+    (dial,) = outbound.outbound([address])
     with pytest.raises(asyncio.CancelledError):
         await dial(None)  # type: ignore[arg-type]  # it gets no connection to serve
     assert 5.0 < max(pauses.seconds) <= 10.0

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from parley.common.protocol.messages import Query, Question
-from parley.learner.execution import program_steps
-from parley.learner.execution.program_steps import ProgramSteps
+from parley.learner.execution import engine
+from parley.learner.execution.engine import ProgramSteps
 
 
 async def test_long_steps_never_run_on_the_loop_but_for_one_that_was_short_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0  # a clock of the test's own: how busy the machine is must not tell
-    monkeypatch.setattr(program_steps, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(engine, "time", SimpleNamespace(perf_counter=lambda: now))
     gradient, share = Question("gradient", (3,), 3), Question("share", (2, 3), 2)
     steps = ProgramSteps([gradient] * 4 + [share])
     took = [0.0, 0.0, 0.02, 0.0, 0.0, 0.02]  # before round 1, after each of rounds 1 to 5

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parley.common.data.auxiliary import with_projection_of
-from parley.common.data.maps import RandomFeatures
 from parley.common.data.records import rows_of
+from parley.common.data.study import RandomFeatures
 from parley.common.encoding.npy import unpack_array
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model

@@ -10,8 +10,7 @@ import pytest
 
 from parley.common.client import federation
 from parley.common.data.columns import Label, SparseFeatures
-from parley.common.data.losses import LogisticLoss
-from parley.common.data.study import Study
+from parley.common.data.study import LogisticLoss, Study
 from parley.learner.storage import public_rows
 from tests.support.cluster import Cluster, Stream, asgi_cluster, submit, train, watch
 

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from parley.common.errors import ConflictError, NotFoundError
-from parley.common.protocol.head import Head
 from parley.common.protocol.messages import Query, Reply
-from parley.common.protocol.receipts import Receipt, read_receipt, write_receipt
+from parley.common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
 from parley.common.runs.evaluation import evaluation_spec
-from parley.learner.run import Pause, RunTerms
-from parley.learner.run_states import ENDS, TRANSITIONS, Notice, RunState
+from parley.learner.runs.run import Pause, RunTerms
+from parley.learner.runs.states import ENDS, TRANSITIONS, Notice, RunState
 from parley.learner.storage import statements
 from parley.learner.storage.run_store import RunStore
 from scripts.loopback import resident_mb

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 import httpx
 import pytest
 
-from parley.common.client.receipted_peer import ReceiptedPeer
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import write_receipt
+from parley.common.client.receipts import ReceiptedPeer
+from parley.common.protocol.receipts import Head, write_receipt
 from parley.learner.execution import witnesses
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, silent, unreachable

@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families as families_of
 
 from parley.common import errors
-from parley.learner.run_states import TRANSITIONS
+from parley.learner.runs.states import TRANSITIONS
 from tests.support.cluster import (
     AUTHORIZED,
     LEARNER,

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from parley.learner.client.watching import parse_events
+from parley.learner.client.connection import parse_events
 from tests.support.cluster import USER, Cluster
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 

@@ -24,7 +24,7 @@ from schemathesis.python.asgi import get_client, shutdown_lifespans
 
 from parley.common.encoding.npy import NPY
 from parley.common.protocol.receipts import RECEIPT_HEADER
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from parley.common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.documents import SERVICES, application

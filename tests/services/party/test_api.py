@@ -16,8 +16,8 @@ from parley.common.privacy.noise import NoNoise, Scale, Shape, SystemNoise
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from parley.common.protocol.receipts import read_receipt
-from parley.common.runs.members import Budget
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.runs.specification import Budget
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from parley.common.service.tokens import hash_token
 from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster

@@ -24,8 +24,7 @@ from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
 from parley.common.privacy.account import Account, Cost, Price
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.ledger import MOST_REFUSALS, Answer, Ask, Kept
 from parley.party.ledger.records import Ended

@@ -20,17 +20,14 @@ from parley.common.errors import (
     NotFoundError,
 )
 from parley.common.privacy.account import Account, Cost, Price
-from parley.common.protocol.head import Head
-from parley.common.protocol.receipts import Binding, read_receipt, verify_receipt, write_receipt
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Chain
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger import ledger as module
 from parley.party.ledger.ledger import LEDGER, Ask, Kept, Ledger, create_ledger
-from parley.party.ledger.prices import read_price
-from parley.party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released
+from parley.party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released, read_price
 from tests.support.ledgers import KEY, open_ledger
 
 LIMIT = Account(100, 12, composition="basic")

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from parley.common.encoding.npy import NPY, pack_array
-from parley.common.runs.costs import costs_of, lengths
+from parley.common.runs.pricing import costs_of, lengths
 from parley.party.answering import noise_pool
 from parley.party.answering.noise_pool import NoisePool
 from parley.party.api.app import create_party_app

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from parley.common.client.party import PartyClient
 from parley.common.encoding.canonical_json import JSON
-from parley.common.runs.members import Budget, Member, MemberColumns
+from parley.common.runs.specification import Budget, Member, MemberColumns
 from parley.common.wire.party_api import RunOffer, RunProposal
 from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster, running

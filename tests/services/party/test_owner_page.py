@@ -23,8 +23,7 @@ from parley.party.answering.party import Party, open_store
 from parley.party.ledger.books import OwnerBook
 from parley.party.ledger.ledger import Ledger
 from parley.party.ledger.questions import OwnerQuestions
-from parley.party.owner.address import owner_address, owner_token
-from parley.party.owner.page import create_owner_app
+from parley.party.owner.page import create_owner_app, owner_address, owner_token
 from parley.party.policy.questions import WaitingRuns, question_of, terms_in_words
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster, asgi_cluster, submit

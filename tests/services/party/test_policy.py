@@ -16,7 +16,7 @@ from parley.common.errors import BudgetExhaustedError, ForbiddenError, InvalidIn
 from parley.common.privacy.account import Price
 from parley.common.privacy.guarantee import View
 from parley.common.protocol.messages import Query
-from parley.common.runs.costs import lengths
+from parley.common.runs.pricing import lengths
 from parley.common.runs.specification import PublicRows, RunSpec
 from parley.common.secure_sum.party import PartyPolicy
 from parley.common.service.settings import Limits

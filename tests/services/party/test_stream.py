@@ -22,7 +22,7 @@ from parley.common.errors import (
 )
 from parley.common.online import Leader
 from parley.common.privacy.account import limit
-from parley.common.privacy.mechanisms.leader_draws import COST_UNIT
+from parley.common.privacy.mechanisms.leader import COST_UNIT
 from parley.common.privacy.noise import SeededNoise
 from parley.party.api.app import create_party_app
 from parley.party.ledger.audit import export, verify

@@ -14,8 +14,7 @@ import pytest
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.protocol.simulation import simulate
-from parley.common.runs.members import Budget, Member
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.experiments.datasets import DIGITS, digits_columns
 from tests.support.cluster import AUTHORIZED, Stream, dealt, train
 from tests.support.keyholder_process import start_keyholder

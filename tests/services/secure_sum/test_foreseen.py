@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from parley.learner.cli.client import LearnerClient
-from parley.learner.cli.outlook import outlook
+from parley.learner.cli.forecast import outlook
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings
 from tests.support.cluster import submit, until_paused, watch

@@ -20,10 +20,9 @@ from parley.common.secure_sum import paillier
 from parley.common.secure_sum.envelope import Signed, sha256_hex
 from parley.common.secure_sum.errors import Reason
 from parley.common.secure_sum.messages import Contribution, SumQuery
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from parley.common.storage import chain
-from parley.party.answering.party import open_store
-from parley.party.answering.release import NoiseFactory
+from parley.party.answering.party import NoiseFactory, open_store
 from parley.party.api.app import create_party_app
 from parley.party.policy.approval import review, rules_of, terms
 from tests.support.ledgers import make_ledger

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from parley.party.keyholder.anchor import Anchors
+from parley.party.keyholder.journal import Anchors
 from tests.support.cluster import Stream, submit, watch
 from tests.support.intercepted import Intercepted, learner_of, pass_on, unreachable
 from tests.support.keyholder import NotedOpening, noted_openings

@@ -12,7 +12,7 @@ import pytest
 
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Contribution, Opened
-from parley.common.service.signed_bodies import SIGNED_MEDIA_TYPE
+from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from tests.support.cluster import LEARNER, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of, pass_on, silent
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services

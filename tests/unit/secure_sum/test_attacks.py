@@ -15,15 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 
 from parley.common.errors import SecureSumError
-from parley.common.secure_sum.checks import open_blob
-from parley.common.secure_sum.envelope import Signed, public_hex, sha256_hex
+from parley.common.secure_sum.envelope import Signed, agreement_key, public_hex, sha256_hex, unseal
 from parley.common.secure_sum.errors import Reason
 from parley.common.secure_sum.in_process import LocalSession
 from parley.common.secure_sum.keyholder import KeyHolderRole
 from parley.common.secure_sum.learner import LearnerRole
 from parley.common.secure_sum.messages import Contribution, Open, Opened, Roster, SumQuery
-from parley.common.secure_sum.packing import MAX_CONTRIBUTORS, Layout, decode
-from parley.common.secure_sum.pad import add, expand, reduced_sum
+from parley.common.secure_sum.packing import MAX_CONTRIBUTORS, Layout, add, decode, expand, reduced_sum
 from parley.common.secure_sum.paillier import (
     blocks_to_blob,
     decrypt_blocks,
@@ -32,8 +30,7 @@ from parley.common.secure_sum.paillier import (
     public_key,
 )
 from parley.common.secure_sum.party import PartyPolicy, PartyRole, PartyState
-from parley.common.secure_sum.sealing import agreement_key, unseal
-from parley.common.secure_sum.session import Identity
+from parley.common.secure_sum.session import Identity, open_blob
 from tests.support.attacks import request, resign, shifted, with_blob, with_ciphertexts
 
 Refused = Callable[[Reason], AbstractContextManager[object]]

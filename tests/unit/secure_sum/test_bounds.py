@@ -22,8 +22,7 @@ from parley.common.secure_sum.in_process import LocalSession
 from parley.common.secure_sum.keyholder import KeyHolderRole
 from parley.common.secure_sum.learner import LearnerRole
 from parley.common.secure_sum.messages import Opened, Roster, SumQuery
-from parley.common.secure_sum.packing import Layout
-from parley.common.secure_sum.pad import SEED_BYTES, add, split
+from parley.common.secure_sum.packing import SEED_BYTES, Layout, add, split
 from parley.common.secure_sum.party import PartyPolicy
 from tests.support.attacks import request
 

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from phe import PaillierPrivateKey
 from scipy.stats import chisquare
 
-from parley.common.secure_sum.packing import MAX_CONTRIBUTORS, OFFSET, Layout, decode, encode
-from parley.common.secure_sum.pad import SEED_BYTES, add, expand, split
+from parley.common.secure_sum.packing import (
+    MAX_CONTRIBUTORS,
+    OFFSET,
+    SEED_BYTES,
+    Layout,
+    add,
+    decode,
+    encode,
+    expand,
+    split,
+)
 from parley.common.secure_sum.paillier import (
     add_blocks,
     decrypt_blocks,

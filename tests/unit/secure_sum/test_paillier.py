@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from phe import PaillierPrivateKey
 
-from parley.common.secure_sum import keyfile, paillier
+from parley.common.secure_sum import paillier
 from parley.common.secure_sum.errors import KeyMaterialError, Reason
 from parley.common.secure_sum.packing import DEFAULT_KEY_BITS
+from parley.party.keyholder import vault
 
 Refused = Callable[[Reason], AbstractContextManager[object]]
 
@@ -97,14 +98,14 @@ def test_phe_without_gmpy2_is_refused(monkeypatch: pytest.MonkeyPatch, refused: 
 @pytest.mark.slow
 def test_a_key_at_rest(keys: list[PaillierPrivateKey], refused: Refused) -> None:
     key = keys[0]
-    sealed = keyfile.seal_key(key, b"secret", random.Random(0).randbytes)
-    assert keyfile.unseal_key(sealed, b"secret") == key
+    sealed = vault.seal_key(key, b"secret", random.Random(0).randbytes)
+    assert vault.unseal_key(sealed, b"secret") == key
     for part in (key.p, key.q):
         assert part.to_bytes(128) not in sealed
     altered = sealed[:-1] + bytes([sealed[-1] ^ 1])
     for data, secret in [(sealed, b"other"), (altered, b"secret"), (sealed[:40], b"secret"), (b"", b"secret")]:
         with refused(Reason.KEY_FILE_CORRUPT):
-            keyfile.unseal_key(data, secret)
+            vault.unseal_key(data, secret)
 
 
 def test_obfuscators_differ_and_hide_the_plaintext(keys: list[PaillierPrivateKey]) -> None:

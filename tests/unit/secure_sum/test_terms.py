@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from parley.common.algorithms import REGISTRY
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.runs.members import Budget, Member
 from parley.common.runs.secure_terms import check_roster, draft_roster, noise_text, round_terms, session_of
-from parley.common.runs.specification import RunSpec
+from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.errors import Reason
 from parley.common.secure_sum.messages import MAX_TEXT, Roster, RosterKeyHolder, SumQuery
 from tests.support.rounds import completed

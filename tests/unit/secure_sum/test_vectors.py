@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from phe import PaillierPrivateKey
 
-from parley.common.secure_sum import keyfile
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Contribution, Message, Open, Opened, Roster, SumQuery
+from parley.party.keyholder import vault
 
 ROOT = Path(__file__).parents[3]
 
@@ -72,7 +72,7 @@ def test_paillier_by_definition(vectors: dict[str, Any], keys: list[PaillierPriv
     totient = (key.p - 1) * (key.q - 1)
     m = (pow(product, totient, n * n) - 1) // n * pow(totient, -1, n) % n
     assert numbers(case["sum"]) == [m] == [sum(numbers(case["plaintexts"]))]
-    assert keyfile.unseal_key(bytes.fromhex(case["sealed"]), bytes.fromhex(case["secret"])) == key
+    assert vault.unseal_key(bytes.fromhex(case["sealed"]), bytes.fromhex(case["secret"])) == key
 
 
 def test_messages_as_they_travel(vectors: dict[str, Any]) -> None:

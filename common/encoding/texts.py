@@ -1,0 +1,103 @@
+"""How values are spelt, so that a number is the same in every file that holds numbers, and a text is what it is.
+
+Text as people save it: UTF-8, with or without the byte order mark that editors and shells of Windows put first.
+
+PowerShell's ``>`` writes UTF-16, which its mark tells too.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from unicodedata import normalize
+
+MOST_TOLD = 200
+"""Characters of a text from outside that are told: as many as a name in a study may have."""
+_DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
+
+
+def spelling(value: object) -> str | None:
+    r"""How a value is spelt in a study. Blanks around a text and the case of truth do not count; all else does.
+
+    Nor does whether a letter and its mark are one character or two (Unicode's NFC and NFD), which nobody can see.
+    A number is spelt without zeros after its point. A text stays a text, for 250.1 and 250.10 may be two codes.
+    None for a missing value, which is None, NaN or no text at all.
+
+    >>> [spelling(value) for value in (1, 1.0, " a ", True, "true", float("nan"), "")]
+    ['1', '1', 'a', 'True', 'True', None, None]
+    >>> [spelling(value) for value in ("1.0", "250.10", 250.10)]
+    ['1.0', '250.10', '250.1']
+    >>> spelling("Mu\u0308ller") == "M\xfcller"
+    True
+    """
+    if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of whatever type
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
+    if not text.isascii():
+        text = normalize("NFC", text)
+    if text.lower() in {"true", "false"}:
+        return text.capitalize()
+    if isinstance(value, str | bytes) or not (number := _DECIMAL.fullmatch(text)):
+        return text or None
+    whole, rest = number.groups()
+    return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
+
+
+def shortened(text: str) -> str:
+    """A text from outside, such as a column's name, as it is told: no more than its first 200 characters.
+
+    >>> shortened("age"), len(shortened("a" * 1000))
+    ('age', 203)
+    """
+    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}..."
+
+
+def so_many(count: int, thing: str) -> str:
+    """A number of things, whose plural ends in s.
+
+    >>> so_many(1, "round"), so_many(2000, "row")
+    ('1 round', '2,000 rows')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def as_told(value: float | str) -> str:
+    """How a parameter's value is told to people: numbers to six digits, texts as they are.
+
+    >>> as_told(0.1 + 0.2), as_told(40), as_told("output")
+    ('0.3', '40', 'output')
+    """
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+_UTF16 = (BOM_UTF16_LE, BOM_UTF16_BE)
+
+
+def is_utf16(start: bytes) -> bool:
+    """Whether a file that begins so says that it is UTF-16."""
+    return start.startswith(_UTF16)
+
+
+def text_of(file: io.BufferedReader, errors: str = "strict") -> io.TextIOWrapper:
+    """An open file's text without its mark, to be read piece by piece; ``errors`` as `open` has them."""
+    encoding = "utf-16" if is_utf16(file.peek(len(BOM_UTF16_LE))) else "utf-8-sig"
+    return io.TextIOWrapper(file, encoding, errors)
+
+
+def as_utf8(content: bytes) -> bytes:
+    """The content of a file as UTF-8 without a mark, where a mark tells its encoding; raises UnicodeDecodeError."""
+    return content.decode("utf-16").encode() if is_utf16(content) else content.removeprefix(BOM_UTF8)
+
+
+def decode_text(content: bytes) -> str:
+    r"""The text of a file without its byte order mark, line ends as they are; raises UnicodeDecodeError.
+
+    >>> decode_text(b"\xef\xbb\xbfa word")
+    'a word'
+    >>> decode_text("a word".encode("utf-16"))
+    'a word'
+    """
+    return as_utf8(content).decode()

@@ -1,0 +1,279 @@
+"""JSON without what JSON does not have, bounded in size, read aside where it is long.
+
+A route's JSON body has at most ``limits.json_bytes``, or ``limits.run_bytes`` where the route is marked `large_json`:
+the limit on all bodies is for tables and arrays, which cost far less to read. A body of more than a few KiB is parsed
+and held to its schema in a thread, so that nobody waits for it; the largest take turns, so that their objects are never
+in memory together. What a body may make of objects is counted before it is parsed (`check_counts`).
+
+Long bodies with one copy in memory: read into one buffer, sent in pieces.
+
+Array bodies: ``application/x-npy`` for programs, ``application/json`` for requests by hand.
+
+Which one a body is says its Content-Type; which one comes back says Accept (``.npy`` unless it asks for JSON).
+
+Bodies of the secure sum: one media type for every signed message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from parley.common.encoding.canonical_json import JSON, check_counts, read_json
+from parley.common.encoding.npy import NPY
+from parley.common.errors import InvalidInputError, TooLargeError, UnsupportedMediaError
+from parley.common.secure_sum.envelope import Signed
+from parley.common.service.settings import Limits
+
+_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_MAX_DEPTH = 32
+_MAX_NAMES = 2**10
+"""Names in a body itself, which is one model: it has fewer fields, and of each other name a fault would be told."""
+_MAX_FAULTS = 1000  # to tell a million takes many seconds, in which Python does nothing else
+_QUICK_BYTES = 2**13  # are read in less time than it takes to hand them to a thread
+_LONG_BYTES = 2**18
+_ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
+
+
+def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
+    """A JSON value as `read_json` reads it, nested at most 32 levels deep.
+
+    Raises json.JSONDecodeError, which quotes nothing, and TooLargeError for too many values.
+    """
+    check_counts(body)
+    try:
+        value = read_json(body)
+        if body.count(b"[") + body.count(b"{") > _MAX_DEPTH:
+            _check_depth(value)
+    except (ValueError, RecursionError):
+        raise json.JSONDecodeError("not strict JSON", "", 0) from None
+    return value
+
+
+def large_json(endpoint: _F) -> _F:
+    """Mark a route's function: its JSON body may be a large one, for a run has many columns and members."""
+    endpoint.takes_large_json = True  # type: ignore[attr-defined]
+    return endpoint
+
+
+@dataclass(slots=True)
+class CountedBody:
+    """The way in: counts the bytes of a body whose length was not announced, or not truly."""
+
+    source: Receive
+    limit: int
+    name: str
+    count: int = 0
+
+    @classmethod
+    def of(cls, source: Receive, limits: Limits, name: str) -> Self:
+        """A body that may have as many bytes as the limit of this name."""
+        return cls(source, getattr(limits, name), f"limits.{name}")
+
+    def check(self, count: int) -> None:
+        """Raise TooLargeError, naming the setting, where so many bytes are too many."""
+        if count > self.limit:
+            raise TooLargeError(f"the body may have at most {self.limit} bytes ({self.name})")
+
+    async def receive(self) -> Message:
+        """The next piece of the body; raises TooLargeError once there are too many."""
+        message = await self.source()
+        self.count += len(message.get("body", b""))
+        self.check(self.count)
+        return message
+
+
+class StrictRoute(APIRoute):
+    """A route whose JSON is strict and bounded; a body is one model, which is checked here, before FastAPI would."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """The handler, given a request whose JSON was read."""
+        handle = self.endpoint if self._takes_request_alone() else super().get_route_handler()
+        schema: TypeAdapter[Any] | None = None
+        if self.body_field is not None:
+            schema = TypeAdapter[Any](self.body_field.field_info.annotation)  # type: ignore[arg-type]
+        limit = "run_bytes" if getattr(self.endpoint, "takes_large_json", False) else "json_bytes"
+
+        async def strict(request: Request) -> Response:
+            if _says_json(request):
+                request = _bounded(request, limit)
+                if schema and (body := await request.body()):
+                    request._json = await _aside(len(body), lambda: _valid(schema, body))  # noqa: SLF001 -- FastAPI finds it read
+            elif schema and await request.body():
+                raise UnsupportedMediaError("the body must be application/json")
+            return await handle(request)
+
+        return strict
+
+    def _takes_request_alone(self) -> bool:
+        """Whether there is nothing for FastAPI to read or to spell, which it would take its time to find out."""
+        taken = self.dependant
+        reads = (taken.path_params, taken.query_params, taken.header_params, taken.cookie_params, taken.body_params)
+        needs = (taken.dependencies, taken.response_param_name, taken.background_tasks_param_name)
+        return bool(taken.request_param_name) and not any(reads) and not any(needs) and self.response_field is None
+
+
+def _says_json(request: Request) -> bool:
+    """Whether a body says that it is JSON, as FastAPI understands it."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type.startswith("application/") and media_type.endswith(("/json", "+json"))
+
+
+def _bounded(request: Request, name: str) -> Request:
+    """The request, of whose body no more is read than a limit allows; raises TooLargeError where more is announced."""
+    body = CountedBody.of(request.receive, request.app.state.limits, name)
+    body.check(int(request.headers.get("content-length", "0")))  # digits, as the boundary has checked
+    return Request(request.scope, body.receive)
+
+
+def _valid(schema: TypeAdapter[Any], body: bytes) -> Any:  # noqa: ANN401 -- what the route takes
+    """What a route takes, of a JSON body; raises RequestValidationError, and TooLargeError for too many values."""
+    try:
+        value = strict_json(body)
+        if not isinstance(value, dict) or len(value) <= _MAX_NAMES:
+            return schema.validate_python(value)
+        faults: list[dict[str, Any]] = [{"type": "too_many_faults", "loc": ("body",)}]
+    except json.JSONDecodeError:
+        faults = [{"type": "json_invalid", "loc": ("body",)}]
+    except ValidationError as error:
+        if error.error_count() > _MAX_FAULTS:
+            faults = [{"type": "too_many_faults", "loc": ("body",)}]
+        else:
+            found = error.errors(include_input=False, include_url=False)
+            faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in found]
+    raise RequestValidationError(faults)
+
+
+async def _aside(size: int, work: Callable[[], _T]) -> _T:
+    """Do some work on so many bytes, in a thread unless they are few."""
+    if size <= _QUICK_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_ONE_BY_ONE if size > _LONG_BYTES else None, work)
+
+
+def _check_depth(value: Any) -> None:  # noqa: ANN401 -- any JSON value
+    """Raise ValueError if arrays and objects nest too deep; level by level, which is cheaper than value by value."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            child
+            for nest in level
+            for child in (nest.values() if isinstance(nest, dict) else nest)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError("nested too deep")
+
+
+_PIECE = 2**18
+
+
+def announced_length(request: Request) -> int | None:
+    """How many bytes of body a request announces; None for one that does not, whose body comes in chunks."""
+    length = request.headers.get("content-length")
+    return None if length is None else int(length)  # digits, as the boundary has checked
+
+
+async def read_whole(request: Request, limit: int, why: str) -> bytearray:
+    """A request's body of at most ``limit`` bytes, in one buffer; nothing is read of one that announces more.
+
+    Raises TooLargeError, which ends with ``why`` it may have no more, as soon as there is more; InvalidInputError for a
+    body that is shorter than announced; ClientDisconnect.
+    """
+    length = announced_length(request)
+    if length is not None and length > limit:
+        raise _too_large(limit, why)
+    buffer, count = bytearray(length or 0), 0
+    async for piece in request.stream():
+        count += len(piece)
+        if count > limit:
+            raise _too_large(limit, why)
+        buffer[count - len(piece) : count] = piece  # which makes a buffer longer whose length was not announced
+    if count < len(buffer):
+        raise InvalidInputError(f"the body has {count} bytes, and {len(buffer)} were announced")
+    return buffer
+
+
+class WholeBody(Response):
+    """A response whose body is sent in pieces, each when the last was taken, so that no second copy is made."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 -- as ASGI has it
+        """Send it, and do what is to be done after it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        view = memoryview(self.body)
+        for start in range(0, max(len(view), 1), _PIECE):
+            piece, more = bytes(view[start : start + _PIECE]), start + _PIECE < len(view)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+        if self.background is not None:
+            await self.background()
+
+
+def _too_large(limit: int, why: str) -> TooLargeError:
+    return TooLargeError(f"the body may have at most {limit} bytes ({why})")
+
+
+def is_json(request: Request) -> bool:
+    """Whether the body is JSON rather than ``.npy``; raises UnsupportedMediaError when it says neither."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in (NPY, JSON):
+        raise UnsupportedMediaError(f"the body must be {NPY} or {JSON}")
+    return media_type == JSON
+
+
+def wants_json(request: Request) -> bool:
+    """Whether the answer shall be JSON."""
+    return JSON in request.headers.get("accept", "").lower()
+
+
+def documented(description: str, dtype: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI body that is an array of ``dtype`` in ``.npy``, or JSON of this schema."""
+    binary = {"type": "string", "format": "binary", "description": f"{dtype} array in NumPy's .npy format, version 1.0"}
+    return {"description": description, "content": {NPY: {"schema": binary}, JSON: {"schema": schema}}}
+
+
+SIGNED_MEDIA_TYPE = "application/x-parley-signed"
+
+
+def is_signed(request: Request) -> bool:
+    """Whether the body says that it is a signed message."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == SIGNED_MEDIA_TYPE
+
+
+async def read_signed(request: Request) -> Signed:
+    """The body's signed message, its signature not yet checked. Raises UnsupportedMediaError, MessageError."""
+    body = await read_whole(request, request.app.state.limits.body_bytes, "limits.body_bytes")
+    return await asyncio.to_thread(signed_of, request, body)
+
+
+def signed_of(request: Request, body: bytes | bytearray) -> Signed:
+    """The same of a body that was read already."""
+    if not is_signed(request):
+        raise UnsupportedMediaError(f"the body must be {SIGNED_MEDIA_TYPE}")
+    return Signed.from_bytes(body)
+
+
+def signed_response(frame: bytes) -> Response:
+    """A signed message's frame as a response."""
+    return Response(frame, media_type=SIGNED_MEDIA_TYPE)
+
+
+def body(description: str) -> dict[str, Any]:
+    """An OpenAPI body that is a signed message."""
+    return {
+        "description": description,
+        "content": {SIGNED_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }

@@ -1,0 +1,112 @@
+"""The page that draws a service's OpenAPI document: made here whole, so that it needs no token and runs no script.
+
+The headers of every page that a service sends: it loads nothing but what is named, and nobody frames it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request, Response
+from markupsafe import Markup, escape
+from starlette.templating import Jinja2Templates
+
+
+def page_headers(sources: str) -> dict[str, str]:
+    """The headers of a page of HTML, or of a part of one; ``sources`` are the policy's directives of what it may load.
+
+    >>> page_headers("style-src 'self'")["Content-Security-Policy"].partition(";")[0]
+    "default-src 'none'"
+    """
+    return {
+        "Content-Security-Policy": (
+            f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+    }
+
+
+_PAGES = Jinja2Templates(Path(__file__).parent)
+_CODE = re.compile("``?([^`]+)``?")
+
+
+async def reference_page(request: Request) -> Response:
+    """Every route by its tag with what it takes and gives, then the schemas, each named once and linked."""
+    document, nonce = request.app.openapi(), secrets.token_urlsafe(16)
+    headers = page_headers(f"style-src 'nonce-{nonce}'")
+    context = {
+        "nonce": nonce,
+        "info": document["info"],
+        "tags": _by_tag(document),
+        "schemas": document["components"].get("schemas", {}),
+        "parts": parts_of,
+        "prose": _prose,
+    }
+    return _PAGES.TemplateResponse(request, "reference.html", context, headers=headers)
+
+
+def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A schema as a line of (words, the schema that they name or "").
+
+    >>> list(parts_of({"type": "array", "items": {"$ref": "#/components/schemas/Run"}}))
+    [('array of', ''), ('Run', 'Run')]
+    >>> list(parts_of({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}))
+    [('integer ≥ 1', ''), ('or', ''), ('null', '')]
+    """
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        yield name, name
+    elif choices := schema.get("anyOf") or schema.get("oneOf"):
+        for index, choice in enumerate(choices):
+            if index:
+                yield "or", ""
+            yield from parts_of(choice)
+    elif isinstance(items := schema.get("items"), Mapping):
+        yield "array of", ""
+        yield from parts_of(items)
+    elif isinstance(values := schema.get("additionalProperties"), Mapping):
+        yield "object of", ""
+        yield from parts_of(values)
+    else:
+        yield _words_of(schema), ""
+
+
+_BOUNDS = {
+    "minimum": "≥",
+    "exclusiveMinimum": ">",
+    "maximum": "≤",
+    "exclusiveMaximum": "<",
+    "pattern": "matches",
+    "format": "as",
+    "minLength": "of length ≥",
+    "maxLength": "of length ≤",
+}
+
+
+def _prose(text: str) -> Markup:
+    """A docstring's words, its code set as such."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 -- escaped before it is marked up
+
+
+def _words_of(schema: Mapping[str, Any]) -> str:
+    """A plain value's type and bounds."""
+    if values := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
+        return " | ".join(map(repr, values))
+    bounds = (f"{words} {schema[key]}" for key, words in _BOUNDS.items() if key in schema)
+    return " ".join([schema.get("type", "anything"), *bounds])
+
+
+def _by_tag(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The operations of a document by their first tag, each with its method and path."""
+    tags: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            tags[operation.get("tags", ["other"])[0]].append({"method": method.upper(), "path": path, **operation})
+    return tags

@@ -1,1 +1,0 @@
-"""Receipts both ways with every request, and those of others that a service keeps."""

@@ -1,1 +1,0 @@
-"""Commands for a model's document, away from any learner."""

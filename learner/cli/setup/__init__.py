@@ -1,1 +1,0 @@
-"""The commands by which a learner is set up: studies from tables, settings that explain themselves."""

@@ -1,0 +1,277 @@
+"""``parley-learner study``: a study from a table, and whether a table fits a study."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from parley.common.encoding.texts import shortened
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.service.commands import (
+    AsIsOption,
+    CsvOption,
+    ExitCode,
+    Format,
+    FormatOption,
+    TableOption,
+    ValueOption,
+    print_aside,
+    print_json_line,
+    print_next,
+    print_result,
+)
+from parley.learner.cli.options import ConfigOption
+from parley.learner.models.model_files import written_whole
+
+if TYPE_CHECKING:
+    from parley.learner.cli.drafting import OwnRows, StudyDraft
+
+# ruff: noqa: PLC0415
+
+
+study_app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Make a study of a table, or check a table against one.",
+    epilog="Example: parley-learner study init adult.csv --public --label income --positive '>50K'",
+)
+Said = list[str] | None
+
+
+@study_app.command(
+    "init",
+    epilog="Examples:\n\n"
+    "parley-learner study init adult.csv --public --label income --positive '>50K'\n\n"
+    "parley-learner study init patients.csv --label ill --values ill=no,yes --bounds age=0:120 --unit age=years "
+    "--values sex=Female,Male",
+)
+def study_init_command(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="a table with columns as owners have them: a CSV or Parquet file, folder/*.parquet, "
+            "file.sqlite::table, or a query"
+        ),
+    ] = None,
+    named: Annotated[str | None, typer.Option("--data", help="the same, as other commands take it")] = None,
+    table: TableOption = None,
+    csv: CsvOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="file to write; study.json if not given")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None,
+    title: Annotated[str, typer.Option("--title", help="the study in a few words")] = "",
+    purpose: Annotated[str, typer.Option("--purpose", help="what it is for, as owners read before they approve")] = "",
+    label: Annotated[str | None, typer.Option("--label", help="the column to be learnt")] = None,
+    positive: Annotated[str | None, typer.Option("--positive", help="which of two classes is the positive one")] = None,
+    bounds: Annotated[
+        Said, typer.Option("--bounds", metavar="COLUMN=LOWER:UPPER", help="public bounds; repeat")
+    ] = None,
+    values: Annotated[Said, typer.Option("--values", metavar="COLUMN=A,B", help="public values; repeat")] = None,
+    unit: Annotated[Said, typer.Option("--unit", metavar="COLUMN=UNIT", help="a number's unit; repeat")] = None,
+    describe: Annotated[Said, typer.Option("--describe", metavar="COLUMN=TEXT", help="what it means; repeat")] = None,
+    column: Annotated[Said, typer.Option("--column", help="take this column, whatever it looks like; repeat")] = None,
+    leave_out: Annotated[Said, typer.Option("--leave-out", help="leave this column out; repeat")] = None,
+    missing: Annotated[
+        Literal["refuse", "drop", "value"],
+        typer.Option(
+            "--missing", help="rows that miss a value are refused, kept as empty ones, or have a value filled in"
+        ),
+    ] = "drop",
+    fill: Annotated[
+        Said,
+        typer.Option(
+            "--fill",
+            metavar="COLUMN=VALUE",
+            help="what stands in for a missing value; with --missing value the median of a public file, the middle of "
+            "the bounds, or 'other', if not said; repeat",
+        ),
+    ] = None,
+    share: Annotated[
+        Said,
+        typer.Option(
+            "--share",
+            metavar="VALUE=PART",
+            help="what part of the population a class is, where that is common knowledge; repeat for each",
+        ),
+    ] = None,
+    mean: Annotated[
+        float | None, typer.Option("--mean", help="of a label that is a number: its mean, where that is known")
+    ] = None,
+    deviation: Annotated[
+        float | None, typer.Option("--deviation", help="and by how much it deviates, in its units")
+    ] = None,
+    other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="the file is public: its values and ranges may be used")
+    ] = False,
+    ask: Annotated[
+        bool | None, typer.Option("--ask/--no-ask", help="ask for what is not said; if at a terminal")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="write over a file that is there")] = False,
+    output: FormatOption = "text",
+) -> None:
+    """Write a study of a table: its columns with bounds or values, and a description each. No service is asked.
+
+    Of a file that is not --public only names and kinds are read: bounds and values are what you say, and what is known
+    of the label, by which runs are scaled and forecasts closer. What looks like
+    an identifier is left out unless you ask for it by name.
+    """
+    from parley.common.files.sources import source_named
+    from parley.common.files.study_fit import survey_table
+    from parley.learner.cli.drafting import Sayings, draft_study, own_rows, split_bounds, split_values, study_name
+
+    if data is None:
+        data, named = named, None
+    if data is None or named is not None:
+        raise typer.BadParameter("say once which table: TABLE, or --data TABLE", param_hint="'DATA'")
+    target = out or Path("study.json")
+    if target.exists() and not force:
+        raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
+    source = source_named(data, table or (), csv)
+    columns = survey_table(source, public=public, tell=lambda note: print_aside(output, note))
+    names = [each.name for each in columns]
+    said = Sayings(
+        name or study_name(source),
+        label,
+        {key: split_bounds(key, text) for key, text in _pairs("--bounds", bounds, names)},
+        {key: tuple(split_values(text)) for key, text in _pairs("--values", values, names)},
+        positive,
+        frozenset(column or ()),
+        frozenset(leave_out or ()),
+        dict(_pairs("--unit", unit, names)),
+        dict(_pairs("--describe", describe, names)),
+        title,
+        purpose,
+        missing,
+        dict(_pairs("--fill", fill, names)),
+        other,
+        public,
+        {key: _part(key, text) for key, text in _pairs("--share", share, ())},
+        mean,
+        deviation,
+    )
+    asking = sys.stdin.isatty() if ask is None else ask
+    draft = draft_study(columns, said, _prompt if asking else None)
+    rows = own_rows(draft.study, source, columns) if public else None
+    _write(target, draft.study.model_dump_json(indent=2, exclude_none=True))
+    _tell(draft, rows, target, output)
+    print_next(output, f"parley-learner study check {quote(str(target))} --data TABLE")
+    if rows and rows.fit.fits:
+        tables = "".join(f" --table {quote(each)}" for each in table or ())
+        tables += f" --csv {quote(csv)}" if csv else ""
+        tried = f"parley-learner simulate --data {quote(data)}{tables} --study {quote(str(target))}"
+        print_aside(output, f"or try it at once, on this file: {tried}")
+
+
+@study_app.command("sign", epilog="Example: parley-learner study sign study.json --config learner.toml")
+def study_sign_command(
+    study: Annotated[Path, typer.Argument(help="a study's JSON file")],
+    config: ConfigOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="file to write; STUDY.signed.json if not given")] = None,
+    output: FormatOption = "text",
+) -> None:
+    """Sign a study with the learner's key, for owners who are to read it before they are invited.
+
+    Invitations carry their studies signed. A party takes a signed study only as it was signed, and only of its learner.
+    """
+    from parley.common.encoding.key_words import words_of
+    from parley.common.files.studies import read_study
+    from parley.common.runs.certificate import SignedStudy
+    from parley.learner.settings import LearnerSettings
+
+    settings = LearnerSettings.load(config)
+    signed = SignedStudy.sign(read_study(study), settings.name, settings.signing_key())
+    target = out or study.with_suffix(".signed.json")
+    _write(target, signed.model_dump_json(indent=2))
+    words = " ".join(words_of(signed.public_key))
+    print_result(output, str(target), file=str(target), words=words)
+    print_aside(output, f"owners compare the words of {signed.learner}'s key: {words}")
+    print_next(output, f"parley-party study check {quote(str(target))} --data TABLE")
+
+
+@study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
+def study_check_command(
+    study: Annotated[Path, typer.Argument(help="a study's JSON file")],
+    data: Annotated[
+        str,
+        typer.Option("--data", help="a CSV, Parquet or LIBSVM file, folder/*.parquet, file.sqlite::table, or a query"),
+    ],
+    table: TableOption = None,
+    csv: CsvOption = None,
+    value: ValueOption = None,
+    clip: Annotated[bool, typer.Option("--clip", help="values beyond bounds would be clipped")] = False,
+    as_is: AsIsOption = False,
+    output: FormatOption = "text",
+) -> None:
+    """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
+
+    Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
+    """
+    from parley.common.files.sources import source_named
+    from parley.common.files.studies import read_study_file, whose_word
+    from parley.common.files.study_fit import fit_of_source
+
+    agreed, signed = read_study_file(study)
+    print_aside(output, whose_word(signed))
+    fit = fit_of_source(agreed, source_named(data, table or (), csv, value or ()), clip=clip, as_is=as_is)
+    if output == "json":
+        print_json_line(fit.to_json())
+    else:
+        typer.echo("\n".join(fit.lines()))
+    if not fit.fits:
+        raise typer.Exit(ExitCode.NO)
+
+
+def _write(target: Path, text: str) -> None:
+    """Raise InvalidInputError for what cannot be written."""
+    with written_whole(target) as file:
+        file.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, str]]:
+    """What was said by column; a column's name may hold an equals sign. Raises InvalidInputError."""
+    pairs = []
+    for text in given or ():
+        fitting = [name for name in names if text.startswith(f"{name}=")]
+        key = max(fitting, key=len, default=text.partition("=")[0])
+        if "=" not in text:
+            raise InvalidInputError(f"{option}: {key!r} must be COLUMN=...")
+        pairs.append((key, text[len(key) + 1 :]))
+    return pairs
+
+
+def _part(value: str, text: str) -> float:
+    """A part of the whole; raises InvalidInputError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInputError(f"--share {value}: it must be a number between 0 and 1") from None
+
+
+def _prompt(what: str, proposed: str) -> str:
+    answer: str = typer.prompt(what, default=proposed or None, err=True)
+    return answer
+
+
+def _tell(draft: StudyDraft, rows: OwnRows | None, target: Path, output: Format) -> None:
+    """What was written, and what the author should look at."""
+    study = draft.study
+    text = f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
+    facts = {"name": study.name, "left_out": dict(draft.left_out), "doubtful": dict(draft.doubtful)}
+    print_result(output, text, file=str(target), **facts, **(rows.to_json() if rows else {}))
+    if output == "json":
+        return
+    for name, why in draft.left_out.items():
+        typer.echo(f"  left out {shortened(name)!r}: {why}", err=True)
+    if draft.left_out:
+        typer.echo("  take one all the same by --column NAME; --leave-out NAME leaves another out", err=True)
+    for name, why in draft.doubtful.items():
+        typer.echo(f"  warning: {shortened(name)!r} {why}", err=True)
+    for line in rows.lines() if rows else ():
+        typer.echo(f"  {line}", err=True)
+    typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)

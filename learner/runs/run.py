@@ -1,0 +1,180 @@
+"""A run as the store holds it, and its terms in short.
+
+What of a learner's database is damaged, by table and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+from pydantic import Field, JsonValue
+
+from parley.common.errors import DamagedError
+from parley.common.privacy.guarantee import Adjacency
+from parley.common.runs.specification import Cohort, PublicRows, RunSpec, SecureSumKind
+from parley.common.storage.sqlite import decoding
+from parley.common.strict import Setting
+from parley.learner.runs.states import RunState
+
+_REMEDY = "stop the learner and put back a copy of its state, or start the run anew; it goes on with all others"
+_FILE_REMEDY = "stop the learner and put back a copy of its state"
+
+
+class DamagedStoreError(DamagedError):
+    """The learner's database cannot be read, or not a part of it that has no run."""
+
+    def __init__(self, detail: str, **facts: object) -> None:
+        super().__init__(f"{detail}: {_FILE_REMEDY}", **facts)
+
+
+@contextmanager
+def decoding_row(table: str, run: str) -> Iterator[None]:
+    """Decode a row of a run, or what follows from it; raises DamagedError that names the table and the run."""
+    with decoding(f"the row of run {readable(run)[:100]!r} in the table {table!r} of the learner's database", _REMEDY):
+        yield
+
+
+def readable(text: str) -> str:
+    """A text that may hold bytes that were no UTF-8, without them."""
+    return text.encode("utf-8", "replace").decode()
+
+
+DEFAULT_SECONDS = 60.0
+"""How long a run's rounds may take, unless its user says otherwise."""
+
+
+class RunTerms(Setting):
+    """A run's specification in short: what there is to say of it in a list, worked out once."""
+
+    study: str
+    algorithm: str
+    parameters: dict[str, JsonValue]
+    parties: tuple[str, ...]
+    epsilon: Annotated[dict[str, float], Field(description="by party: what the run may cost it")]
+    minimum_contributors: int
+    colluders: int
+    answer_every: int
+    secure_sum: SecureSumKind
+    adjacency: Adjacency
+    public: PublicRows | None
+    spec_digest: str
+    n_rounds: int
+    seconds: Annotated[float, Field(description="how long the rounds may take, where nothing says how many")]
+    any_algorithm: Annotated[bool, Field(description="whether the algorithm is open, until the run is settled")]
+    chosen: Annotated[dict[str, str], Field(description="which parameters were chosen for the user, and why")]
+    cohort: Annotated[Cohort | None, Field(description="who takes part; all parties must, where it is null")] = None
+    absent: Annotated[
+        dict[str, str], Field(default_factory=dict, description="by party: why one that was asked takes no part")
+    ]
+    cautions: Annotated[
+        tuple[str, ...],
+        Field(description="what parameters and budgets do that may not be meant"),
+    ] = ()
+
+    @classmethod
+    def of(  # noqa: PLR0913 -- what a specification does not say, by name
+        cls,
+        spec: RunSpec,
+        seconds: float,
+        chosen: Mapping[str, str],
+        *,
+        any_algorithm: bool = False,
+        cohort: Cohort | None = None,
+        absent: Mapping[str, str] = MappingProxyType({}),
+        cautions: tuple[str, ...] = (),
+    ) -> Self:
+        """The terms of a specification; raises InvalidInputError where they contradict each other."""
+        return cls(
+            cautions=cautions,
+            seconds=seconds,
+            any_algorithm=any_algorithm,
+            chosen=dict(chosen),
+            cohort=cohort,
+            absent=dict(absent),
+            study=spec.study.name,
+            algorithm=spec.algorithm,
+            parameters=spec.parameters,
+            parties=spec.names,
+            epsilon={member.name: member.budget.epsilon for member in spec.parties},
+            minimum_contributors=spec.minimum_contributors,
+            colluders=spec.colluders,
+            answer_every=spec.answer_every,
+            secure_sum=spec.secure_sum,
+            adjacency=spec.adjacency if any_algorithm else spec.build().adjacency,
+            public=spec.public,
+            spec_digest=spec.digest,
+            n_rounds=0 if any_algorithm else len(spec.settled()[0].questions()),
+        )
+
+
+@lru_cache(maxsize=16)
+def _read_spec(text: str, digest: str) -> RunSpec:
+    """A stored specification, of this digest; of a study of many columns it takes milliseconds to read."""
+    spec = RunSpec.model_validate_json(text)
+    if spec.digest != digest:
+        raise ValueError("digest")
+    return spec
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a run stands still: a ``reason`` in words, ``who`` of the parties and key holders, ``since`` when (ISO, UTC).
+
+    It is paused where something is out of use, and recruits where owners have yet to say whether they take part.
+    """
+
+    reason: str
+    who: tuple[str, ...]
+    since: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The pause as a JSON object."""
+        return {"reason": self.reason, "who": list(self.who), "since": self.since}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The pause that `to_json` gave."""
+        return cls(fields["reason"], tuple(fields["who"]), fields["since"])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as the store holds it.
+
+    Until the run is settled (it has a plan), ``spec`` is a draft: the sizes of the shards are not known yet, and stand
+    as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state but for pauses; ``rounds``
+    counts the rounds logged; ``problem`` says why a run failed, ``pause`` why it stands still; ``key_holders`` are the
+    names of those who have been asked to open its sums. ``evaluates`` is the run whose model this one evaluates, if it
+    does; ``evaluations`` are the runs that evaluate this one's, oldest first.
+    """
+
+    id: str
+    user: str
+    purpose: str
+    created: str
+    state: RunState
+    stage: RunState
+    spec_text: str
+    terms: RunTerms
+    rounds: int
+    problem: Mapping[str, Any] | None
+    pause: Pause | None = None
+    key_holders: tuple[str, ...] = ()
+    evaluates: str | None = None
+    evaluations: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> RunSpec:
+        """The specification, read when it is asked for: a list of runs does not. Raises DamagedError."""
+        with decoding_row("runs", self.id):
+            return _read_spec(self.spec_text, self.terms.spec_digest)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The parties of the specification that its rounds are asked: all but those that did not approve it."""
+        return tuple(name for name in self.terms.parties if name not in self.terms.absent)

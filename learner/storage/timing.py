@@ -1,0 +1,95 @@
+"""How long a round takes, so that a user's time buys as many as it can: measured where it was, else estimated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from parley.common.algorithms import MOST_ROUNDS
+from parley.common.client.peer import ask_all
+from parley.common.errors import DamagedError, ParleyError
+from parley.common.secure_sum.packing import Layout
+from parley.learner.runs.run import decoding_row
+
+if TYPE_CHECKING:
+    from parley.common.client.party import PartyClient
+    from parley.common.runs.specification import RunSpec
+    from parley.learner.storage.run_store import RunStore
+
+_TRIPS = 3
+_RUNS = 20  # how many of the newest runs are searched for one like it
+_MS_PER_PRODUCT = 2e-6  # of a number of the shard with a weight, twice a round: about 1e9 a second
+_MS_PER_CIPHERTEXT = 30.0  # to draw what blinds it and to open it, of 3,072 bits on one core
+_KEY_BITS = 3072
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTime:
+    """Milliseconds that a round takes, None where nothing is known, and how that is known."""
+
+    ms: float | None
+    basis: str
+
+    def rounds_in(self, seconds: float) -> int:
+        """How many rounds fit in so many seconds, at least one; any number where the time of one is not known."""
+        return max(1, min(MOST_ROUNDS, int(seconds * 1000 / self.ms))) if self.ms else MOST_ROUNDS
+
+
+UNKNOWN = RoundTime(None, "not known: the owners are not those of the roster")
+
+
+async def round_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RoundTime:
+    """That of the newest run like this one; else an estimate from a few bare round trips to its parties, just now.
+
+    The estimate adds what the largest shard and the ciphertexts of a secure sum take on a machine like any.
+    """
+    if (earlier := await asyncio.to_thread(_earlier, spec, store)) is not None:
+        run, ms = earlier
+        return RoundTime(ms, f"the median round of run {run}")
+    trips = [await _trip(parties, seconds) for _ in range(_TRIPS)]
+    reached = [trip for trip in trips if trip is not None]
+    if len(reached) < _TRIPS:
+        return RoundTime(None, "not known: not all parties can be reached")
+    return RoundTime(
+        median(reached) + work_ms(spec),
+        f"an estimate: {_TRIPS} bare round trips to all parties at once, just now, and the work of a usual machine",
+    )
+
+
+def work_ms(spec: RunSpec) -> float:
+    """About how many ms the largest shard takes one core in a round, and a secure sum's ciphertexts."""
+    facts = spec.facts()
+    products = int(facts.n_examples.max()) * facts.n_weights * _MS_PER_PRODUCT
+    if spec.secure_sum == "none":
+        return products
+    return products + Layout(facts.n_weights, _KEY_BITS).blocks * _MS_PER_CIPHERTEXT
+
+
+def _earlier(spec: RunSpec, store: RunStore) -> tuple[str, float] | None:
+    """The newest completed run of the same parties, algorithm, study and kind of sum, and its median ms a round."""
+    for run in store.newest(_RUNS).runs:
+        with suppress(DamagedError), decoding_row("events", run.id):  # another run's damage is none of this one
+            if run.state == "completed" and _kind(run.spec) == _kind(spec):
+                return run.id, median(event.news["ms"] for event in store.events(run.id) if event.kind == "round")
+    return None
+
+
+def _kind(spec: RunSpec) -> tuple[object, ...]:
+    """What a round's time depends on."""
+    return spec.names, spec.algorithm, spec.study.digest, spec.secure_sum
+
+
+async def _trip(parties: Sequence[PartyClient], seconds: float) -> float | None:
+    """How many ms all parties take to answer a request for nothing; None where one does not."""
+    started = time.perf_counter()
+    outcomes = await ask_all(parties, lambda party: party.greet(), seconds)
+    return (
+        None
+        if any(isinstance(outcome, ParleyError) for outcome in outcomes)
+        else (time.perf_counter() - started) * 1000
+    )
