@@ -1,12 +1,13 @@
-# Parley's commands; `make` alone lists them. Python 3.11 to 3.13: choose one with `make PYTHON=python3.12 ...`.
+# Parley's commands; `make` alone lists them. Python 3.11 to 3.14: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install quick test style lint check hooks demo hospitals docs figures bench soak utility mutants lock sbom release clean
 
-PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
-	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) and print("$(python)")' 2>/dev/null)))
+PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) and print("$(python)")' 2>/dev/null)))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+RUNTIME := $(firstword $(wildcard $(INSTALLED)) .venv/.runtime)  # what runs the services: of what developers have, a third
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
@@ -23,11 +24,13 @@ help:  ## list the commands
 
 install: $(INSTALLED)  ## make .venv with the locked dependencies and this project in it
 
-$(INSTALLED): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Parley needs Python 3.11, 3.12 or 3.13 on the path." >&2; exit 1; }
+$(INSTALLED): requirements.lock
+.venv/.runtime: requirements-runtime.lock requirements-files.lock requirements-sklearn.lock
+$(INSTALLED) .venv/.runtime: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Parley needs Python 3.11, 3.12, 3.13 or 3.14 on the path." >&2; exit 1; }
 	@scripts/ensure_venv.sh "$(PYTHON)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes $(addprefix -r ,$(filter %.lock,$^))
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -52,10 +55,10 @@ check: lint  ## everything CI asks: lint, and all tests that need no container e
 hooks: install  ## have git lint before each commit; needs pre-commit on the path
 	pre-commit install
 
-hospitals: install  ## five hospitals, a key holder and a learner that run until Ctrl-C, to try page, commands and client on
+hospitals: $(RUNTIME)  ## five hospitals, a key holder and a learner that run until Ctrl-C, to try page, commands and client on
 	$(BIN)/python -m scripts.demonstrations.hospitals
 
-demo: install  ## five hospitals and a learner on this machine
+demo: $(RUNTIME)  ## five hospitals and a learner on this machine
 	$(BIN)/python -m scripts.demo
 
 docs: install  ## build the documents as a site in the folder site, strictly; loads nothing
