@@ -7,7 +7,7 @@ PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) and print("$(python)")' 2>/dev/null)))
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-RUNTIME := $(firstword $(wildcard $(INSTALLED)) .venv/.runtime)  # what runs the services: of what developers have, a third
+RUNTIME := $(firstword $(wildcard $(INSTALLED)) .venv/.runtime)  # all that is installed, or else what services need
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--fork-strategy fewest --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
 COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
