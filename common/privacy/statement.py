@@ -9,7 +9,7 @@ from parley.common.privacy.calibration import gaussian_mu
 from parley.common.privacy.events import ApproximateEvent, GaussianEvent, Release
 from parley.common.privacy.filter import cover
 
-SPENT_MEANS = "what the answers cost if what was asked had not depended on them: what is promised is the limit"
+SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise"
 """What *spent* is, wherever it is shown.
 
 A filter promises that all answers together stay within the limit, however they were chosen. The figure of a moment is

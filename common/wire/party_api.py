@@ -82,10 +82,10 @@ class AccountUnits(Strict):
 class BudgetReport(Strict):
     """A party's account in short: (epsilon, delta) allowed in total, spent, reserved for approved runs, and left.
 
-    Spent and reserved are what all those charges amount to together, at the budget's delta: what the answers cost if
-    what was asked had not depended on them: what is promised is the limit. Left is what one more run
-    may cost: under a filter, a Gaussian one. ``units`` are the account's own figures, from which `account` tells of any
-    other run whether it fits.
+    Spent and reserved are what all those charges amount to together, at the budget's delta: what the answers cost if no
+    question had depended on an earlier answer; only the limit is a promise. Left is what one more run may cost: under a
+    filter, a Gaussian one. ``units`` are the account's own figures, from which `account` computes for any other run
+    whether it fits.
     """
 
     epsilon_limit: FiniteFloat

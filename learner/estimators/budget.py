@@ -94,7 +94,7 @@ class PrivacyBudget:
     def epsilon_spent(self) -> float:
         """The epsilon that all fits so far amount to, at the budget's delta.
 
-        It is what they cost if what was fitted had not depended on what came out: what is promised is the budget.
+        It is what they cost if no fit had depended on an earlier result; only the budget is a promise.
         """
         return self._account.epsilon_spent
 

@@ -205,8 +205,8 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
     async def show_budget(request: Request, response: Response) -> BudgetReport:
         """Epsilon and delta of all runs of all learners together: allowed, spent, reserved for approved runs, left.
 
-        What is spent is what the answers cost if what was asked had not depended on them: what is promised is the
-        limit.
+        What is spent is what the answers cost if no question had depended on an earlier answer; only the limit is a
+        promise.
         """
         return await desk.do(request, response, desk.party.budget)
 

@@ -20,6 +20,7 @@ from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
+from scripts.benchmarks.house import listed_lines
 from tests.contracts.algorithms import Case
 from tests.contracts.proving import prove
 
@@ -76,6 +77,11 @@ def test_links_lead_to_files_and_lines_are_short(document: str | Path) -> None:
     assert not [link for link in links if not (folder / link).exists()]
     if document != "README.md":
         assert not [line for line in text(document).splitlines() if len(line) > LONGEST_LINE and line[0] != "|"]
+
+
+def test_no_document_has_a_listed_word() -> None:
+    documents = [ROOT / name for name in DOCUMENTS] + [*ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/notebooks/*.ipynb")]
+    assert not listed_lines(ROOT, documents), "tests/unit/words.toml says what to write instead"
 
 
 def test_the_index_of_decisions_has_each_of_them() -> None:

@@ -4,7 +4,7 @@ import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
 import { count, debounced, few, field, h, number, sentence, table, tell, tellError } from "./dom.js";
 
-const SPENT_MEANS = "what the answers cost if what was asked had not depended on them: what is promised is the limit";
+const SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise";
 
 export async function show(main, _, signal) {
   document.title = "Studies · Parley";
