@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncLearner", "Learner"]
 
-_MODULES = {"AsyncLearner": "async_learner", "Learner": "learner"}
-
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a class of this package
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.learner"), name)
