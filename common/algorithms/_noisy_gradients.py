@@ -249,7 +249,7 @@ def mean_gradient(reply: Reply, facts: FederationFacts) -> FloatArray:
 L1Clip = Annotated[float, Field(ge=1e-9, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
 Overlap = Annotated[int, Field(ge=1, le=1_000_000, description="kappa: in how many shards one person's record may be")]
 
-_DRIFT = 0.6
+_DRIFT_OF_MINIMISER = 0.6
 
 
 @algorithm
@@ -288,7 +288,9 @@ class NoisyGradients(Algorithm):
             why = f"as many as time and owners allow, until noise moves weights by {drift:.2g} or lambda holds them"
             why = f"{why}; at least one" if drift else "the noise of more would cost more than they bring"
             one, chosen["n_rounds"] = replace(one, n_rounds=rounds), Choice(rounds, why)
-        return chosen | choose_regularization(given, one.noise_of_mean(facts) / math.sqrt(one.n_rounds), _DRIFT)
+        return chosen | choose_regularization(
+            given, one.noise_of_mean(facts) / math.sqrt(one.n_rounds), _DRIFT_OF_MINIMISER
+        )
 
     @abstractmethod
     def steps(self, facts: FederationFacts) -> FloatArray:

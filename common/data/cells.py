@@ -30,7 +30,7 @@ MISSING_TEXTS = frozenset({
 """Texts that mean a missing value unless a study declares them: those of pyarrow's and pandas' readers, and
 the signs ``?``, ``-`` and ``.``."""
 
-MISSING, UNKNOWN = -1, -2
+MISSING, UNLISTED = -1, -2
 """Codes of cells that hold no value, and of cells that hold one that the study does not know."""
 
 
@@ -100,7 +100,7 @@ def as_numbers(column: Column) -> tuple[FloatArray, npt.NDArray[np.bool_] | None
 
 
 def as_codes(column: Column, known: Mapping[str | None, int], other: int | None = None) -> IntArray:
-    """The codes (n,) of a column's values by their spellings, `MISSING` or `UNKNOWN` where they have none.
+    """The codes (n,) of a column's values by their spellings, `MISSING` or `UNLISTED` where they have none.
 
     ``other`` is the code of any value not known, where there is one.
     """
@@ -115,7 +115,7 @@ def _code(value: object, known: Mapping[str | None, int], other: int | None) -> 
         return known[spelt]
     if _is_missing(value):
         return MISSING
-    return UNKNOWN if other is None else other
+    return UNLISTED if other is None else other
 
 
 def _is_missing(value: object) -> bool:

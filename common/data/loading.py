@@ -20,7 +20,7 @@ from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.cells import (
     AS_THEY_ARE,
     MISSING,
-    UNKNOWN,
+    UNLISTED,
     Block,
     CellRules,
     Column,
@@ -240,7 +240,7 @@ class Loading:
         """Set the one column of each row's value."""
         codes = as_codes(column, category.codes, category.other_code)
         self._note_missing(start, category.name, codes == MISSING)
-        self._faults.note(category.name, "unknown category", int((codes == UNKNOWN).sum()))
+        self._faults.note(category.name, "unknown category", int((codes == UNLISTED).sum()))
         self._others[category.name] += int((codes == category.other_code).sum()) if category.other else 0
         self._note_truths(category, column)
         if category.fill is not None:
@@ -255,7 +255,7 @@ class Loading:
         if isinstance(self._label, Label):
             codes = as_codes(column, self._label.codes)
             self._note_missing(start, self._label.name, codes == MISSING)
-            self._faults.note(self._label.name, "unknown label", int((codes == UNKNOWN).sum()))
+            self._faults.note(self._label.name, "unknown label", int((codes == UNLISTED).sum()))
             self._note_truths(self._label, column)
             self._y[rows] = encode_classes(np.maximum(codes, 0), len(self._label.values))
         else:

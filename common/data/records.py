@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.common.arrays import BoolArray, FloatArray
-from parley.common.data.cells import MISSING, UNKNOWN, Block, CellRules, Entries, as_codes, as_numbers
+from parley.common.data.cells import MISSING, UNLISTED, Block, CellRules, Entries, as_codes, as_numbers
 from parley.common.data.columns import Category, SparseFeatures, missing_policy
 from parley.common.data.loading import Loading
 from parley.common.data.shard import Shard
@@ -114,7 +114,7 @@ def unfit_cells(study: Study, columns: Block) -> Iterator[tuple[BoolArray, str]]
         cells = columns[feature.name]
         if isinstance(feature, Category):
             codes = as_codes(cells, feature.codes, feature.other_code)
-            empty, strange, words = codes == MISSING, codes == UNKNOWN, "is not one of its values"
+            empty, strange, words = codes == MISSING, codes == UNLISTED, "is not one of its values"
         else:
             values, bad = as_numbers(cells)
             strange, words = np.zeros(len(cells), dtype=np.bool_) if bad is None else bad, "is not a number"

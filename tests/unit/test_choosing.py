@@ -76,6 +76,10 @@ class TestRule:
         promise, *_ = guarantees(found, facts)
         assert promise.epsilon <= epsilon * (1 + 1e-9)
 
+    def test_the_drift_is_that_of_the_rule(self) -> None:
+        assert drift_of(facts_of(100, 1.0)) == 1.8
+        assert drift_of(facts_of(100, 1.0, Squared())) == 0.2
+
     @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 5.0])
     def test_the_model_travels_as_far_as_noise_allows(self, epsilon: float) -> None:
         found = chosen(facts := facts_of(10_000, epsilon))

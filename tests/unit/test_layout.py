@@ -1,4 +1,4 @@
-"""The map of the house: a public name has one meaning.
+"""The map of the house: a public name has one meaning, and a constant one value.
 
 Which package may import which is `lint-imports`' to check; its contracts are in pyproject.toml.
 """
@@ -6,7 +6,7 @@ Which package may import which is `lint-imports`' to check; its contracts are in
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +23,15 @@ def test_a_public_name_is_defined_once() -> None:
     assert not twice, "\n".join(f"{name}: {', '.join(where)}" for name, where in sorted(twice.items()))
 
 
+def test_a_module_assigns_a_constant_once() -> None:
+    """A second value would silently take the first one's place, in functions above it too."""
+    twice = []
+    for module in modules():
+        times = Counter(name for name in defined_names(module) if name.isupper())
+        twice += [f"{module.relative_to(ROOT)}: {name}" for name, n_times in times.items() if n_times > 1]
+    assert not twice
+
+
 def modules() -> list[Path]:
     """Every module of the packages."""
     return sorted(module for package in PACKAGES for module in (ROOT / package).rglob("*.py"))
@@ -30,14 +39,20 @@ def modules() -> list[Path]:
 
 def public_names(module: Path) -> Iterator[str]:
     """The names that a module defines at its top level, but for those that begin with an underscore."""
+    return (name for name in defined_names(module) if not name.startswith("_"))
+
+
+def defined_names(module: Path) -> Iterator[str]:
+    """The names that a module defines at its top level, once for each time."""
     for statement in ast.parse(module.read_text(encoding="utf-8")).body:
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 names = [name]
             case ast.Assign(targets=targets):
-                names = [target.id for target in targets if isinstance(target, ast.Name)]
+                nodes = [node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+                names = [node.id for node in nodes if isinstance(node.ctx, ast.Store)]
             case ast.AnnAssign(target=ast.Name(id=name)):
                 names = [name]
             case _:
                 names = []
-        yield from (name for name in names if not name.startswith("_"))
+        yield from names
