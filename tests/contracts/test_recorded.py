@@ -16,7 +16,7 @@ from parley.common.privacy.guarantee import View
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.runs.pricing import guarantees, schedule
-from tests.contracts.algorithms import CASES, Case, conversation, federation
+from tests.contracts.algorithms import RECORDABLE, Case, conversation, federation
 
 RECORD = Path(__file__).parents[1] / "vectors" / "recorded" / "algorithms.json"
 SOLVED = {"gop", "release", "average", "local_average", "feature", "multilevel_feature", "matrix_perturbation"}
@@ -69,14 +69,14 @@ RECORDED: dict[str, dict[str, Any]] = json.loads(RECORD.read_text()) if RECORD.e
 
 @pytest.mark.parametrize("label", RECORDED)
 def test_answers_prices_and_guarantees_are_as_recorded(label: str) -> None:
-    now, then = record(CASES[label]), RECORDED[label]
+    now, then = record(RECORDABLE[label]), RECORDED[label]
     assert now["prices"] == then["prices"]
     for promise, due in zip(now["guarantees"], then["guarantees"], strict=True):
         assert promise | {"epsilon": None} == due | {"epsilon": None}
         assert promise["epsilon"] == due["epsilon"] or (  # a convolution's last bits vary
             promise["epsilon"] == pytest.approx(due["epsilon"], rel=1e-12, abs=0)
         )
-    if CASES[label].name in SOLVED:
+    if RECORDABLE[label].name in SOLVED:
         pairs = zip(flat(now["answers"]), flat(then["answers"]), strict=True)
         assert max(abs(one - other) for one, other in pairs) <= _SLACK
     else:
@@ -84,13 +84,13 @@ def test_answers_prices_and_guarantees_are_as_recorded(label: str) -> None:
 
 
 def test_every_algorithm_is_recorded() -> None:
-    ours = {case.name for case in CASES.values() if type(case.algorithm).__module__.startswith("common.")}
-    assert ours == {CASES[label].name for label in RECORDED}
+    ours = {case.name for case in RECORDABLE.values() if type(case.algorithm).__module__.startswith("common.")}
+    assert ours == {RECORDABLE[label].name for label in RECORDED}
     n = sum(len(answer) for each in RECORDED.values() for of_round in each["answers"] for answer in of_round)
     print(f"{len(RECORDED)} cases: {n} integers, all prices and guarantees as recorded before the first move")
 
 
 if __name__ == "__main__":
     RECORD.parent.mkdir(parents=True, exist_ok=True)
-    lines = (f'"{label}":{json.dumps(record(case), separators=(",", ":"))}' for label, case in CASES.items())
+    lines = (f'"{label}":{json.dumps(record(case), separators=(",", ":"))}' for label, case in RECORDABLE.items())
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")  # a line a case, so that a change shows which

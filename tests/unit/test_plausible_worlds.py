@@ -103,10 +103,18 @@ def ends(interval: Interval) -> list[float]:
     return [interval.low, interval.estimate, interval.high]
 
 
+METHODS: tuple[Method, ...] = (descent(30), descent(30, momentum=0.7), Tilt(1e-6), Tilt(0.01, 0.1))
+SIZES = (0.0, 1e-8, 1e-3, 10.0)
+RESPONSES = [
+    (problem, method, SIZES[(i + j) % len(SIZES)])
+    for i, problem in enumerate(PROBLEMS)
+    for j, method in enumerate(METHODS)
+]
+"""Every pair of a problem and a method, and of a method and a size of the noise."""
+
+
 class TestResponse:
-    @by_problem
-    @pytest.mark.parametrize("method", [descent(30), descent(30, momentum=0.7), Tilt(1e-6), Tilt(0.01, 0.1)])
-    @pytest.mark.parametrize("size", [0.0, 1e-8, 1e-3, 10.0])
+    @pytest.mark.parametrize(("problem", "method", "size"), RESPONSES)
     def test_the_estimate_lies_in_its_interval(self, problem: Problem, method: Method, size: float) -> None:
         interval = response_of(method, problem).excess(Load(fresh=size, once=size / 10, sample=size / 3))
         assert 0 <= interval.low <= interval.estimate <= interval.high < math.inf
