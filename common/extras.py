@@ -37,7 +37,7 @@ def extra_missing(error: ModuleNotFoundError) -> MissingExtraError | None:
     name = error.name or ""
     for extra, packages in EXTRAS.items():
         if any(f"{name}.".startswith(f"{package}.") for package in packages):
-            return _missing(extra, "this")
+            return _missing(extra, "this command")
     return None
 
 

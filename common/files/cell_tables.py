@@ -39,7 +39,7 @@ def json_table(path: Path) -> TableStream:
 
     Raises InvalidDataError for any other, and where reading takes more than `cell_bounds`.
     """
-    return _cells("json_reader", path)
+    return _cells("cell_tables", path)
 
 
 def sheet_table(path: Path, name: str | None = None) -> TableStream:

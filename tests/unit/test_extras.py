@@ -109,7 +109,7 @@ def test_each_extra_is_asked_for_by_name_and_has_what_it_names_here(
     require_extra(extra, "this")
     for package in EXTRAS[extra]:
         error = extra_missing(ModuleNotFoundError(name=f"{package}.part"))
-        assert str(error) == f"this needs pip install 'parley-learning[{extra}]'"
+        assert str(error) == f"this command needs pip install 'parley-learning[{extra}]'"
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
             with pytest.raises(MissingExtraError):
@@ -124,4 +124,4 @@ def test_a_command_that_needs_one_ends_in_a_line(tmp_path: Path) -> None:
     )
     done = run_python(command, "study", "init", str(tmp_path / "rows.csv"))
     assert done.returncode == 3
-    assert done.stderr == "parley-learner: this needs pip install 'parley-learning[files]'\n"
+    assert done.stderr == "parley-learner: this command needs pip install 'parley-learning[files]'\n"
