@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
 from parley.common.errors import InvalidInputError, UnavailableError
 
 _ADVICE = (
@@ -64,6 +62,8 @@ class OpenFiles:
         """The error for a name of another file, which is logged once."""
         if self._logged != path:
             self._logged = path
+            import structlog  # noqa: PLC0415 -- asyncio with it, beside a shard that is being loaded
+
             structlog.get_logger().error("replaced", what=self._what, path=path, advice=_ADVICE)
         return UnavailableError(
             f"a file of the {self._what} was replaced, moved or deleted while it was open: nothing is read from it or "
