@@ -1,204 +1,216 @@
-"""An owner joins a learner by an invitation: keys, certificate, settings and ledger in one folder, and outbound alone.
-
-What needs a person comes first, what needs the network next, what needs the disk before the invitation is used up. All
-that is drawn is kept in the folder before it is sent; so whatever fails, the same command goes on from there, and the
-learner answers the same request as it did before. Joined again with a new invitation, a member keeps its key and
-ledger, and gets new tokens and a new certificate.
-"""
+"""What the ``join`` commands of a party and of a key holder share: options, steps, settings, and the report."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
-import ssl
+import json
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
-import httpx
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+import typer
 
-from parley.common.encoding.texts import decode_text
-from parley.common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
-from parley.common.secure_sum.envelope import public_hex
-from parley.common.service.http.proxy import ProxyAccess, spell_hosts
-from parley.common.service.tokens import hash_token, new_token
-from parley.common.storage.certificates import request_certificate
-from parley.common.storage.keys import identity_key, read_private, replace_private, write_private, writing
-from parley.common.strict import one_line
-from parley.common.wire.membership import Invitation, JoinRequest, Membership
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.service.commands import Format, print_next, print_result
+from parley.common.storage.handed_files import read_handed
+from parley.party.commands import read_text
 
-_SKEW_SECONDS = 600.0
-_TIMEOUT = httpx.Timeout(10.0, read=60.0)
-_NOT_YET, _EXPIRED = 9, 10  # OpenSSL's codes: a certificate that does not count yet, or any more
+if TYPE_CHECKING:
+    from parley.common.service.http.proxy import ProxyAccess
+    from parley.common.wire.membership import Invitation
+    from parley.party.membership import Enrolment, Folder
+
+InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
+WordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--words", help="The six words of the learner's key, as its operator reads them out; asked for if not given."
+    ),
+]
+FolderOption = Annotated[
+    Path | None, typer.Option("--out", help="The folder to make; the invitation's name if not given.")
+]
+ProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--proxy",
+        envvar="PARLEY_PROXY",
+        help="HTTP proxy on the way: http://host:port. One with a password, http://user:password@host:port, belongs "
+        "into the environment, where others do not see it.",
+    ),
+]
+PortOption = Annotated[
+    int | None, typer.Option("--port", help="Port on loopback, for health checks; a free one if not given.")
+]
+ComposeOption = Annotated[
+    bool, typer.Option("--compose", help="Write a Compose file too, which runs the service in a container.")
+]
+
+
+def open_invitation(path: Path, role: str) -> Invitation:
+    """The invitation of a file; raises InvalidInputError."""
+    from parley.common.wire.membership import Invitation
+
+    invited = Invitation.opened(read_text(path, read_handed), datetime.now(UTC))
+    if invited.role != role:
+        command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
+        raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")
+    if role == "party" and len(invited.studies) != 1:  # one table cannot be of more
+        raise InvalidInputError("the invitation names more than one study: ask for one with the study of this table")
+    _check_keys(invited)
+    return invited
+
+
+def ask_words(request: str, *, optional: bool = False) -> str | None:
+    """The six words that somebody types on ``request``, none where they are optional; None where nobody types."""
+    if not _is_typed_at():
+        return None
+    typer.echo(request, err=True)
+    words: str = typer.prompt("words", default="" if optional else None, show_default=False, err=True)
+    return words.strip()
+
+
+def _is_typed_at() -> bool:
+    """Whether standard input is a terminal."""
+    return sys.stdin.isatty()
+
+
+def _check_keys(invited: Invitation) -> None:
+    """Raise InvalidInputError where the invitation has one key, or one name, for two: the learner, perhaps."""
+    others = (*invited.key_holders, *invited.parties)
+    names, keys = [each.name for each in others], [each.public_key for each in others]
+    if len({*names, invited.name}) <= len(names) or len({*keys, invited.learner.public_key}) <= len(keys):
+        raise InvalidInputError(
+            "the invitation has one key or one name for two of learner, key holders and owners: do not go on"
+        )
+
+
+def compare_learner(words: str | None, invited: Invitation) -> None:
+    """Have the owner say the learner's words."""
+    from parley.common.encoding.key_words import check_words
+
+    if words is None:
+        words = ask_words(f"Ask the operator of {invited.learner.name} for six words, by telephone.")
+    if words is None:
+        raise InvalidInputError("--words: ask the learner's operator for the six words of its key, by telephone")
+    check_words(words, invited.learner.public_key, invited.learner.name)
+
+
+def check_learner(path: Path, keys: Collection[str | None], invited: Invitation) -> None:
+    """Raise ConflictError where settings that are there have the public ``keys`` of other learners alone."""
+    if invited.learner.public_key not in keys:
+        raise ConflictError(f"{path} knows no learner with this key: choose another folder by --out")
+
+
+def read_proxy(text: str | None) -> ProxyAccess | None:
+    """The proxy on the way; raises InvalidInputError."""
+    from parley.common.service.http.proxy import ProxyAccess
+
+    return ProxyAccess.of(text) if text else None
+
+
+def folder_for(out: Path | None, invited: Invitation) -> Folder:
+    """The folder of a member: the one named, or one of the invitation's name."""
+    from parley.party.membership import Folder
+
+    return Folder((out or Path(invited.name)).resolve())
+
+
+def service_toml(invited: Invitation, folder: Folder, own: str, proxy: ProxyAccess | None, port: int) -> str:
+    """What the settings of both begin and end with, around their ``own``."""
+    secrets = folder.secrets
+    text = f"""\
+# {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
+name = {toml_string(invited.name)}
+host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
+port = {port}
+state = {toml_string(folder.state)}
+{own}
+[[learners]]
+name = {toml_string(invited.learner.name)}
+token_hash = "{folder.learner_token_hash()}"
+public_key = "{invited.learner.public_key}"
+
+[[outbound]]
+name = {toml_string(invited.learner.name)}
+url = {toml_string(invited.url)}
+token_file = {toml_string(secrets / "connect.token")}
+"""
+    if invited.authority:
+        files = {"ca": secrets / "authority.pem", "certificate": folder.certificate, "key": secrets / "tls.key"}
+        text += "".join(f"{name} = {toml_string(file)}\n" for name, file in files.items())
+    if proxy:
+        text += f"proxy = {toml_string(proxy.url)}\n"
+        if proxy.password:
+            write_in_place(secrets / "proxy.password", proxy.password)
+            text += f"proxy_password_file = {toml_string(secrets / 'proxy.password')}\n"
+    return text
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """Where a member keeps what is its own."""
+class NewMember:
+    """A member of a learner: its invitation, its settings file, and the six words of its key."""
 
-    root: Path
-
-    @property
-    def state(self) -> Path:
-        """What its service writes."""
-        return self.root / "state"
+    invited: Invitation
+    settings: Path
+    words: str
 
     @property
-    def secrets(self) -> Path:
-        """Tokens and the TLS key."""
-        return self.root / "secrets"
-
-    @property
-    def certificate(self) -> Path:
-        """The TLS certificate: no secret, and beside what the service writes, for the service renews it."""
-        return self.state / "tls.pem"
-
-    def key(self) -> Ed25519PrivateKey:
-        """What it signs with; made when first asked for."""
-        return identity_key(self.state / "identity.key")
-
-    def begin(self, invitation: Invitation) -> None:
-        """Draw what is to be drawn for an invitation, once; raises UnavailableError where the disk does not take it."""
-        mark = hash_token(invitation.secret)
-        with writing(self.root):
-            if self._read("invitation.mark") == mark:
-                return
-            if (self.secrets / "invitation.mark").exists() and invitation.name != self._read("name"):
-                raise ConflictError(f"{self.root} is {self._read('name')}'s: choose another folder by --out")
-            request, key = request_certificate(invitation.name)
-            for name, text in (
-                ("name", invitation.name),
-                ("connect.token.new", new_token()),
-                ("learner.token.new", new_token()),
-                ("tls.key.new", key),
-                ("tls.request", request),
-                ("invitation.mark", mark),  # the last: all else is there
-            ):
-                replace_private(self.secrets / name, text.encode())
-
-    def request(self, invitation: Invitation) -> JoinRequest:
-        """What joins, signed; the same each time for the same invitation."""
-        key = self.key()
-        asked = JoinRequest(
-            public_key=public_hex(key),
-            connects_with=hash_token(self._drawn("connect.token")),
-            token=self._drawn("learner.token"),
-            certificate_request=self._read("tls.request") if invitation.authority else None,
-        )
-        return asked.signed(invitation.name, key)
-
-    def finish(self, invitation: Invitation, membership: Membership, settings: str, name: str) -> None:
-        """Keep what has come back, and the settings; raises UnavailableError."""
-        certificate = membership.certificate
-        with writing(self.root, "; say the same again"):
-            if (self.root / name).exists():
-                self._change_token(self.root / name)  # the first: afterwards nobody knows the token before
-            for file in ("connect.token", "learner.token", "tls.key"):
-                replace_private(self.secrets / file, self._drawn(file).encode())
-            if certificate and invitation.authority:
-                replace_private(self.certificate, certificate.encode())
-                replace_private(self.secrets / "authority.pem", invitation.authority.encode())
-            if not (self.root / name).exists():
-                write_private(self.root / name, settings.encode())
-            for drawn in self.secrets.glob("*.new"):
-                drawn.unlink()
-
-    def learner_token_hash(self) -> str:
-        """By which the learner is known here."""
-        return hash_token(self._drawn("learner.token"))
-
-    def _change_token(self, path: Path) -> None:
-        """Put the learner's new token's hash into settings in the place of the one before; InvalidInputError."""
-        text, new = decode_text(path.read_bytes()), self.learner_token_hash()
-        if new in text:
-            return
-        if (old := hash_token(self._read("learner.token"))) not in text:
-            raise InvalidInputError(f'{path} has not the token_hash that it was made with: write token_hash = "{new}"')
-        replace_private(path, text.replace(old, new).encode())
-
-    def _drawn(self, name: str) -> str:
-        return self._read(f"{name}.new") or self._read(name)
-
-    def _read(self, name: str) -> str:
-        """A secret's text; nothing where there is none."""
-        path = self.secrets / name
-        return read_private(path).decode().strip() if path.exists() else ""
+    def service(self) -> tuple[str, ...]:
+        """The command that the service is run with."""
+        return ("parley-party", "keyholder") if self.invited.role == "key_holder" else ("parley-party",)
 
 
-class Enrolment:
-    """The way to the learner of an invitation, through an HTTP proxy if need be."""
+def register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> NewMember:
+    """Use the invitation, and keep what comes back, with settings of this text and ``name``."""
+    from parley.common.encoding.key_words import words_of
 
-    def __init__(self, invitation: Invitation, proxy: ProxyAccess | None = None) -> None:
-        self._invitation = invitation
-        self._proxy = proxy
-        self._context = ssl.create_default_context(cadata=invitation.authority)
-
-    def check(self) -> None:
-        """Raise UnavailableError or InvalidInputError unless the learner is there, and itself, at the same time."""
-        told = self._send("GET", "/healthz").headers.get("date")
-        apart = abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds()) if told else 0.0
-        if apart > _SKEW_SECONDS:
-            raise InvalidInputError(
-                f"this machine's clock and the learner's are {apart / 60:.0f} minutes apart: set it"
-            )
-
-    def join(self, asked: JoinRequest) -> Membership:
-        """Use the invitation up; raises ConflictError where somebody else has."""
-        headers = {"Authorization": f"Bearer {self._invitation.secret}", "Content-Type": "application/json"}
-        response = self._send("POST", "/v1/roster", asked.model_dump_json(), headers)
-        if not response.is_success:
-            detail = one_line(str(_json(response).get("detail", f"HTTP status {response.status_code}"))[:500])
-            unknown = response.status_code == httpx.codes.UNAUTHORIZED
-            why = "it has been used, replaced or taken back, or has expired" if unknown else detail
-            raise ConflictError(f"the learner does not take the invitation: {why}")
-        return Membership.model_validate_json(response.content)
-
-    def _send(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> httpx.Response:
-        url = f"{self._invitation.url}{path}"
-        proxy = self._proxy.for_client() if self._proxy else None
-        hooks = {"request": [spell_hosts]}
-        way = httpx.Client(verify=self._context, proxy=proxy, trust_env=False, timeout=_TIMEOUT, event_hooks=hooks)
-        try:
-            with way:
-                return way.request(method, url, content=body or None, headers=headers)
-        except httpx.ProxyError as error:
-            raise UnavailableError(f"the proxy {self._refusal(str(error))}") from None
-        except httpx.TransportError as error:
-            raise self._failure(error) from None
-
-    def _refusal(self, answer: str) -> str:
-        """What a proxy's answer, status and reason, means."""
-        if not answer.startswith(("401", "407")):
-            return f"does not connect to {self._invitation.url}: {one_line(answer[:100])}"
-        if self._proxy and self._proxy.password:
-            return "does not take this user and password"
-        return "asks for a password: --proxy http://user:password@host:port"
-
-    def _failure(self, error: httpx.TransportError) -> ParleyError:
-        """What went wrong, in words."""
-        url, cause = self._invitation.url, _tls_cause(error)
-        if cause is None:
-            way = f" through the proxy {self._proxy.url}" if self._proxy else ""
-            return UnavailableError(f"the learner at {url} cannot be reached{way} ({type(error).__name__})")
-        if cause.verify_code in {_NOT_YET, _EXPIRED}:
-            return InvalidInputError(
-                f"the certificate of {url} does not count at this time: is this machine's clock right?"
-            )
-        return InvalidInputError(
-            f"{url} shows a certificate that is not by the invitation's authority: {cause.verify_message}"
-        )
+    asked = folder.request(invited)
+    folder.finish(invited, enrolment.join(asked), text, name)
+    return NewMember(invited, folder.root / name, " ".join(words_of(asked.public_key)))
 
 
-def _tls_cause(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """The TLS error behind one of httpx's."""
-    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
-        error = error.__cause__ or error.__context__
-    return error
+def report_joined(output: Format, member: NewMember, reads: tuple[Path, ...] | None, notes: Sequence[str] = ()) -> None:
+    """Say who has joined whom, what to read out, and how the service is started."""
+    start, learner, name = _start(member, reads), member.invited.learner.name, member.invited.name
+    lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
+    facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
+    print_result(output, "\n".join(lines), **facts, start=start)
+    print_next(output, start)
 
 
-def _json(response: httpx.Response) -> dict[str, object]:
-    try:
-        found = response.json()
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
+    """How the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
+    from parley.common.service.compose import ContainerService
+
+    if reads is None:
+        return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
+    name = "key-holder" if member.invited.role == "key_holder" else "party"
+    return ContainerService(name, member.service, member.settings, reads).write()
+
+
+def toml_string(text: object) -> str:
+    """A TOML string: JSON's spelling is one of TOML's."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def write_in_place(path: Path, text: str) -> None:
+    """Replace a file that its owner alone may read; raises UnavailableError."""
+    from parley.common.storage.keys import replace_private, writing
+
+    with writing(path):
+        replace_private(path, text.encode())
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

@@ -53,14 +53,14 @@ from parley.common.service.worker import Worker
 from parley.common.strict import Strict
 from parley.common.wire.key_holder_api import Signature
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunOffer
-from parley.party.answering.noise_pool import NoisePool
-from parley.party.answering.party import NoiseFactory, Party, open_witness
+from parley.party.answers.noise_pool import NoisePool
+from parley.party.answers.obfuscator_pool import Obfuscators
+from parley.party.answers.participant import SecureSumParticipant
+from parley.party.answers.party import NoiseFactory, Party, open_witness
 from parley.party.ledger.ledger import AnswerRoom
-from parley.party.pins import key_cautions
-from parley.party.policy.approval import pins_of
-from parley.party.policy.questions import Notifier
-from parley.party.secure_sum.obfuscator_pool import Obfuscators
-from parley.party.secure_sum.participant import SecureSumParticipant
+from parley.party.membership import key_cautions
+from parley.party.owner.questions import Notifier
+from parley.party.policy import pins_of
 from parley.party.settings import PartySettings
 
 _FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {

@@ -1,14 +1,11 @@
-"""``parley-party join`` and ``parley-party keyholder join``: from an invitation to a service that can start."""
+"""``parley-party join``: from an invitation to a party that can start."""
 # ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,15 +15,31 @@ from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
-    Format,
     FormatOption,
     TableOption,
     ValueOption,
-    print_next,
-    print_result,
 )
-from parley.common.storage.handed_files import read_handed
-from parley.party.cli.output import quietly, read_text
+from parley.party.commands import quietly, read_text
+from parley.party.joining import (
+    ComposeOption,
+    FolderOption,
+    InvitationArgument,
+    PortOption,
+    ProxyOption,
+    WordsOption,
+    ask_words,
+    check_learner,
+    compare_learner,
+    folder_for,
+    free_port,
+    open_invitation,
+    read_proxy,
+    register,
+    report_joined,
+    service_toml,
+    toml_string,
+    write_in_place,
+)
 
 if TYPE_CHECKING:
     from parley.common.data.study import Study
@@ -34,17 +47,9 @@ if TYPE_CHECKING:
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
     from parley.party.data.owner_data import Holding
-    from parley.party.joining import Enrolment, Folder
-    from parley.party.keyholder.settings import PinnedLearner
-    from parley.party.settings import KnownLearner, PartySettings
+    from parley.party.membership import Folder
+    from parley.party.settings import PartySettings
 
-InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
-WordsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--words", help="The six words of the learner's key, as its operator reads them out; asked for if not given."
-    ),
-]
 KeyHolderWordsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,25 +57,6 @@ KeyHolderWordsOption = Annotated[
         metavar="NAME=WORDS",
         help="The six words of a key holder's key, as its own operator reads them out; asked for if not given. Repeat.",
     ),
-]
-FolderOption = Annotated[
-    Path | None, typer.Option("--out", help="The folder to make; the invitation's name if not given.")
-]
-ProxyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--proxy",
-        envvar="PARLEY_PROXY",
-        help="HTTP proxy on the way: http://host:port. One with a password, http://user:password@host:port, belongs "
-        "into the environment, where others do not see it.",
-    ),
-]
-PortOption = Annotated[
-    int | None, typer.Option("--port", help="Port on loopback, for health checks; a free one if not given.")
-]
-
-ComposeOption = Annotated[
-    bool, typer.Option("--compose", help="Write a Compose file too, which runs the service in a container.")
 ]
 
 _NO_TRAINING = (
@@ -114,20 +100,20 @@ def join_command(
     count as the learner's own until then. After a failure, say the same again.
     """
     from parley.party.data.owner_data import load_holding
-    from parley.party.joining import Enrolment
     from parley.party.ledger.ledger import create_ledger, has_ledger
+    from parley.party.membership import Enrolment
     from parley.party.settings import PartySettings
 
     with quietly():
-        invited = _opened(invitation, "party")
-        source, on_the_way, folder = _source(data, table, csv, value), _proxy(proxy), _folder(out, invited)
-        _compare(words, invited)
+        invited = open_invitation(invitation, "party")
+        source, on_the_way, folder = _source(data, table, csv, value), read_proxy(proxy), folder_for(out, invited)
+        compare_learner(words, invited)
         compared = _compare_key_holders(key_holder_words or (), invited, _known_key_holders(folder, invited))
         reads = _mounted(source, invited) if compose else None
         enrolment = Enrolment(invited, on_the_way)
         enrolment.check()
         folder.begin(invited)
-        _write(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
+        write_in_place(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
         text = _party_toml(
             invited,
             folder,
@@ -137,10 +123,10 @@ def join_command(
             clip=clip,
             trusts_policy=by_policy,
             proxy=on_the_way,
-            port=port or _free_port(),
+            port=port or free_port(),
         )
         draft = folder.root / ".draft.toml"
-        _write(draft, text)
+        write_in_place(draft, text)
         settings = PartySettings.load(draft)
         told = _fitting(
             folder, settings, data, _undoubted(load_holding(settings), as_is=as_is), invited.studies[0].study
@@ -148,75 +134,9 @@ def join_command(
         own = settings.identity
         if not has_ledger(folder.state):
             create_ledger(folder.state, own, settings.policy.adjacency)
-        own_words = _register(invited, folder, enrolment, text, "party.toml")
+        member = register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-        told += _pin(folder.root / "party.toml", invited, compared)
-        _tell(output, invited, "party", folder.root / "party.toml", own_words, reads, told)
-
-
-def join_key_holder_command(
-    invitation: InvitationArgument,
-    words: WordsOption = None,
-    out: FolderOption = None,
-    proxy: ProxyOption = None,
-    port: PortOption = None,
-    compose: ComposeOption = False,
-    output: FormatOption = "text",
-) -> None:
-    """Join a learner as a key holder: makes keys, settings and journal, and registers.
-
-    It must be run by somebody who does not collude with the learner.
-    """
-    from parley.common.secure_sum.session import Identity
-    from parley.common.service.tokens import new_token
-    from parley.common.storage.keys import write_private
-    from parley.party.joining import Enrolment
-    from parley.party.keyholder.journal import create_journal, has_journal
-    from parley.party.keyholder.settings import KeyHolderSettings
-
-    with quietly():
-        invited, on_the_way = _opened(invitation, "key_holder"), _proxy(proxy)
-        _compare(words, invited)
-        reads = _mounted(None, invited) if compose else None
-        folder, enrolment = _folder(out, invited), Enrolment(invited, on_the_way)
-        if (path := folder.root / "keyholder.toml").exists():
-            _check_learner(path, KeyHolderSettings.load(path).learners, invited)
-        enrolment.check()
-        folder.begin(invited)
-        write_private(folder.secrets / "vault.secret", new_token().encode())
-        if not has_journal(folder.state):
-            create_journal(folder.state, Identity(invited.name, folder.key()))
-        own = f"secret_file = {_quoted(folder.secrets / 'vault.secret')}\n"
-        text = _service_toml(invited, folder, own, on_the_way, port or _free_port())
-        own_words = _register(invited, folder, enrolment, text, "keyholder.toml")
-        _tell(output, invited, "key-holder", folder.root / "keyholder.toml", own_words, reads)
-
-
-def _register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> str:
-    """Use the invitation, and keep what comes back; the words of the own key."""
-    from parley.common.encoding.key_words import words_of
-
-    asked = folder.request(invited)
-    folder.finish(invited, enrolment.join(asked), text, name)
-    return " ".join(words_of(asked.public_key))
-
-
-def _tell(
-    output: Format,
-    invited: Invitation,
-    service: str,
-    settings: Path,
-    words: str,
-    reads: tuple[Path, ...] | None,
-    told: Sequence[str] = (),
-) -> None:
-    """Say who has joined whom, what to read out, and how the service is started."""
-    command = ("parley-party", "keyholder") if service == "key-holder" else ("parley-party",)
-    start = _start(service, command, settings, reads)
-    lines = [*told, f"joined {invited.learner.name} as {invited.name}; read these words of your key to its operator:"]
-    facts = {"learner": invited.learner.name, "name": invited.name, "words": words, "settings": str(settings)}
-    print_result(output, "\n".join([*lines, f"  {words}"]), **facts, start=start)
-    print_next(output, start)
+        report_joined(output, member, reads, [*told, *_pin(member.settings, invited, compared)])
 
 
 def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:
@@ -237,7 +157,7 @@ def _undoubted(holding: Holding, *, as_is: bool) -> Holding:
 
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
     """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
-    from parley.party.policy.approval import policy_cautions, refused_for_sums, trained_by_sums
+    from parley.party.policy import policy_cautions, refused_for_sums, trained_by_sums
 
     yield from (f"warning: {words}" for words in policy_cautions(settings.policy, n_examples))
     is_new = not (folder.root / "party.toml").exists()
@@ -245,52 +165,11 @@ def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: 
         yield f"warning: {_NO_TRAINING.format(', '.join(refused_for_sums(agreed)))}"
 
 
-def _opened(path: Path, role: str) -> Invitation:
-    """The invitation of a file; raises InvalidInputError."""
-    from parley.common.wire.membership import Invitation
-
-    invited = Invitation.opened(read_text(path, read_handed), datetime.now(UTC))
-    if invited.role != role:
-        command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
-        raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")
-    if role == "party" and len(invited.studies) != 1:  # one table cannot be of more
-        raise InvalidInputError("the invitation names more than one study: ask for one with the study of this table")
-    _check_keys(invited)
-    return invited
-
-
-def _is_asked_by_hand() -> bool:
-    """Whether somebody types the answers."""
-    return sys.stdin.isatty()
-
-
-def _check_keys(invited: Invitation) -> None:
-    """Raise InvalidInputError where the invitation has one key, or one name, for two: the learner, perhaps."""
-    others = (*invited.key_holders, *invited.parties)
-    names, keys = [each.name for each in others], [each.public_key for each in others]
-    if len({*names, invited.name}) <= len(names) or len({*keys, invited.learner.public_key}) <= len(keys):
-        raise InvalidInputError(
-            "the invitation has one key or one name for two of learner, key holders and owners: do not go on"
-        )
-
-
 def _source(data: str, tables: Sequence[str] | None, csv: str | None, values: Sequence[str] | None) -> DataSource:
     """What the options name, wherever the service will be started; raises InvalidInputError."""
     from parley.common.files.sources import source_named
 
     return source_named(data, tables or (), csv, values or ()).within(Path.cwd())
-
-
-def _compare(words: str | None, invited: Invitation) -> None:
-    """Have the owner say the learner's words."""
-    from parley.common.encoding.key_words import check_words
-
-    if words is None:
-        if not _is_asked_by_hand():
-            raise InvalidInputError("--words: ask the learner's operator for the six words of its key, by telephone")
-        typer.echo(f"Ask the operator of {invited.learner.name} for six words, by telephone.", err=True)
-        words = typer.prompt("words", err=True)
-    check_words(words, invited.learner.public_key, invited.learner.name)
 
 
 def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
@@ -304,7 +183,7 @@ def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
     if not path.exists():
         return {}
     settings = PartySettings.load(path)
-    _check_learner(path, settings.learners, invited)
+    check_learner(path, {learner.public_key for learner in settings.learners}, invited)
     for holder in invited.key_holders:
         if settings.key_holder_pins.get(holder.name, holder.public_key) != holder.public_key:
             raise ConflictError(
@@ -312,12 +191,6 @@ def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
                 f"right, take its pin out of {path} and say the same again"
             )
     return settings.key_holder_pins
-
-
-def _check_learner(path: Path, learners: Sequence[KnownLearner | PinnedLearner], invited: Invitation) -> None:
-    """Raise ConflictError where settings that are there are of other learners than the one who invites."""
-    if invited.learner.public_key not in {learner.public_key for learner in learners}:
-        raise ConflictError(f"{path} knows no learner with this key: choose another folder by --out")
 
 
 def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mapping[str, str]) -> tuple[str, ...]:
@@ -331,14 +204,13 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
     if unknown := sorted(words.keys() - {holder.name for holder in invited.key_holders}):
         raise InvalidInputError(f"--key-holder-words: the invitation names no key holder {', '.join(unknown)}")
     for holder in invited.key_holders:
-        if holder.name not in words and known.get(holder.name) != holder.public_key and _is_asked_by_hand():
-            typer.echo(
+        if holder.name not in words and known.get(holder.name) != holder.public_key:
+            request = (
                 f"Ask the operator of the key holder {holder.name}, not the learner's, for six words, by telephone; "
-                "Enter leaves it for later.",
-                err=True,
+                "Enter leaves it for later."
             )
-            if said := typer.prompt("words", default="", show_default=False, err=True).strip():
-                words[holder.name] = said
+            if typed_words := ask_words(request, optional=True):
+                words[holder.name] = typed_words
         if holder.name in words:
             check_words(words[holder.name], holder.public_key, holder.name)
     return tuple(words)
@@ -346,7 +218,7 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
 def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:
     """Have settings that were there before know the key holders that were compared now; what is not compared yet."""
-    from parley.party.pins import key_cautions, save_settings, with_pin
+    from parley.party.membership import key_cautions, save_settings, with_pin
     from parley.party.settings import PartySettings
 
     known = PartySettings.load(config).key_holder_pins
@@ -356,19 +228,6 @@ def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str
     settings = PartySettings.load(config)
     others = {holder.name for holder in invited.key_holders} - {*settings.key_holder_pins, *settings.uncompared}
     return [f"caution: {caution}" for caution in key_cautions(settings, others)]
-
-
-def _proxy(text: str | None) -> ProxyAccess | None:
-    """The proxy on the way; raises InvalidInputError."""
-    from parley.common.service.http.proxy import ProxyAccess
-
-    return ProxyAccess.of(text) if text else None
-
-
-def _folder(out: Path | None, invited: Invitation) -> Folder:
-    from parley.party.joining import Folder
-
-    return Folder((out or Path(invited.name)).resolve())
 
 
 def _party_toml(
@@ -384,8 +243,8 @@ def _party_toml(
     port: int,
 ) -> str:
     """A party's settings; ``compared`` are the key holders whose keys the owner has compared."""
-    from parley.party.pins import spell_pins
-    from parley.party.policy.approval import first_algorithms, refused_for_sums
+    from parley.party.membership import spell_pins
+    from parley.party.policy import first_algorithms, refused_for_sums
 
     epsilon, delta, epsilon_per_run, delta_per_run = policy
     agreed = invited.studies[0].study
@@ -393,10 +252,10 @@ def _party_toml(
     pins = spell_pins("key_holders", invited.key_holders, compared)
     pins += spell_pins("parties", invited.parties, ()) if pins else ""
     own = f"""\
-study = {_quoted(folder.root / "study.json")}
+study = {toml_string(folder.root / "study.json")}
 
 [data]
-source = {_quoted(data.source)}
+source = {toml_string(data.source)}
 out_of_bounds = "{"clip" if clip else "refuse"}"
 {_csv(data)}{_values(data)}{_tables(data)}
 [policy]  # all that runs may do; change what you like, and start the service again
@@ -409,38 +268,7 @@ minimum_contributors = 2
 approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
 require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
 """
-    return _service_toml(invited, folder, own, proxy, port) + pins
-
-
-def _service_toml(invited: Invitation, folder: Folder, own: str, proxy: ProxyAccess | None, port: int) -> str:
-    """What the settings of both begin and end with, around their ``own``."""
-    secrets = folder.secrets
-    text = f"""\
-# {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
-name = {_quoted(invited.name)}
-host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
-port = {port}
-state = {_quoted(folder.state)}
-{own}
-[[learners]]
-name = {_quoted(invited.learner.name)}
-token_hash = "{folder.learner_token_hash()}"
-public_key = "{invited.learner.public_key}"
-
-[[outbound]]
-name = {_quoted(invited.learner.name)}
-url = {_quoted(invited.url)}
-token_file = {_quoted(secrets / "connect.token")}
-"""
-    if invited.authority:
-        files = {"ca": secrets / "authority.pem", "certificate": folder.certificate, "key": secrets / "tls.key"}
-        text += "".join(f"{name} = {_quoted(file)}\n" for name, file in files.items())
-    if proxy:
-        text += f"proxy = {_quoted(proxy.url)}\n"
-        if proxy.password:
-            _write(secrets / "proxy.password", proxy.password)
-            text += f"proxy_password_file = {_quoted(secrets / 'proxy.password')}\n"
-    return text
+    return service_toml(invited, folder, own, proxy, port) + pins
 
 
 def _csv(data: DataSource) -> str:
@@ -467,21 +295,19 @@ def _inline(meanings: Mapping[str, str]) -> str:
 def _tables(data: DataSource) -> str:
     """The tables of a query, if it is one."""
     lines = [
-        f"{name} = {_quoted(at)}\n"
+        f"{name} = {toml_string(at)}\n"
         if isinstance(at, str)
-        else f"{name} = {{postgres = {_quoted(at.postgres)}, table = {_quoted(at.table)}}}\n"
+        else f"{name} = {{postgres = {toml_string(at.postgres)}, table = {toml_string(at.table)}}}\n"
         for name, at in data.tables.items()
     ]
     return "".join(["[data.tables]\n", *lines]) if lines else ""
 
 
-def _mounted(data: DataSource | None, invited: Invitation) -> tuple[Path, ...]:
+def _mounted(data: DataSource, invited: Invitation) -> tuple[Path, ...]:
     """What a container is to see beside its folder; raises InvalidInputError where it would be of no use."""
     from parley.common.service.compose import check_reachable, data_folder
 
     check_reachable(invited.url)
-    if data is None:
-        return ()
     places = list(data.tables.values()) if data.is_query else [data.source]
     files = [at for at in places if isinstance(at, str)]
     secrets = [at.postgres.partition(":") for at in places if not isinstance(at, str)]
@@ -493,34 +319,3 @@ def _mounted(data: DataSource | None, invited: Invitation) -> tuple[Path, ...]:
     if secrets:
         typer.echo("parley-party: the image has to be built with --build-arg EXTRAS=postgres", err=True)
     return tuple(dict.fromkeys([*map(data_folder, files), *(Path(path) for _, _, path in secrets)]))
-
-
-def _start(name: str, command: tuple[str, ...], settings: Path, reads: tuple[Path, ...] | None) -> str:
-    """How the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
-    from parley.common.service.compose import ContainerService
-
-    if reads is None:
-        return f"{' '.join(command)} serve --config {quote(str(settings))}"
-    return ContainerService(name, command, settings, reads).write()
-
-
-def _quoted(text: object) -> str:
-    """A TOML string: JSON's spelling is one of TOML's."""
-    return json.dumps(str(text), ensure_ascii=False)
-
-
-def _write(path: Path, text: str) -> None:
-    from parley.common.storage.keys import replace_private, writing
-
-    with writing(path):
-        replace_private(path, text.encode())
-
-
-def _free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

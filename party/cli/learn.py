@@ -12,7 +12,7 @@ import typer
 from parley.common.encoding.texts import so_many
 from parley.common.errors import InvalidInputError
 from parley.common.service.commands import FormatOption, print_json_line, read_budgets, read_parameters
-from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly
+from parley.party.commands import DEFAULT_CONFIG, Config, quietly
 
 
 def learn_command(
@@ -52,7 +52,7 @@ def learn_command(
 
     from parley.common.encoding.number_lines import document_lines
     from parley.party.data.owner_data import load_holding
-    from parley.party.personal import training as learning
+    from parley.party.owner import training as learning
     from parley.party.settings import PartySettings
 
     with quietly():

@@ -27,7 +27,7 @@ from parley.common.service.commands import (
     refusal_is_no,
 )
 from parley.common.storage.handed_files import read_handed
-from parley.party.cli.output import (
+from parley.party.commands import (
     DEFAULT_CONFIG,
     Config,
     LearnerOption,
@@ -60,10 +60,10 @@ def init_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text")
 
     Once: a party without its ledger does not start, for what it spent stays spent.
     """
-    from parley.party.answering.party import open_store, pin_of
+    from parley.party.answers.party import open_store, pin_of
     from parley.party.data.owner_data import load_holding
     from parley.party.ledger.ledger import create_ledger
-    from parley.party.policy.approval import policy_cautions
+    from parley.party.policy import policy_cautions
     from parley.party.settings import PartySettings
 
     with quietly():
@@ -84,7 +84,7 @@ def budget_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text
     """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
     from parley.common.privacy.statement import in_words
     from parley.common.wire.party_api import BudgetReport
-    from parley.party.answering.party import open_store
+    from parley.party.answers.party import open_store
     from parley.party.settings import PartySettings
 
     with quietly():
@@ -124,7 +124,7 @@ def log_command(
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 3.
     """
-    from parley.party.answering.party import open_store
+    from parley.party.answers.party import open_store
     from parley.party.ledger import audit
     from parley.party.settings import PartySettings
 
@@ -180,7 +180,7 @@ def recover_command(
 
 def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | None, *, commit: bool) -> Recovery:
     """What a new ledger charges by these receipts; it is begun only where that is to be committed."""
-    from parley.party.answering.party import budget_of
+    from parley.party.answers.party import budget_of
     from parley.party.ledger.recovery import recover
     from parley.party.settings import PartySettings
 
@@ -243,7 +243,7 @@ def audit_export(
     output: FormatOption = "text",
 ) -> None:
     """Write the whole ledger into a signed file: approvals, prices, answers, limits, refusals, in order."""
-    from parley.party.answering.party import open_store
+    from parley.party.answers.party import open_store
     from parley.party.ledger.audit import export
     from parley.party.settings import PartySettings
 
@@ -284,7 +284,7 @@ def settings_key(config: Path) -> str:
 def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended", "released"], output: Format) -> None:
     """End or release a run, of one learner or of whoever has one of that name."""
     from parley.common.errors import NotFoundError
-    from parley.party.answering.party import open_store
+    from parley.party.answers.party import open_store
     from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store:
@@ -424,7 +424,7 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = 
     A party whose data changed under its ledger does not start before that. The ledger keeps the word, with the query's
     text. What was charged stays charged, and all runs of learners end: their answers were about other data.
     """
-    from parley.party.answering.party import open_store, pin_of
+    from parley.party.answers.party import open_store, pin_of
     from parley.party.data.owner_data import load_holding
     from parley.party.settings import PartySettings
 
@@ -460,7 +460,7 @@ def witnessed_command(
     Learners hand them on; those are kept whose public key in [secure_sum] the owner has compared.
     """
     from parley.common.protocol.receipts import read_receipt
-    from parley.party.answering.party import open_witness
+    from parley.party.answers.party import open_witness
     from parley.party.settings import PartySettings
 
     with quietly(), closing(open_witness(PartySettings.load(config))) as witness:

@@ -22,7 +22,6 @@ from parley.common.service.commands import (
     without_rich,
 )
 from parley.party.cli.join import join_command
-from parley.party.cli.keyholder import key_holder_app as keyholder
 from parley.party.cli.learn import learn_command
 from parley.party.cli.ledger import (
     accept_data_command,
@@ -37,20 +36,22 @@ from parley.party.cli.ledger import (
     restore_command,
     witnessed_command,
 )
-from parley.party.cli.output import (
-    DEFAULT_CONFIG,
-    Config,
-    LogFormat,
-    party_config_command,
-    party_health_command,
-    print_table,
-    quietly,
-    spelt,
-)
 from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from parley.party.cli.pin import pin_command
 from parley.party.cli.stream import stream_command
 from parley.party.cli.study import study_fit_app
+from parley.party.commands import (
+    DEFAULT_CONFIG,
+    Config,
+    Explain,
+    LogFormat,
+    end_by_readiness,
+    print_table,
+    quietly,
+    show_settings,
+    spelt,
+)
+from parley.party.keyholder.cli import key_holder_app as keyholder
 
 if TYPE_CHECKING:
     from parley.party.data.owner_data import Holding
@@ -92,10 +93,32 @@ for name, command in (
     ("witnessed", witnessed_command),
     ("learn", learn_command),
     ("stream", stream_command),
-    ("config", party_config_command),
-    ("health", party_health_command),
 ):
     party_app.command(name)(command)
+
+
+@party_app.command("config")
+def party_config_command(
+    config: Config = DEFAULT_CONFIG, explain: Explain = False, output: FormatOption = "text"
+) -> None:
+    """Print the settings in effect, and whether file or environment says so; secrets are hidden.
+
+    With --explain, every setting there is with type, default and meaning.
+    """
+    from parley.party.settings import PartySettings
+
+    show_settings(PartySettings, config, explain=explain, output=output)
+
+
+@party_app.command("health")
+def party_health_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+    """Ask the party that runs with these settings whether it is ready, from this machine and under the same TLS.
+
+    Exit status 0 if it is ready; 1, with the reason on standard error, if not.
+    """
+    from parley.party.settings import PartySettings
+
+    end_by_readiness(PartySettings, config, output)
 
 
 @party_app.command("serve")
@@ -129,8 +152,8 @@ def party_serve(
 
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
     """What may not be meant, of pins, of the policy and of the examples."""
-    from parley.party.pins import key_cautions
-    from parley.party.policy.approval import policy_cautions
+    from parley.party.membership import key_cautions
+    from parley.party.policy import policy_cautions
 
     yield from key_cautions(settings)
     yield from policy_cautions(settings.policy, holding.n_examples)
@@ -147,8 +170,8 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     """
     from parley.common.service.tracing.switch import require_tracing
     from parley.common.wire.party_api import BudgetReport
-    from parley.party.answering.party import check_pin, facts_of, open_store
-    from parley.party.cli.output import tell_unmet
+    from parley.party.answers.party import check_pin, facts_of, open_store
+    from parley.party.commands import tell_unmet
     from parley.party.data.owner_data import load_holding
     from parley.party.settings import PartySettings
 

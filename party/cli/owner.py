@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.common.service.commands import FormatOption, print_json_line, print_next, print_result
-from parley.party.cli.output import DEFAULT_CONFIG, Config, LearnerOption, config_words, print_table, quietly, spelt
+from parley.party.commands import DEFAULT_CONFIG, Config, LearnerOption, config_words, print_table, quietly, spelt
 
 if TYPE_CHECKING:
     from parley.party.ledger.ledger import Ledger
@@ -19,8 +19,8 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "tex
 
     Runs wait where policy.approval is "manual". What is shown of user and purpose are the learner's words.
     """
-    from parley.party.answering.party import open_store
-    from parley.party.policy.questions import WaitingRuns
+    from parley.party.answers.party import open_store
+    from parley.party.owner.questions import WaitingRuns
     from parley.party.settings import PartySettings
 
     with quietly():
@@ -46,7 +46,7 @@ def approve_command(
     run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
 ) -> None:
     """Take part in a run that waits: its whole price is reserved at once, and charged with its answers."""
-    from parley.party.answering.party import open_store
+    from parley.party.answers.party import open_store
     from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store:
@@ -65,7 +65,7 @@ def deny_command(
     output: FormatOption = "text",
 ) -> None:
     """Take no part in a run; of one that was approved: answer it no more. What was charged stays charged."""
-    from parley.party.answering.party import open_store
+    from parley.party.answers.party import open_store
     from parley.party.settings import PartySettings
 
     with quietly(), open_store(PartySettings.load(config)) as store:

@@ -9,11 +9,11 @@ import typer
 
 from parley.common.errors import InvalidInputError
 from parley.common.service.commands import FormatOption, print_result
-from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
+from parley.party.commands import DEFAULT_CONFIG, Config, quietly, read_text
 
 if TYPE_CHECKING:
     from parley.common.wire.membership import KnownKey
-    from parley.party.pins import Table
+    from parley.party.membership import Table
     from parley.party.settings import PartySettings
 
 _KINDS: dict[Table, str] = {"key_holders": "a key holder", "parties": "a party"}
@@ -34,7 +34,7 @@ def pin_command(
     reads to you by telephone, from a number that you do not have from the learner: pins it in the settings, which count
     when the service is started again.
     """
-    from parley.party.pins import save_settings, with_pin
+    from parley.party.membership import save_settings, with_pin
     from parley.party.settings import PartySettings
 
     with quietly():

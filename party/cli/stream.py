@@ -14,11 +14,11 @@ import typer
 from parley.common.errors import InvalidInputError, LedgerError
 from parley.common.service.commands import FormatOption, print_aside
 from parley.common.storage.handed_files import read_handed
-from parley.party.cli.output import DEFAULT_CONFIG, Config, quietly, read_text
+from parley.party.commands import DEFAULT_CONFIG, Config, quietly, read_text
 
 if TYPE_CHECKING:
     from parley.party.ledger.ledger import Ledger
-    from parley.party.personal.stream import Stream, StreamTerms
+    from parley.party.owner.stream import Stream, StreamTerms
 
 _WORTH_SAYING = 0.9
 
@@ -67,8 +67,8 @@ def stream_command(
     from pydantic import ValidationError
 
     from parley.common.strict import faults
-    from parley.party.answering.party import open_store
-    from parley.party.personal.stream import Stream, StreamTerms, play
+    from parley.party.answers.party import open_store
+    from parley.party.owner.stream import Stream, StreamTerms, play
     from parley.party.settings import PartySettings
 
     if sys.stdout is None:

@@ -18,7 +18,7 @@ from parley.common.service.commands import (
     print_aside,
     print_json_line,
 )
-from parley.party.cli.output import quietly
+from parley.party.commands import quietly
 
 study_fit_app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help="Check your data against a study."

@@ -13,13 +13,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parley.common.files.examples import load_source
+from parley.common.data.study import Study
+from parley.common.files.sources import DataSource
 from parley.common.service.child import AnyArray, send_arrays
-from parley.party.data.task import Task
+from parley.common.strict import Strict
+
+
+class Task(Strict):
+    """A source, whose values beyond their bounds are clipped or refused, in a study's terms."""
+
+    study: Study
+    source: DataSource
+    clip: bool
 
 
 def _arrays() -> Iterator[AnyArray]:
     """The shard's rows and y, the shares of what was clipped or dropped, and in JSON how the data was read."""
+    from parley.common.files.examples import load_source  # noqa: PLC0415 -- not for the parent, which takes `Task`
+
     task = Task.model_validate_json(sys.stdin.buffer.read())
     loaded = load_source(task.source, task.study, clip=task.clip)
     if task.study.sparse:

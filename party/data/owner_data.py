@@ -20,7 +20,7 @@ from parley.common.errors import InvalidDataError
 from parley.common.extras import require_extra
 from parley.common.files.studies import read_study
 from parley.common.service.child import receive_arrays
-from parley.party.data.task import Task
+from parley.party.data.loader import Task
 from parley.party.settings import Data, PartySettings
 
 

@@ -1,1 +1,1 @@
-"""The key holder's service: decrypts the sum of one set of contributions a round, and no other."""
+"""The key holder: its service, settings and commands, its sessions, their journal and their keys."""

@@ -1,1 +1,1 @@
-"""The owner's own page, on loopback: what waits for the owner's word, and the word."""
+"""What the owner does: its page, the runs that wait for its word, its own model, and its own stream of decisions."""

@@ -44,7 +44,7 @@ from parley.common.wire.party_api import BudgetReport
 from parley.party.ledger.books import OWNER
 from parley.party.ledger.ledger import Ledger
 from parley.party.ledger.records import Approved
-from parley.party.policy.questions import WaitingRuns
+from parley.party.owner.questions import WaitingRuns
 from parley.party.settings import PartySettings
 
 HOST = "127.0.0.1"

@@ -21,7 +21,7 @@ from phe import PaillierPublicKey
 
 from parley.common.secure_sum.paillier import generate_key
 from parley.common.service.prometheus import Metrics
-from parley.party.secure_sum.obfuscator_pool import CAPACITY, Obfuscators
+from parley.party.answers.obfuscator_pool import CAPACITY, Obfuscators
 
 _TICK = 0.001  # seconds
 

@@ -59,7 +59,7 @@ from parley.common.protocol.messages import Query
 from parley.common.runs.pricing import events
 from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import RunProposal
-from parley.party.answering.party import Party
+from parley.party.answers.party import Party
 from parley.party.ledger.ledger import Ask
 from tests.contracts.algorithms import variants
 from tests.contracts.test_federations import sums

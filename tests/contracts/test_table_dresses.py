@@ -12,7 +12,7 @@ from parley.common.files.examples import load_source
 from parley.common.files.sources import DataSource, said_csv
 from parley.common.files.study_fit import fit_of_source
 from parley.learner.models.feature_rows import FeatureRows
-from parley.party.answering.party import digest_rows
+from parley.party.answers.party import digest_rows
 from tests.support.dresses import DRESSES, PAGE, STUDY, Dress, page
 
 

@@ -31,7 +31,7 @@ from parley.learner.api.app import create_learner_app as create_learner
 from parley.learner.api.tables import read_labelled, read_rows
 from parley.learner.client.connection import parse_events
 from parley.learner.settings import LearnerSettings
-from parley.party.answering.party import KeepingNoise, NoiseFactory
+from parley.party.answers.party import KeepingNoise, NoiseFactory
 from parley.party.api.app import create_party_app as create_party
 from parley.party.data.owner_data import Holding
 from parley.party.ledger.ledger import Kept

@@ -11,7 +11,7 @@ import numpy as np
 
 from parley.common.protocol.messages import Query
 from parley.common.wire.party_api import RunProposal
-from parley.party.answering.party import NoiseFactory, Party
+from parley.party.answers.party import NoiseFactory, Party
 from parley.party.settings import PartySettings
 
 LEARNER = "learner"

@@ -22,7 +22,7 @@ from parley.common.arrays import FloatArray
 from parley.common.privacy.noise import SeededNoise
 from parley.common.runs.specification import RunSpec
 from parley.learner.settings import LearnerSettings
-from parley.party.answering.party import KeepingNoise
+from parley.party.answers.party import KeepingNoise
 from parley.party.ledger.ledger import Kept
 from tests.support.cluster import AUTHORIZED, submit, watch
 from tests.support.keyholder_process import start_keyholder

@@ -25,7 +25,7 @@ from parley.learner.api.app import create_learner_app as create_learner
 from parley.learner.api.membership import renewals
 from parley.learner.settings import LearnerSettings
 from parley.learner.storage.run_store import RunStore
-from parley.party.answering.party import NoiseFactory
+from parley.party.answers.party import NoiseFactory
 from parley.party.api.app import create_party_app as create_party
 from parley.party.keyholder.app import create_key_holder_app
 from parley.party.keyholder.settings import KeyHolderSettings

@@ -31,7 +31,7 @@ from parley.common.secure_sum.session import Identity
 from parley.common.service.tokens import hash_token
 from parley.common.storage.keys import write_key
 from parley.learner.settings import LearnerSettings
-from parley.party.answering.party import NoiseFactory
+from parley.party.answers.party import NoiseFactory
 from parley.party.keyholder.app import create_key_holder_app as create_keyholder
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings

@@ -20,7 +20,7 @@ from parley.learner.cli.main import learner_app
 from parley.learner.estimators.budget import PrivacyBudget
 from parley.learner.estimators.private import PrivateClassifier
 from parley.learner.estimators.regressions import PrivateLinearRegression
-from parley.party.policy.approval import policy_cautions
+from parley.party.policy import policy_cautions
 from parley.party.settings import Policy
 from tests.support.studies import numbers_study
 

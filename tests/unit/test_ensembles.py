@@ -41,7 +41,7 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Reply
 from parley.common.runs.pricing import guarantees, price
 from parley.common.runs.specification import PublicRows
-from parley.party.policy.approval import review, rules_of
+from parley.party.policy import review, rules_of
 from tests.support.cluster import Cluster
 from tests.support.minimisers import longest
 from tests.support.rounds import run_spec

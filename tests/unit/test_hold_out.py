@@ -19,7 +19,7 @@ from parley.common.data.study import Study, count_held_out, is_held_out, move_he
 from parley.common.errors import InvalidInputError
 from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.party.data.owner_data import Holding, load_apart, load_holding
-from parley.party.policy.approval import review, rules_of
+from parley.party.policy import review, rules_of
 from tests.support.cluster import Cluster
 
 NEAREST = 2.0**-20

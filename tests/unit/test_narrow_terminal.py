@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parley.party.cli.output import print_table
+from parley.party.commands import print_table
 
 WORDS = "runs that cost more than is left of the budget " * 4
 TABLES: dict[str, list[tuple[str, ...]]] = {

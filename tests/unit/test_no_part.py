@@ -20,7 +20,7 @@ from parley.common.runs.pricing import guarantees, highest_charge, price, schedu
 from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.ledger import Ask
-from parley.party.policy.approval import review, rules_of
+from parley.party.policy import review, rules_of
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
 from tests.support.rounds import run_spec

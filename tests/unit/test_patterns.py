@@ -21,7 +21,7 @@ from parley.common.files.examples import load_source
 from parley.common.files.sources import DataSource, source_named
 from parley.common.files.study_fit import survey_table
 from parley.common.service.tokens import hash_token
-from parley.party.answering.party import Party
+from parley.party.answers.party import Party
 from parley.party.cli.main import party_app
 from parley.party.settings import PartySettings
 from tests.support.cluster import LEARNER, Cluster

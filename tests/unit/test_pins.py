@@ -12,7 +12,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.membership import KnownKey, RosterKeys
 from parley.party.cli.main import party_app
-from parley.party.pins import with_pin
+from parley.party.membership import with_pin
 from parley.party.settings import PartySettings
 from tests.support.secure_cluster import signing_key
 

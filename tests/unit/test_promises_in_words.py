@@ -11,7 +11,7 @@ from parley.common.algorithms import build_algorithm
 from parley.common.privacy.guarantee import Guarantee, as_clause, in_common
 from parley.common.runs.pricing import guarantees
 from parley.learner.cli.display import promises
-from parley.party.policy.questions import promises_in_words
+from parley.party.owner.questions import promises_in_words
 from tests.contracts.algorithms import Case
 
 Words = Callable[[Sequence[Guarantee]], list[str]]

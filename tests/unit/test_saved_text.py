@@ -33,7 +33,7 @@ from parley.learner.cli.models import _read_keys
 from parley.learner.client.token import read_token
 from parley.learner.models.model_files import read_model_file
 from parley.learner.settings import LearnerSettings
-from parley.party.cli.output import read_text
+from parley.party.commands import read_text
 from tests.support.studies import numbers_study
 
 STUDY, KEY = numbers_study(2), "ab" * 32

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from parley.common.errors import InvalidInputError
 from parley.common.service.compose import IMAGE_USER, ContainerService, check_reachable, data_folder
 from parley.learner.cli.main import learner_app
-from parley.party.cli.output import config_words
+from parley.party.commands import config_words
 
 ODD = ["a b", 'C:\\"x"', "a: {b}", "é # c", "$HOME", "${X:-y}"]
 """Names that mean something else in YAML or to Compose."""

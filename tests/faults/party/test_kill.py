@@ -22,7 +22,7 @@ import pytest
 from parley.common.runs.pricing import schedule
 from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import RunProposal
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from parley.party.ledger.records import Answered
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster

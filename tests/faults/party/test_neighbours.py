@@ -22,7 +22,7 @@ from parley.common.encoding.npy import NPY, pack_array
 from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from parley.common.protocol.receipts import read_receipt
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
 from parley.party.ledger.records import LedgerRecord, Pinned
 from tests.support.cluster import Cluster

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from parley.common.encoding.npy import NPY, pack_array
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from tests.support.cluster import Cluster
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 from tests.support.proxy import FAULTS, FaultyProxy, faulty_proxy

@@ -16,7 +16,7 @@ from parley.common.online import Leader
 from parley.common.privacy.account import limit
 from parley.common.privacy.noise import SeededNoise
 from parley.party.ledger.books import OWNER
-from parley.party.personal.stream import Stream, StreamTerms, play
+from parley.party.owner.stream import Stream, StreamTerms, play
 from parley.party.settings import Policy
 from tests.support.ledgers import open_ledger
 

@@ -20,8 +20,8 @@ from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.membership import Invitation, KnownKey
 from parley.party.cli.join import _party_toml, _warned
-from parley.party.joining import Folder
-from parley.party.policy.approval import first_algorithms, refused_for_sums, trained_by_sums
+from parley.party.membership import Folder
+from parley.party.policy import first_algorithms, refused_for_sums, trained_by_sums
 from parley.party.settings import PartySettings
 
 SPARSE = (SparseFeatures(name="entries", columns=50, entries=5),)

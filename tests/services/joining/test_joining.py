@@ -32,7 +32,7 @@ from parley.common.storage.certificates import make_authority
 from parley.common.wire.membership import Invitation
 from parley.learner.cli.main import learner_app
 from parley.learner.settings import LearnerSettings
-from parley.party import joining
+from parley.party import membership
 from parley.party.cli.join import _mounted
 from parley.party.cli.main import party_app
 from parley.party.settings import PartySettings
@@ -313,10 +313,10 @@ def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 --
     assert f"through the proxy {address}" in refused(invitation, "--proxy", address), "there is none any more"
     assert "named http://host:port" in refused(invitation, "--proxy", address.removeprefix("http://"))
     with monkeypatch.context() as patched:
-        patched.setattr(joining, "datetime", Tomorrow)
+        patched.setattr(membership, "datetime", Tomorrow)
         assert "clock" in refused(invitation)
     with monkeypatch.context() as patched:
-        patched.setattr(joining, "replace_private", no_room)
+        patched.setattr(membership, "replace_private", no_room)
         assert "No space left on device" in refused(invitation)
     assert secret not in "".join(
         path.read_text() for path in root.rglob("*") if path.is_file() and path.suffix == ".toml"

@@ -105,7 +105,7 @@ def test_words_of_another_key_holder_make_no_party(shared: Scene, typed: str, to
 
 
 def test_at_a_terminal_each_key_holders_words_are_asked_for(shared: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.party.cli.join._is_asked_by_hand", lambda: True)
+    monkeypatch.setattr("parley.party.joining._is_typed_at", lambda: True)
     for name, said, pinned in (("now", words_from(shared), {NOTARY: notary(shared).identity.key}), ("later", "", {})):
         line = ["join", shared.invite(name), "--data", shared.tables[VICTIM], "--out", shared.root / name]
         typed = f"{' '.join(words_of(shared.key))}\n{said}\n"

@@ -23,7 +23,7 @@ from parley.common.protocol.messages import Query
 from parley.common.runs import specification
 from parley.common.runs.pricing import guarantees, schedule
 from parley.common.service.tokens import hash_token
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from tests.support.cluster import Cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of
 from tests.support.rounds import run_spec

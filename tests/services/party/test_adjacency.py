@@ -13,7 +13,7 @@ from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from parley.common.protocol.receipts import read_receipt
 from parley.common.runs.pricing import price
 from parley.common.runs.specification import PublicRows, RunSpec
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster

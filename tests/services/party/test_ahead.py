@@ -9,9 +9,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from parley.common.privacy.noise import Noise
-from parley.party.answering import noise_pool as ahead
-from parley.party.answering.noise_pool import NoisePool
-from parley.party.answering.party import Party
+from parley.party.answers import noise_pool as ahead
+from parley.party.answers.noise_pool import NoisePool
+from parley.party.answers.party import Party
 from parley.party.api.app import create_party_app
 from parley.party.ledger.ledger import Answer
 from tests.support.cluster import Cluster

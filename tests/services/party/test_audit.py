@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from parley.common.errors import LedgerError
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
 from parley.party.cli.main import party_app
 from parley.party.ledger import audit

@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from parley.common.service.tokens import hash_token
-from parley.party.cli.keyholder import key_holder_app as keyholder
 from parley.party.cli.ledger import audit_app
 from parley.party.cli.main import party_app
 from parley.party.cli.study import study_fit_app
+from parley.party.keyholder.cli import key_holder_app as keyholder
 from tests.support.cluster import LEARNER, Cluster
 from tests.support.processes import free_port, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights

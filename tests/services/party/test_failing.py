@@ -18,7 +18,7 @@ from parley.common.algorithms.release import PrivateRelease
 from parley.common.errors import InvalidInputError, WorkFailedError
 from parley.common.privacy.account import MICRO, Cost
 from parley.common.wire.party_api import RunProposal
-from parley.party.answering.party import Party, open_store
+from parley.party.answers.party import Party, open_store
 from parley.party.api.app import create_party_app
 from parley.party.ledger import audit
 from parley.party.ledger.records import Answered, Ended

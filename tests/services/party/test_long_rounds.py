@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from parley.common.encoding.npy import NPY, pack_array
 from parley.common.runs.pricing import costs_of, lengths
-from parley.party.answering import noise_pool
-from parley.party.answering.noise_pool import NoisePool
+from parley.party.answers import noise_pool
+from parley.party.answers.noise_pool import NoisePool
 from parley.party.api.app import create_party_app
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec

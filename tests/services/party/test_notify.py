@@ -19,8 +19,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from parley.party.answering.party import open_store
-from parley.party.policy.questions import WaitingRuns
+from parley.party.answers.party import open_store
+from parley.party.owner.questions import WaitingRuns
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster, asgi_cluster, submit, until_owners_are_asked
 
@@ -142,7 +142,7 @@ async def test_who_is_not_there_is_logged(tmp_path: Path) -> None:
 
 
 async def test_who_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.party.policy.questions._SECONDS", 1.0)
+    monkeypatch.setattr("parley.party.owner.questions._SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent, capture_logs() as logs:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/hook"
         async with asked(tmp_path, command=[sys.executable, "-c", HANG], url=url):
@@ -153,7 +153,7 @@ async def test_who_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 async def test_what_a_command_that_hangs_has_started_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parley.party.policy.questions._SECONDS", 1.0)
+    monkeypatch.setattr("parley.party.owner.questions._SECONDS", 1.0)
     pipe = tmp_path / "open-while-any-lives"
     os.mkfifo(pipe)
     async with asyncio.timeout(30), asked(tmp_path, command=["sh", "-c", f"exec 3> {pipe}; sleep 600 & wait"]):

@@ -19,12 +19,12 @@ from parley.common.errors import AwaitingOwnerError, ConflictError, InvalidInput
 from parley.common.privacy.account import Price
 from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import RunProposal
-from parley.party.answering.party import Party, open_store
+from parley.party.answers.party import Party, open_store
 from parley.party.ledger.books import OwnerBook
 from parley.party.ledger.ledger import Ledger
 from parley.party.ledger.questions import OwnerQuestions
 from parley.party.owner.page import create_owner_app, owner_address, owner_token
-from parley.party.policy.questions import WaitingRuns, question_of, terms_in_words
+from parley.party.owner.questions import WaitingRuns, question_of, terms_in_words
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster, asgi_cluster, submit
 from tests.support.rounds import run_spec
@@ -135,7 +135,7 @@ def test_polling_is_cheap(run: tuple[Cluster, str], page: httpx.Client, monkeypa
         made.append(proposal.run)
         return question_of(learner, proposal, *terms)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("parley.party.policy.questions.question_of", counted)
+    monkeypatch.setattr("parley.party.owner.questions.question_of", counted)
     seconds = list[float]()
     for _ in range(20):
         began = perf_counter()
@@ -187,7 +187,7 @@ def test_a_hundred_waiting_runs_are_shown_at_once(
             proposal = RunProposal(run=f"run-{number}", spec=run_spec(cluster, 1 + number % different))
             with pytest.raises(AwaitingOwnerError):
                 party.consent("learner", proposal, party.price("learner", proposal))
-        monkeypatch.setattr("parley.party.policy.questions.terms_in_words", counted)
+        monkeypatch.setattr("parley.party.owner.questions.terms_in_words", counted)
         monkeypatch.setattr(party.store.questions, "read", partial(counted_read, party.store.questions))
         waiting, began = WaitingRuns(party.store), perf_counter()
         shown = waiting.questions(seconds=0)

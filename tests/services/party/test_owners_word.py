@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from parley.common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, NotFoundError
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from parley.party.ledger.records import Approved, Ended, OwnerAsked, OwnerDenied
 from tests.support.cluster import Cluster, asgi_cluster, submit, until_owners_are_asked, watch
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from parley.common.errors import DataChangedError
 from parley.common.service.tokens import hash_token
 from parley.common.wire.party_api import RunProposal
-from parley.party.answering.party import Party, digest_rows, open_store, pin_of
+from parley.party.answers.party import Party, digest_rows, open_store, pin_of
 from parley.party.api.app import create_party_app
 from parley.party.cli.main import party_app
 from parley.party.data.owner_data import load_holding

@@ -22,10 +22,9 @@ from parley.common.secure_sum.party import PartyPolicy
 from parley.common.service.settings import Limits
 from parley.common.service.tokens import hash_token
 from parley.common.wire.party_api import RunProposal
-from parley.party.answering.party import Party
+from parley.party.answers.party import Party
 from parley.party.api.app import create_party_app
-from parley.party.policy import approval
-from parley.party.policy.approval import review, rules_of, sum_policy, terms
+from parley.party.policy import review, rules_of, sum_policy, terms
 from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, completed, propose, run_spec
@@ -144,14 +143,14 @@ def test_a_claim_whose_delta_is_past_one_runs_limit_is_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     due = Price((10**6,), (10**13 + 1,), (1,), (0,))
-    monkeypatch.setattr(approval, "price", lambda *_: due)
+    monkeypatch.setattr("parley.party.policy.price", lambda *_: due)
     assert price(cluster, run_spec(cluster), max_delta_per_run=1.0000000000001e-5) == due
     with pytest.raises(
         ForbiddenError, match=r"costs delta 1e-05 in the owner's transcript view; one may cost 1e-05$"
     ) as no:
         price(cluster, run_spec(cluster), max_delta_per_run=1e-5)
     assert no.value.facts == {"rule": "max_delta_per_run"}
-    monkeypatch.setattr(approval, "price", lambda *_: Price((0,), (0,), (0,), (0,)))
+    monkeypatch.setattr("parley.party.policy.price", lambda *_: Price((0,), (0,), (0,), (0,)))
     with pytest.raises(InvalidInputError, match="no part in any round"):
         price(cluster, run_spec(cluster))
 

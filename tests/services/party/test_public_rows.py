@@ -14,7 +14,7 @@ from parley.common.arrays import FloatArray
 from parley.common.errors import ForbiddenError
 from parley.common.runs.specification import PublicRows
 from parley.party.api.app import create_party_app
-from parley.party.policy.approval import review, rules_of
+from parley.party.policy import review, rules_of
 from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec

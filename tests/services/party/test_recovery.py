@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from parley.common.errors import LedgerError
 from parley.common.privacy.account import Cost
 from parley.common.protocol.receipts import RECEIPT_HEADER
-from parley.party.answering.party import open_store
+from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
 from parley.party.cli.main import party_app
 from parley.party.settings import PartySettings

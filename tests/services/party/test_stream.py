@@ -29,7 +29,7 @@ from parley.party.ledger.audit import export, verify
 from parley.party.ledger.books import OWNER
 from parley.party.ledger.ledger import Ledger
 from parley.party.ledger.records import Answered, Approved
-from parley.party.personal.stream import Action, CostLine, Stream, StreamTerms, play, read_cost
+from parley.party.owner.stream import Action, CostLine, Stream, StreamTerms, play, read_cost
 from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.ledgers import make_ledger, open_ledger
@@ -274,7 +274,7 @@ def test_no_guess_of_a_cost_can_be_confirmed_by_an_audit(ledger: Ledger) -> None
 
 def test_a_service_leaves_an_owners_streams_alone(cluster: Cluster) -> None:
     settings = make_ledger(cluster.party_settings("party-1"))
-    from parley.party.answering.party import open_store  # noqa: PLC0415
+    from parley.party.answers.party import open_store  # noqa: PLC0415
 
     with open_store(settings) as ledger:
         opened(ledger, epsilon=0.1).act()

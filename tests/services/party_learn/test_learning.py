@@ -24,7 +24,7 @@ from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.simulation import simulate
 from parley.common.service.tokens import hash_token
 from parley.party.data.owner_data import load_holding
-from parley.party.personal.training import Order, OwnShard, joined, learn
+from parley.party.owner.training import Order, OwnShard, joined, learn
 from parley.party.settings import PartySettings
 from tests.support.cluster import DEADLINE, Cluster, party_apps
 from tests.support.intercepted import Intercepted, silent

@@ -16,7 +16,7 @@ from phe import PaillierPrivateKey
 
 from parley.common.secure_sum.paillier import generate_key
 from parley.common.service.prometheus import Metrics
-from parley.party.secure_sum.obfuscator_pool import Obfuscators
+from parley.party.answers.obfuscator_pool import Obfuscators
 
 PATIENCE = 60.0
 
@@ -121,7 +121,7 @@ def test_the_process_dies_with_its_party() -> None:
     """A party killed with SIGKILL leaves nobody behind who draws for ever."""
     program = (
         "import time; from parley.common.service.prometheus import Metrics\n"
-        "from parley.party.secure_sum.obfuscator_pool import Obfuscators\n"
+        "from parley.party.answers.obfuscator_pool import Obfuscators\n"
         f"stock = Obfuscators(Metrics()); stock.expect('session', [{generate_key(2048).public_key.n}], 4000)\n"
         "while stock._process is None: time.sleep(0.01)\n"
         "print(stock._process.pid, flush=True); time.sleep(600)"

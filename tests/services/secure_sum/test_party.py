@@ -22,9 +22,9 @@ from parley.common.secure_sum.errors import Reason
 from parley.common.secure_sum.messages import Contribution, SumQuery
 from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE
 from parley.common.storage import chain
-from parley.party.answering.party import NoiseFactory, open_store
+from parley.party.answers.party import NoiseFactory, open_store
 from parley.party.api.app import create_party_app
-from parley.party.policy.approval import review, rules_of, terms
+from parley.party.policy import review, rules_of, terms
 from tests.support.ledgers import make_ledger
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights

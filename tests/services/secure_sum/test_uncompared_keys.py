@@ -16,7 +16,7 @@ from parley.common.runs.pricing import price, schedule
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.party_api import RunProposal
 from parley.party.api.app import create_party_app
-from parley.party.policy.questions import question_of, terms_in_words
+from parley.party.owner.questions import question_of, terms_in_words
 from tests.support.ledgers import stored_answers
 from tests.support.rounds import ASKING, propose, weights
 from tests.support.secure_cluster import KEY_BITS, SecureCluster, signing_key

@@ -1,9 +1,5 @@
-"""What the commands of party and key holder share: options, and how they print.
-
-``parley-party health``, and what ``parley-party keyholder health`` shares with it: for health checks.
-
-``parley-party config`` and ``parley-party keyholder config``: which settings there are, and which are in effect.
-"""
+"""What the commands of party and key holder share: options, how they print, and their settings and health."""
+# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ import typer
 
 from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service.commands import Format, FormatOption, print_json_line, print_result, refusal_is_no
+from parley.common.service.commands import Format, print_json_line, print_result, refusal_is_no
 
 if TYPE_CHECKING:
     from parley.common.client.endpoints import LearnerAddress
@@ -36,6 +32,9 @@ LogFormat = Annotated[Format | None, typer.Option("--format", help="The log's fo
 
 LearnerOption = Annotated[
     str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Every setting there is: type, default, meaning. Reads no file.")
 ]
 ReceiptFiles = Annotated[
     list[Path] | None,
@@ -107,19 +106,6 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
             typer.echo("")
 
 
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
-
-
-def party_health_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
-    """Ask the party that runs with these settings whether it is ready, from this machine and under the same TLS.
-
-    Exit status 0 if it is ready; 1, with the reason on standard error, if not.
-    """
-    from parley.party.settings import PartySettings
-
-    end_by_readiness(PartySettings, config, output)
-
-
 def end_by_readiness(kind: type[ServiceSettings], config: Path, output: Format) -> None:
     """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
     from parley.common.service.health import ask_ready
@@ -128,26 +114,6 @@ def end_by_readiness(kind: type[ServiceSettings], config: Path, output: Format) 
     with refusal_is_no():
         ask_ready(settings)
     print_result(output, "ready", ready=True)
-
-
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
-
-
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Every setting there is: type, default, meaning. Reads no file.")
-]
-
-
-def party_config_command(
-    config: Config = DEFAULT_CONFIG, explain: Explain = False, output: FormatOption = "text"
-) -> None:
-    """Print the settings in effect, and whether file or environment says so; secrets are hidden.
-
-    With --explain, every setting there is with type, default and meaning.
-    """
-    from parley.party.settings import PartySettings
-
-    show_settings(PartySettings, config, explain=explain, output=output)
 
 
 def show_settings(cls: type[Settings], path: Path, *, explain: bool, output: Format) -> None:

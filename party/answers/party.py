@@ -56,13 +56,13 @@ from parley.party.data.owner_data import Holding, load_holding
 from parley.party.ledger.books import RunKey
 from parley.party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
 from parley.party.ledger.records import DataPin
-from parley.party.policy.approval import Terms, policy_cautions, review, rules_of, sum_policy, terms
+from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
 from parley.party.settings import PartySettings, Policy
 
 if TYPE_CHECKING:
     from parley.party.data.owner_data import Holding
     from parley.party.ledger.ledger import Compute, Kept
-    from parley.party.policy.approval import Terms
+    from parley.party.policy import Terms
 
 
 def pin_of(settings: PartySettings, holding: Holding) -> DataPin:

@@ -19,8 +19,7 @@ from parley.common.service.commands import (
     without_rich,
 )
 from parley.common.storage.handed_files import read_handed
-from parley.party.cli.join import join_key_holder_command
-from parley.party.cli.output import (
+from parley.party.commands import (
     Explain,
     LogFormat,
     ReceiptFiles,
@@ -30,6 +29,24 @@ from parley.party.cli.output import (
     read_text,
     show_settings,
     spelt,
+)
+from parley.party.joining import (
+    ComposeOption,
+    FolderOption,
+    InvitationArgument,
+    PortOption,
+    ProxyOption,
+    WordsOption,
+    check_learner,
+    compare_learner,
+    folder_for,
+    free_port,
+    open_invitation,
+    read_proxy,
+    register,
+    report_joined,
+    service_toml,
+    toml_string,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +70,45 @@ keyholder init), and start it.""",
 )
 
 
-key_holder_app.command("join")(join_key_holder_command)
+@key_holder_app.command("join")
+def key_holder_join(
+    invitation: InvitationArgument,
+    words: WordsOption = None,
+    out: FolderOption = None,
+    proxy: ProxyOption = None,
+    port: PortOption = None,
+    compose: ComposeOption = False,
+    output: FormatOption = "text",
+) -> None:
+    """Join a learner as a key holder: makes keys, settings and journal, and registers.
+
+    It must be run by somebody who does not collude with the learner.
+    """
+    from parley.common.secure_sum.session import Identity
+    from parley.common.service.compose import check_reachable
+    from parley.common.service.tokens import new_token
+    from parley.common.storage.keys import write_private
+    from parley.party.keyholder.journal import create_journal, has_journal
+    from parley.party.keyholder.settings import KeyHolderSettings
+    from parley.party.membership import Enrolment
+
+    with quietly():
+        invited, on_the_way = open_invitation(invitation, "key_holder"), read_proxy(proxy)
+        compare_learner(words, invited)
+        if compose:
+            check_reachable(invited.url)
+        folder, enrolment = folder_for(out, invited), Enrolment(invited, on_the_way)
+        if (path := folder.root / "keyholder.toml").exists():
+            check_learner(path, KeyHolderSettings.load(path).pins.values(), invited)
+        enrolment.check()
+        folder.begin(invited)
+        write_private(folder.secrets / "vault.secret", new_token().encode())
+        if not has_journal(folder.state):
+            create_journal(folder.state, Identity(invited.name, folder.key()))
+        own = f"secret_file = {toml_string(folder.secrets / 'vault.secret')}\n"
+        text = service_toml(invited, folder, own, on_the_way, port or free_port())
+        member = register(invited, folder, enrolment, text, "keyholder.toml")
+        report_joined(output, member, () if compose else None)
 
 
 @key_holder_app.command("serve")
@@ -155,7 +210,7 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
     Exits with status 3 and one line on standard error if something cannot be used. Opens nothing.
     """
     from parley.common.secure_sum.paillier import require_gmpy2
-    from parley.party.cli.output import tell_unmet
+    from parley.party.commands import tell_unmet
     from parley.party.keyholder.settings import KeyHolderSettings
 
     with quietly():

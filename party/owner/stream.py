@@ -32,7 +32,7 @@ from parley.common.runs.pricing import price_at_once
 from parley.common.strict import Identifier, Strict
 from parley.party.ledger.books import OWNER
 from parley.party.ledger.ledger import SALT, TOLD, Ask, Ledger
-from parley.party.policy.approval import check_cost, rules_of
+from parley.party.policy import check_cost, rules_of
 from parley.party.settings import Policy
 
 _KEPT = np.dtype("<i4")

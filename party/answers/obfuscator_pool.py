@@ -3,7 +3,7 @@
 They are kept in memory only, on their way through a pipe as well: whatever a crash or a restart finds is drawn anew, so
 that none can be used twice. Once an answer has one, nobody knows it any more.
 
-``python -m parley.party.secure_sum.obfuscator_pool`` is the process. For each line ``MODULUS COUNT`` on its input it
+``python -m parley.party.answers.obfuscator_pool`` is the process. For each line ``MODULUS COUNT`` on its input it
 writes so many numbers, each as wide as the modulus squared. It ends with its input, so it does not outlive the party,
 however that ends.
 """

@@ -27,12 +27,12 @@ from parley.common.secure_sum.errors import Reason, RoundError, StateError
 from parley.common.secure_sum.messages import Contribution, SumQuery
 from parley.common.secure_sum.party import PartyRole as Role
 from parley.common.secure_sum.session import Identity
+from parley.party.answers.obfuscator_pool import Obfuscators, Reserved
 from parley.party.ledger.ledger import Answer, Ask
-from parley.party.policy.approval import sum_policy
-from parley.party.secure_sum.obfuscator_pool import Obfuscators, Reserved
+from parley.party.policy import sum_policy
 
 if TYPE_CHECKING:
-    from parley.party.answering.party import Party
+    from parley.party.answers.party import Party
 
 _ROLES_IN_MEMORY = 64
 

@@ -1,1 +1,0 @@
-"""From a learner's question to an answer that may leave."""

@@ -1,1 +1,0 @@
-"""An owner who learns: its own model, with the others' noisy answers."""
