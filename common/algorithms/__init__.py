@@ -1,7 +1,7 @@
-"""The algorithms, one file each; adding one is a file and a line here.
+"""The registered algorithms, one file for each; adding one is a file and a line here.
 
-A file is loaded when its algorithm is first asked for: settings that name algorithms, and commands that ask for help,
-load none.
+A file is loaded when its algorithm is used for the first time. Settings that name algorithms, and commands that print
+their help, load none.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 class Registry(Mapping[str, "type[Algorithm]"]):
-    """Algorithms by name, each as the ``module:Class`` that it is loaded from.
+    """The algorithms by name, each loaded from ``module:Class``.
 
-    One that has no proof of its events is refused when it is loaded, with InvalidInputError.
+    Loading a class that has no method ``proof`` raises InvalidInputError.
     """
 
     def __init__(self, **places: str) -> None:
         self._places = places
 
     def add(self, name: str, place: str) -> None:
-        """Add an algorithm from elsewhere; raises InvalidInputError for a name that is taken by another."""
+        """Add an algorithm from another package. Raises InvalidInputError if another class has this name already."""
         if self._places.setdefault(name, place) != place:
             raise InvalidInputError(f"there is an algorithm {name!r} already")
 
     def __getitem__(self, name: str) -> type[Algorithm]:
         module, _, attribute = self._places[name].partition(":")
-        kind = getattr(import_module(module), attribute)
-        if "proof" in getattr(kind, "__abstractmethods__", {"proof"}):
+        cls = getattr(import_module(module), attribute)
+        if "proof" in getattr(cls, "__abstractmethods__", {"proof"}):
             raise InvalidInputError(
                 f"the algorithm {name!r} declares events and no proof of them: give {attribute} a method 'proof', as "
                 "CONTRIBUTING.md says"
             )
-        return cast("type[Algorithm]", kind)
+        return cast("type[Algorithm]", cls)
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
@@ -83,15 +83,16 @@ REGISTRY = Registry(
 
 
 AUTO = "auto"
-"""What a parameter that is left open may be said to be."""
+"""The value of a parameter that `settle` is to choose."""
 MOST_ROUNDS = 1_000
-"""The most rounds that are chosen for any run, however much time there is."""
+"""The largest number of rounds that `settle` chooses, however much time there is."""
 
 
 def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Algorithm:
-    """The algorithm of this name with these parameters, defaults for the rest.
+    """Build the algorithm of this name with these parameters and defaults for all others.
 
-    Raises InvalidInputError that names an unknown algorithm, or the parameter that is unknown or out of range.
+    Raises:
+        InvalidInputError: the name or a parameter is unknown, or a parameter is out of range; the message names it.
     """
     if name not in REGISTRY:
         raise InvalidInputError(f"unknown algorithm {name!r}; there are {', '.join(sorted(REGISTRY))}")
@@ -101,35 +102,35 @@ def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> A
         raise InvalidInputError(f"parameters of {name}: {faults(error)}") from None
 
 
-def given_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that are not left open."""
+def fixed_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that have a value, without those that are `AUTO`."""
     return {name: value for name, value in parameters.items() if value != AUTO}
 
 
 def settle(
     name: str, parameters: Mapping[str, Any], facts: FederationFacts, most_rounds: int = MOST_ROUNDS
 ) -> tuple[Algorithm, dict[str, Choice]]:
-    """The algorithm of this name, with what ``parameters`` leave open chosen; and the choices, by name.
+    """Build the algorithm of this name, choosing the parameters that are `AUTO`; return it and the choices, by name.
 
-    Raises InvalidInputError for parameters that are unknown or out of range, or that cannot be chosen for such facts.
+    Raises:
+        InvalidInputError: a parameter is unknown or out of range, or cannot be chosen for these facts.
     """
-    given = given_of(parameters)
-    algorithm = build_algorithm(name, given)  # refuses before anything is made of them
+    fixed = fixed_parameters(parameters)
+    algorithm = build_algorithm(name, fixed)  # refuses bad values before anything is computed from them
     algorithm.check_rows(facts)
-    told = facts.curated() if algorithm.curator else facts
-    known = {parameter: getattr(algorithm, parameter) for parameter in given}
-    choices = algorithm.choose(told, known, min(most_rounds, MOST_ROUNDS))
-    if unchosen := sorted(set(parameters) - set(given) - set(choices)):
+    visible_facts = facts.curated() if algorithm.curator else facts
+    values = {parameter: getattr(algorithm, parameter) for parameter in fixed}
+    choices = algorithm.choose(visible_facts, values, min(most_rounds, MOST_ROUNDS))
+    if unchosen := sorted(set(parameters) - set(fixed) - set(choices)):
         raise InvalidInputError(f"nothing chooses {', '.join(unchosen)} of {name}: give a value, or leave it out")
-    return build_algorithm(name, given | {each: choice.value for each, choice in choices.items()}), choices
+    return build_algorithm(name, fixed | {parameter: choice.value for parameter, choice in choices.items()}), choices
 
 
 def parameter_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of an algorithm's parameters."""
+    """Return the JSON Schema of an algorithm's parameters."""
     return _adapter(name).json_schema()
 
 
-@cache
+@cache  # a list of runs builds an algorithm for each
 def _adapter(name: str) -> TypeAdapter[Algorithm]:
-    """What checks an algorithm's parameters, made once: a list of runs builds an algorithm for each."""
     return TypeAdapter(REGISTRY[name])

@@ -1,33 +1,32 @@
-"""What an owner answers in Wu, Farokhi, Smith & Kaafar: sums of gradients under its own budget, for an agreed horizon.
+"""Sums of noisy gradients: how to choose a descent's parameters, and what an owner answers in Wu et al.
 
-"The Value of Collaboration in Convex Machine Learning with Differential Privacy", IEEE S&P 2020.
-
+*What an owner answers* is by Wu, Farokhi, Smith & Kaafar, "The Value of Collaboration in Convex Machine Learning with
+Differential Privacy", IEEE S&P 2020: sums of gradients under its own budget, for an agreed horizon (`NoisyGradients`).
 The paper's owner answers the mean of its n_l gradients, and the learner weighs the answers by n_l / n. Here the owner
 answers the sum, which is n_l times as much, noise included, and the learner divides the sum of the answers by n: the
-same numbers, the same noise on the mean, and nothing but a sum to see.
+same numbers, the same noise on the mean, and the learner sees only a sum.
 
-Descent with momentum by noisy gradients, without tuning: its parameters from public facts alone.
-
-*The rule.* Let s be the deviation of the noise on a coordinate of the mean gradient, if there were one round. Of T
-rounds it is s sqrt(T), so along directions without curvature noise moves the model by S s, where S = T step /
-(1 - momentum) is the way that it travels along a constant gradient of norm 1, *whatever T is*: rounds cost time, and no
-privacy. S is the one choice, and
+*Descent with momentum, without tuning* (`choose_descent`). Let s be the deviation of the noise on a coordinate of the
+mean gradient, if there were one round. With T rounds it is s sqrt(T), so along directions without curvature noise moves
+the model by S s, where S = T step / (1 - momentum) is the distance that the model travels along a constant gradient of
+norm 1, *for every T*: rounds cost time, and no privacy. S is the one choice, and
 
     S = drift / s
 
-lets noise move the scores of rows of norm 1 by a constant, the *drift*, whatever n, d, epsilon and delta are: by 1.8
-where the sign or the largest of scores is what counts; where it is the score, by the label's deviation, or by .2 where
-the study does not tell that, the label's bounds being -1 and +1. With steps of 1 / c, c the loss's curvature and a
-lambda that is given, and a momentum of 1 - 10 / T (the heavy ball of Polyak 1964) it takes T = sqrt(10 S c) rounds;
-without momentum S c, which are fewer below 10. Where there is curvature, noise averages out in the mean of the last
-quarter of the iterates (Polyak & Juditsky 1992). Where noise allows at most 7.5 steps, one is taken: more would go in
-nearly the same direction, with what the first has already learnt taken off and its noise kept. That is of classes,
-whose scores' signs one step tells; a number wants all the way that there is. Clipping below the loss's largest slope
-trades bias for noise: at 1/2 the logistic loss stays convex, and an example on the wrong side counts as much as an
-undecided one. A number's clip norm is .8 of its deviation, or .25.
+lets noise move the scores of rows of norm 1 by a constant, the *drift*, for all n, d, epsilon and delta: by 1.8 if the
+sign or the largest of scores is the prediction; if the score itself is, by the label's deviation, or by .2 if the study
+does not say it, the label's bounds being -1 and +1. With steps of 1 / c, c the loss's curvature plus a lambda that is
+given, and a momentum of 1 - 10 / T (the heavy ball of Polyak 1964) this takes T = sqrt(10 S c) rounds; without momentum
+S c, which are fewer below 10. Where there is curvature, noise averages out in the mean of the last quarter of the
+iterates (Polyak & Juditsky 1992). If noise allows at most 7.5 steps, one is taken: more would go in nearly the same
+direction, with what the first has learnt already subtracted and its noise still there. That holds for classes, where
+one step decides the scores' signs; a number needs the full distance. Clipping below the loss's largest slope trades
+bias for noise: at 1/2 the logistic loss stays convex, and an example on the wrong side counts as much as an undecided
+one. A number's clip norm is .8 of its deviation, or .25.
 
-*Lambda*, where nobody gives it, only keeps the weights within P's ball. One that is given has the model settle: all but
-exp(-lambda S) of the way to the minimiser is behind it then, so S is at most 3 / lambda. More would add noise alone.
+*Lambda*, if it is chosen, only keeps the weights within P's ball. A lambda that is given makes the model settle: after
+a distance S it has gone all but exp(-lambda S) of the way to the minimiser, so S is at most 3 / lambda. More would add
+noise alone.
 
 *What was chosen by looking at data*: the drifts, the 7.5, the quarter and the clip norms, by test accuracy and R^2 on
 public sets: on those that ``scripts/benchmarks/utility.py`` reports on, where drifts of classes from .8 to 2.4 are
@@ -35,24 +34,20 @@ within .01 of each other, and on seven sets of R's packages with bounds as a str
 wide, where 1.8 is better than 1.2 by .006 in the mean, and by up to .04; and the 3, of 2 to 10, by the fitness on four
 sets of scikit-learn. No epsilon counts that.
 
-*Stability.* w <- w + b (w - last) - a h w shrinks where 0 < a h < 2 (1 + b) (Polyak 1964), h any curvature of the
-fitness: from lambda to c + lambda.
+*Stability.* w <- w + b (w - last) - a h w shrinks if 0 < a h < 2 (1 + b) (Polyak 1964), h any curvature of the fitness:
+from lambda to c + lambda.
 
-How far the noise of all rounds may move a weight, where Wu et al.'s horizon is left open.
-
-*Numbers* want all the way that there is, as above. Of *classes* the sign of a score
-tells, or the largest, and after few steps rounds are worth less: what they bring grows no faster than their number T,
-and their noise by T where it composes by squares (``tight``), but by T^1.5 where each round hides its part alone
-(``paper``). What is left to gain is the intercept's, and what columns of unlike scales need. Of three classes and more
-a bound on the 1-norm of K d numbers leaves so little of a step that the published noise of a second costs more than it
-brings.
+*Wu et al.'s horizon*, if it is chosen, follows from how far the noise of all rounds may move a weight
+(`bearable_drift`). Numbers need the full distance, as above. For *classes* the sign of a score decides, or the largest,
+and after few steps rounds are worth less: their benefit grows no faster than their number T, and their noise by T if it
+composes by squares (``tight``), but by T^1.5 if each round hides its part alone (``paper``). What is left to gain is
+the intercept's, and what columns of different scales need. For three classes and more, a bound on the 1-norm of K d
+numbers leaves so little of a step that the published noise of a second costs more than it brings.
 
 *What was chosen by looking at data*: the drifts of classes, of .03 to 1.8, by test accuracy on breast cancer, wine,
 iris and digits of scikit-learn, Cod-RNA, a sample of card frauds and three made-up sets, and there the longest step
-between 16 and 64, which do alike; some runs on texts, rare classes, HAR and KDD99 were seen too. No epsilon counts
-that.
-
-What the algorithms that descend on sums of gradients share.
+between 16 and 64, which give the same results; some runs on texts, rare classes, HAR and KDD99 were seen too. No
+epsilon counts that.
 """
 
 from __future__ import annotations
@@ -92,25 +87,26 @@ from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question, Reply
 
 if TYPE_CHECKING:
-    from parley.common.arrays import FloatArray
     from parley.common.privacy.calibration import Calibration
-    from parley.common.protocol.facts import FederationFacts
+
+# ── descent with momentum: its parameters from public facts ──────────────────
 
 _DRIFT, _DRIFT_OF_NUMBERS = 1.8, 0.2
 SETTLED = 3.0
-"""How many times 1 / lambda a model travels at most, for a lambda that is given."""
+"""The longest distance that a model travels, in units of 1 / lambda, if lambda is given."""
 _FEW_STEPS = 7.5
 _CLIPPED_DEVIATIONS = 0.8
 _DAMPING = 10.0
 _REGULARIZATION = 1e-6
-_ROOM, _MOST_MOMENTUM = 1.05, 0.95  # for steps that were given: 1 / c is far from diverging
+_ROOM, _MOST_MOMENTUM = 1.05, 0.95  # for steps that are given: 1 / c is far from diverging
 _CLIP_NORMS: Mapping[type, float] = {Logistic: 0.5, Softmax: 0.7, Squared: 0.25}
 
 
 def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-    """What was not ``given`` of rounds, step, momentum, averaging, regularisation and clip norm, by the rule.
+    """Choose the parameters of a descent with momentum that are not ``given``, by the rule.
 
-    Raises InvalidInputError for budgets that no Gaussian noise keeps.
+    They are rounds, step, momentum, averaging, regularisation and clip norm. Raises InvalidInputError if no Gaussian
+    noise keeps a budget.
     """
     clip_norm = given.get("clip_norm", _clip_norm(facts))
     noise = noise_of_one_round(facts, clip_norm)
@@ -144,7 +140,7 @@ def choose_descent(facts: FederationFacts, given: Mapping[str, float], most_roun
 
 
 def drift_of(facts: FederationFacts) -> float:
-    """By how much noise may move the score of a row of norm 1."""
+    """Return how far noise may move the score of a row of norm 1."""
     if not isinstance(facts.loss, Squared):
         return _DRIFT
     usual = facts.study and facts.study.usual_label
@@ -152,14 +148,14 @@ def drift_of(facts: FederationFacts) -> float:
 
 
 def _clip_norm(facts: FederationFacts) -> float:
-    """How long a gradient may be where nobody says."""
+    """Return the clip norm that is chosen if none is given."""
     if isinstance(facts.loss, Squared) and (usual := facts.study and facts.study.usual_label):
         return rounded(_CLIPPED_DEVIATIONS * usual.deviation)
     return _CLIP_NORMS.get(type(facts.loss), min(facts.loss.lipschitz, 1.0))
 
 
 def check_stable(loss: Loss, step: float, momentum: float, regularization: float) -> None:
-    """Raise InvalidInputError for a step by which descent with momentum may diverge."""
+    """Raise InvalidInputError if the step is so long that descent with momentum may diverge."""
     steepest = regularization + (loss.smoothness if math.isfinite(loss.smoothness) else 0.0)
     if step * steepest >= 2 * (1 + momentum):
         raise InvalidInputError(
@@ -169,23 +165,25 @@ def check_stable(loss: Loss, step: float, momentum: float, regularization: float
 
 
 def noise_of_one_round(facts: FederationFacts, clip_norm: float) -> float:
-    """The deviation of the noise on a coordinate of the mean gradient, where one round is all that is released."""
+    """Return the deviation of the noise on a coordinate of the mean gradient, if one round is all that is released."""
     everyone = facts.everyone
     sigmas = gaussian_sigmas(everyone.own_epsilon, everyone.own_delta, 2 * clip_norm)
     return facts.deviation_of_sum(sigmas) / facts.n_total
 
 
 def _momentum(rounds: int, most_steps: float) -> float:
-    """1 - 10 / rounds; less where a given step would take the model beyond its way."""
+    """Return 1 - 10 / rounds, or less if a given step would take the model too far."""
     return max(0.0, min(1 - _DAMPING / rounds, 1 - rounds / most_steps))
 
+
+# ── the horizon of Wu et al.: how many rounds ────────────────────────────────
 
 _TIGHT, _PAPER = 0.6, 0.3
 _LONG_STEP, _SHORT_STEP = 32.0, 1.0
 
 
 def bearable_drift(facts: FederationFacts, calibration: Calibration) -> float:
-    """How far a weight may be moved; 0 where one round is best whatever its noise."""
+    """Return how far noise may move a weight; 0 if one round is best for any noise."""
     if isinstance(facts.loss, Squared):
         return drift_of(facts)
     if calibration == "tight":
@@ -194,27 +192,36 @@ def bearable_drift(facts: FederationFacts, calibration: Calibration) -> float:
 
 
 def rounds_until_settled(steps: FloatArray, facts: FederationFacts, given: Mapping[str, float]) -> int:
-    """How many of the steps (T,) to take, of classes: once a given lambda has the model settle, more add noise."""
+    """Return how many of the steps (T,) to take.
+
+    For classes under a given lambda, steps after the model settles add noise.
+    """
     if isinstance(facts.loss, Squared) or "regularization" not in given:
         return len(steps)
     return 1 + int(np.searchsorted(np.cumsum(steps)[:-1], SETTLED / given["regularization"]))
 
 
 def bearable_step(facts: FederationFacts, calibration: Calibration, blur: float, regularization: float) -> float:
-    """The first of steps that fall by the root of their number, of classes; ``blur`` is a weight's by steps from 1.
+    """Choose the first of steps that fall by the root of their number, for classes.
 
-    T of them lead 2 sqrt(T) times as far as the first, and an intercept may want tens. Steps from 1 are short enough,
-    whatever the noise and lambda: to the sign of a score its scale is nothing.
+    T of them travel 2 sqrt(T) times as far as the first, and an intercept may need tens. Steps from 1 are short enough
+    for any noise and lambda, because the sign of a score does not depend on its scale. ``blur`` is how far noise moves
+    a weight by steps from 1.
     """
     most = (bearable_drift(facts, calibration) or _PAPER) / blur
     return rounded(max(_SHORT_STEP, min(_LONG_STEP, most, 1 / regularization if regularization else math.inf)))
 
 
-def ask_gradients(facts: FederationFacts, n_rounds: int, clip_norm: float) -> tuple[Question, ...]:
-    """The questions of so many rounds, each for the sum of gradients at weights of the model's shape.
+# ── what all descents on sums of gradients share ─────────────────────────────
 
-    The first is about the weights to start from, if those are the run's public rows (`start_of`). Raises
-    InvalidInputError for a clip norm above 1 where an example has one score: exact sums hold no more.
+
+def ask_gradients(facts: FederationFacts, n_rounds: int, clip_norm: float) -> tuple[Question, ...]:
+    """Return the questions of ``n_rounds`` rounds, each for the sum of gradients at weights of the model's shape.
+
+    The first is about the weights to start from, if those are the run's public rows (`start_of`).
+
+    Raises:
+        InvalidInputError: the clip norm is above 1 and an example has one score; exact sums hold no more.
     """
     if clip_norm > 1 and facts.loss.outputs == 1:
         raise InvalidInputError(f"clip_norm must be at most 1 for a loss of one score, not {clip_norm:g}")
@@ -223,10 +230,11 @@ def ask_gradients(facts: FederationFacts, n_rounds: int, clip_norm: float) -> tu
 
 
 def start_of(facts: FederationFacts, longest: float = math.inf) -> FloatArray:
-    """The weights that a descent starts from, of weights' shape: the run's public rows (K or 1, d), if they are such.
+    """Return the weights that a descent starts from, of weights' shape.
 
-    Else zeros; but the intercept of a regression, whose label's mean the study tells, is what predicts that mean, or is
-    as near to it as the set that the descent stays in allows, whose weights are ``longest`` at most.
+    They are the run's public rows (K or 1, d), if those are weights, and zeros otherwise. The intercept of a regression
+    starts at the value that predicts the label's mean, if the study gives that mean, or as near to it as ``longest``,
+    the largest weight of the set in which the descent stays, allows.
     """
     if _starts(facts):
         return facts.public_rows.reshape(facts.shape)
@@ -237,14 +245,16 @@ def start_of(facts: FederationFacts, longest: float = math.inf) -> FloatArray:
 
 
 def _starts(facts: FederationFacts) -> bool:
-    """Whether the run's public rows are weights."""
+    """Whether the run's public rows are weights to start from."""
     return facts.public_shape == facts.rows_of_weights
 
 
 def mean_gradient(reply: Reply, facts: FederationFacts) -> FloatArray:
-    """The sum of gradients that a round was answered, over the examples of those who contributed; of weights' shape."""
+    """Divide a round's sum of gradients by the number of examples of those who contributed; of weights' shape."""
     return reply.value.reshape(facts.shape) / facts.examples(reply.contributors)
 
+
+# ── what an owner answers ────────────────────────────────────────────────────
 
 L1Clip = Annotated[float, Field(ge=1e-9, le=1000, description="Xi: the largest 1-norm of one example's gradient")]
 Overlap = Annotated[int, Field(ge=1, le=1_000_000, description="kappa: in how many shards one person's record may be")]
@@ -256,10 +266,10 @@ _DRIFT_OF_MINIMISER = 0.6
 class NoisyGradients(Algorithm):
     """The owner's half of both algorithms (Theorem 1), and what the learner's halves share.
 
-    ``calibration="paper"``: each coordinate of each answer carries Laplace noise of scale 2 Xi T kappa / epsilon_l,
-    whole at each owner, whose epsilon_l it honours whatever the others do, under a secure sum too. Pure epsilon_l over
-    T rounds. ``"tight"``: Gaussian noise for (epsilon_l, delta_l) over the whole transcript; under a secure sum in
-    shares, for the strictest budget.
+    ``calibration="paper"``: each coordinate of each answer has Laplace noise of scale 2 Xi T kappa / epsilon_l. Each
+    owner adds all of it, so its own epsilon_l holds independently of what others do, under a secure sum too: pure
+    epsilon_l over T rounds. ``"tight"``: Gaussian noise for (epsilon_l, delta_l) over the whole transcript; under a
+    secure sum in shares, for the strictest budget.
 
     A record in kappa shards is seen kappa times. Laplace noises that hide it then compose by adding epsilons, Gaussian
     ones by adding squares; in one sum its kappa copies add up. All are charged to each of its owners, as if the others'
@@ -276,48 +286,48 @@ class NoisyGradients(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-        """Lambda by the rule of `parley.common.algorithms._regularization`: the noise of T rounds is as that of one.
+        """Choose lambda by the rule of `parley.common.algorithms._regularization`, and the rounds by `bearable_drift`.
 
-        The rounds too, by `bearable_drift`; printed steps, for a rho, lead no further by more rounds.
+        The noise of T rounds counts as that of one. With printed steps, for a rho, more rounds do not travel further.
         """
         one, chosen = cls(**dict(given)), {}  # type: ignore[arg-type]
         if "n_rounds" not in given and given.get("rho") is None:
             drift = bearable_drift(facts, one.calibration)
             rounds = max(1, bisect_right(range(1, most_rounds + 1), drift, key=lambda n: one.blur_of(facts, n)))
             rounds = rounds_until_settled(replace(one, n_rounds=rounds).steps(facts), facts, given)
-            why = f"as many as time and owners allow, until noise moves weights by {drift:.2g} or lambda holds them"
-            why = f"{why}; at least one" if drift else "the noise of more would cost more than they bring"
-            one, chosen["n_rounds"] = replace(one, n_rounds=rounds), Choice(rounds, why)
+            reason = f"as many as time and owners allow, until noise moves weights by {drift:.2g} or lambda holds them"
+            reason = f"{reason}; at least one" if drift else "the noise of more would cost more than they bring"
+            one, chosen["n_rounds"] = replace(one, n_rounds=rounds), Choice(rounds, reason)
         return chosen | choose_regularization(
             given, one.noise_of_mean(facts) / math.sqrt(one.n_rounds), _DRIFT_OF_MINIMISER
         )
 
     @abstractmethod
     def steps(self, facts: FederationFacts) -> FloatArray:
-        """The step lengths, (T,)."""
+        """Return the step lengths, (T,)."""
 
     def blur_of(self, facts: FederationFacts, n_rounds: int) -> float:
-        """How far the noise of so many rounds moves a weight along directions without curvature."""
+        """Return how far the noise of ``n_rounds`` rounds moves a weight along directions without curvature."""
         return (run := replace(self, n_rounds=n_rounds)).noise_of_mean(facts) * float(np.linalg.norm(run.steps(facts)))
 
     def noise_of_mean(self, facts: FederationFacts) -> float:
-        """The deviation of the noise on a coordinate of a round's mean gradient."""
+        """Return the deviation of the noise on a coordinate of a round's mean gradient."""
         if self.calibration == "paper":
             return math.sqrt(2 * float((self.scale(facts.everyone) ** 2).sum())) / facts.n_total
         return facts.deviation_of_sum(self.sigma(facts.everyone)) / facts.n_total
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """T, the horizon agreed on: the noise is scaled to it, so no owner answers beyond it."""
+        """Ask for T sums of gradients, the agreed horizon: the noise is scaled to it, so no owner answers beyond it."""
         return ask_gradients(facts, self.n_rounds, self.clip_norm)
 
     def whole_noise(self, round: int) -> bool:
-        """The paper's, of which each owner adds all."""
+        """Whether each owner adds all of the noise: for the paper's."""
         return self.calibration == "paper"
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The noisy sum of gradients, each of 2-norm up to the clip norm and 1-norm up to Xi.
+        """Return the noisy sum of gradients, each of 2-norm up to the clip norm and of 1-norm up to Xi.
 
-        Raises InvalidInputError for a round beyond the horizon.
+        Raises InvalidInputError if the round is beyond the horizon.
         """
         if not 1 <= query.round <= self.n_rounds:
             raise InvalidInputError(f"round {query.round} lies beyond the agreed horizon of {self.n_rounds} rounds")
@@ -327,21 +337,21 @@ class NoisyGradients(Algorithm):
         return add_gaussian(total, self.sigma(facts), facts.share, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """2 Xi in the 1-norm, or twice the clip norm in the 2-norm: one gradient leaves the sum, another enters."""
+        """Return 2 Xi (1-norm), or twice the clip norm (2-norm): one gradient leaves the sum, another enters."""
         return 2 * self.l1_clip if self.calibration == "paper" else 2 * min(self.clip_norm, self.l1_clip)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """The sum plus noise."""
+        """Return the proof of a sum plus noise."""
         return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """One answer, and those of the other shards that may hold the same record."""
+        """Return the event of one answer, and of those of the other shards that may hold the same record."""
         if self.calibration == "paper":
-            return LaplaceEvent(self._moved(facts) / float(self.scale(facts)))
-        return GaussianEvent(self._moved(facts) / float(self.sigma(facts)))
+            return LaplaceEvent(self._transcript_sensitivity(facts) / float(self.scale(facts)))
+        return GaussianEvent(self._transcript_sensitivity(facts) / float(self.sigma(facts)))
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """With overlap, the promise to a record depends on the other shards that hold it."""
+        """Return what the promise assumes: with overlap, it depends on the other shards that hold a record."""
         if self.overlap == 1:
             return ()
         return (
@@ -350,22 +360,24 @@ class NoisyGradients(Algorithm):
         )
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Laplace noise of `scale`, or Gaussian noise of `sigma`."""
+        """Raise InvalidInputError if the noise of `scale` or `sigma` does not fit on the wire."""
         fitting(self.scale(facts) if self.calibration == "paper" else self.sigma(facts))
 
     def scale(self, facts: OwnFacts) -> FloatArray:
-        """The Laplace scale: Theorem 1's b on a sum, (...)."""
-        return np.asarray(self._moved(facts) * self.n_rounds / facts.epsilon[facts.index])
+        """Return the Laplace scale, Theorem 1's b on a sum, (...)."""
+        return np.asarray(self._transcript_sensitivity(facts) * self.n_rounds / facts.epsilon[facts.index])
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
-        """The deviation that a sum needs, (...)."""
-        return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self._moved(facts) * math.sqrt(self.n_rounds))
+        """Return the deviation of the Gaussian noise on a sum, (...)."""
+        return gaussian_sigmas(
+            facts.own_epsilon, facts.own_delta, self._transcript_sensitivity(facts) * math.sqrt(self.n_rounds)
+        )
 
-    def _moved(self, facts: OwnFacts) -> float:
-        """How far kappa copies of a record move what the learner sees, of which one moves it by the sensitivity."""
+    def _transcript_sensitivity(self, facts: OwnFacts) -> float:
+        """Return how far kappa copies of a record, each by the sensitivity, move what the learner sees."""
         independent = self.calibration == "tight" and not facts.secure_sum
         return self.sensitivity(_ANY, facts) * (math.sqrt(self.overlap) if independent else float(self.overlap))
 
 
 _ANY = Query(1, "gradient", np.zeros(0))
-"""The sensitivity is every query's."""
+"""A query to ask for the sensitivity, which is the same for all."""

@@ -1,4 +1,4 @@
-"""How an algorithm declares its parameters: a frozen dataclass whose fields are checked when it is built."""
+"""How an algorithm declares its parameters: as a frozen dataclass whose fields are checked when it is built."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ Step = Annotated[float, Field(ge=LEAST_STEP, le=1e9, allow_inf_nan=False, descri
 
 
 def rounded(figure: float) -> float:
-    """A parameter that was chosen, in four digits: enough to read, and as good."""
+    """Round a chosen parameter to four significant digits, which are easy to read and change nothing that matters."""
     return float(f"{figure:.4g}")
 
 
 def rounded_up(figure: float) -> float:
-    """Likewise, where less would not do; in four digits too, and no less."""
+    """Round a chosen parameter up to four significant digits, for one that must not become smaller."""
     near = rounded(figure)
     return near if near >= figure else rounded(near * (1 + 1e-3))
 
 
 def check_take_part(where: str, names: Iterable[str], parties: Sequence[str]) -> None:
-    """Raise InvalidInputError for names that are no party's, with where they stand and who there is."""
+    """Raise InvalidInputError if a name is not a party's; the message says ``where`` it is, and names the parties."""
     if unknown := sorted(set(names) - set(parties)):
         more = f" and {len(parties) - _MOST_NAMED:,} more" if len(parties) > _MOST_NAMED else ""
-        there = f"there are {', '.join(parties[:_MOST_NAMED])}{more}"
-        raise InvalidInputError(f"{where} names {', '.join(unknown)}, which take no part: {there}")
+        present = f"there are {', '.join(parties[:_MOST_NAMED])}{more}"
+        raise InvalidInputError(f"{where} names {', '.join(unknown)}, which take no part: {present}")
 
 
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[_T]) -> type[_T]:
-    """Make a class a frozen, slotted dataclass that validates its fields and takes no other."""
+    """Make a class a frozen, slotted dataclass that validates its fields and accepts no others."""
     decorate = dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", hide_input_in_errors=True))
     return cast("type[_T]", decorate(cls))

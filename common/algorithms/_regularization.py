@@ -1,9 +1,9 @@
-"""Lambda without tuning: as much as holds the noise down, and no more.
+"""Choosing lambda without tuning, and what the algorithms that solve for a minimiser share.
 
-*The rule.* Noise of deviation s on each coordinate of the mean gradient moves the minimiser of a regularised risk by
-s / lambda along directions without curvature, and by less along others; noise that is added to a minimiser is
-s / lambda outright, for its sensitivity is. So lambda is to a minimiser what 1 / way is to a descent
-(`parley.common.algorithms._noisy_gradients`), and
+*The rule.* Noise of deviation s on each coordinate of the mean gradient moves the minimiser of a regularised risk by s
+/ lambda along directions without curvature, and by less along others. Noise that is added to a minimiser is s / lambda
+outright, because the minimiser's sensitivity is proportional to 1 / lambda. So lambda is to a minimiser what 1 /
+distance is to a descent (`parley.common.algorithms._noisy_gradients`), and
 
     lambda = s / drift
 
@@ -12,12 +12,13 @@ excess risk on five of the public sets that ``scripts/benchmarks/forecast_qualit
 same optima, and twice as much or half as much makes little difference. No epsilon counts that.
 
 *Noise for a ball* (`parley.common.learning.losses.largest_minimiser`) falls with the root of lambda alone, so the
-square of s takes its place. A minimiser that is strongly regularised falls with lambda itself: from some lambda on,
-more takes signal from under the noise, and predictions, to which the scale of scores is nothing, are the worse for it.
+square of s takes its place. A minimiser that is strongly regularised shrinks with lambda itself: above some lambda,
+more takes away more signal than noise, and predictions get worse, although they do not depend on the scale of scores.
 That lambda was chosen from .003, .01, .03 and .1 by accuracy on scikit-learn's digits, wine and breast cancer and on
 two sets of Gaussian clusters; on iris and three other sets of clusters it does no worse than none.
 
-What the algorithms that solve for a minimiser share: how it is asked for, and how it becomes integers.
+*The shared parts* are the question for a minimiser (`ask_minimiser`), and the two baselines: `Curated`, in which a
+trusted curator holds all shards, and `Exact`, which adds no noise.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question, Reveal
 
 BETTER_BRANCH = Choice("better_branch", "of the paper's two branches, both private, the one with less noise")
-"""Of computeSlack (`parley.common.privacy.calibration.slack`), where nobody says which."""
+"""The choice of a branch of computeSlack (`parley.common.privacy.calibration.slack`) if the caller gives none."""
 _LEAST = 1e-6
 _MOST_FOR_BALL = 0.01
 
 
 def choose_regularization(given: Mapping[str, float], noise: float, drift: float) -> dict[str, Choice]:
-    """Lambda, if it is not ``given``, for noise that moves weights by ``noise`` at lambda = 1."""
+    """Choose lambda, unless it is ``given``, for noise that moves weights by ``noise`` at lambda = 1."""
     if "regularization" in given:
         return {}
     chosen = max(_LEAST, rounded(noise / drift))
@@ -57,7 +58,10 @@ def choose_regularization(given: Mapping[str, float], noise: float, drift: float
 
 
 def choose_for_ball(given: Mapping[str, float], noise: float, drift: float) -> dict[str, Choice]:
-    """The same for noise that hides all of the ball in which minimisers are, at lambda = 1; never more than helps."""
+    """Choose lambda, unless it is ``given``, for noise that hides the whole ball of minimisers.
+
+    ``noise`` is how far that noise moves weights at lambda = 1. The choice is never above `_MOST_FOR_BALL`.
+    """
     if "regularization" not in given and noise**2 / drift > _MOST_FOR_BALL:
         return {
             "regularization": Choice(_MOST_FOR_BALL, "more would take more from what is learnt than from the noise")
@@ -66,9 +70,9 @@ def choose_for_ball(given: Mapping[str, float], noise: float, drift: float) -> d
 
 
 def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Question, Query]:
-    """The one question of an algorithm that asks for minimisers, and the query that asks it.
+    """Return the one question of an algorithm that asks for minimisers, and the query that asks it.
 
-    Raises InvalidInputError for a loss whose curvature has no bound.
+    Raises InvalidInputError if the loss has unbounded curvature.
     """
     check_smooth(facts.loss)
     query = Query(1, "minimise", np.zeros(0), reveal)
@@ -76,14 +80,14 @@ def ask_minimiser(facts: FederationFacts, reveal: Reveal = "sum") -> tuple[Quest
 
 
 class Curated(Algorithm):
-    """A baseline in which a trusted curator, who holds all shards, answers with the model; a subclass says which."""
+    """A baseline in which a trusted curator, who holds all shards, answers with the model; subclasses compute it."""
 
     __slots__ = ()
 
     curator: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One."""
+        """Ask one question, for the model."""
         return (ask_minimiser(facts)[0],)
 
     def program(self, facts: FederationFacts) -> Program:
@@ -93,7 +97,7 @@ class Curated(Algorithm):
 
 
 class Exact(Algorithm):
-    """A baseline without privacy: minimisers as they are. No private algorithm may build on it."""
+    """A baseline without privacy, which answers exact minimisers. No private algorithm may build on it."""
 
     __slots__ = ()
 
@@ -103,7 +107,7 @@ class Exact(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda of a tenth of an example's share: little more than makes the minimiser one."""
+        """Choose lambda as a tenth of an example's share, just enough to make the minimiser unique."""
         if "regularization" in given:
             return {}
         return {
@@ -111,21 +115,21 @@ class Exact(Algorithm):
         }
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
-        """The minimiser, of each party of a stack."""
+        """Solve for the minimiser, on the weights' grid: (m,), or (P, m) for a stack of P parties."""
         strength = self.regularization * np.maximum(shard.n_examples, 1)
         return on_grid(solve(facts.loss, shard, strength, most_steps=0))
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The minimiser as it is."""
+        """Return the minimiser without noise."""
         return prepared
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """Infinite: there is no noise to measure it by."""
+        """Return infinity: there is no noise that a sensitivity would scale."""
         return np.inf
 
     def proof(self, query: Query, facts: OwnFacts) -> None:
-        """Nothing is claimed."""
+        """Return None: the baseline claims nothing."""
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """No privacy."""
+        """Return the event of an answer without any privacy."""
         return NonPrivateEvent()

@@ -1,19 +1,16 @@
 """The average method: the mean of the sites' private models (Xie's thesis, Section 5; Pathak, Rane & Raj 2010).
 
-Where the noise is on the answers (``mechanism="output"``), sites need not each add all of it: under a secure sum they
-draw it in shares, once, for the site whose answer one record moves furthest, which is the smallest (``noise="once"``,
-the thesis's scenario 2 without its trusted aggregator; beta = K n_min lambda epsilon / 2 on the average). Else, and
-with ``noise="sites"``, each site's own release is what is summed (scenario 1).
+If the noise is added to the answers (``mechanism="output"``), not every site must add all of it. Under a secure sum the
+sites draw it in shares, once, for the site whose answer one record moves furthest, which is the smallest
+(``noise="once"``, the thesis's scenario 2 without its trusted aggregator; beta = K n_min lambda epsilon / 2 on the
+average). In all other cases, and with ``noise="sites"``, the sum is one of each site's own release (scenario 1).
 
-LA: the average of local minimisers with noise for the smallest shard.
-
-Pathak, Rane & Raj, "Multiparty Differential Privacy via Aggregation of Locally Trained
-Classifiers", NIPS 2010, as in Rajkumar & Agarwal 2012's comparison.
-
-The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2 L). It is drawn in K shares
-under secure sum (a Gaussian scale mixture; see `parley.common.privacy.noise`), or whole at each party where the learner
-sees each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes' weights. So it is the
-`average` of output perturbation's minimisers, with noise of density exp(-beta |b|).
+`LocalAverage` is the algorithm LA of Rajkumar & Agarwal 2012's comparison: the average of local minimisers with noise
+for the smallest shard, after Pathak, Rane & Raj, "Multiparty Differential Privacy via Aggregation of Locally Trained
+Classifiers", NIPS 2010. The noise on the average is scaled to the smallest shard: beta = K n_min lambda epsilon / (2
+L). It is drawn in K shares under a secure sum (a Gaussian scale mixture; see `parley.common.privacy.noise`), or in full
+by each party if the learner sees each answer. For softmax L is sqrt 2, and the noise has the dimension of all classes'
+weights. So it is the `average` of output perturbation's minimisers, with noise of density exp(-beta |b|).
 """
 
 from __future__ import annotations
@@ -63,13 +60,13 @@ class AverageMethod(Releases):
 
     @classmethod
     def mechanism_for(cls, facts: FederationFacts, given: Mapping[str, Any]) -> Choice:
-        """The mechanism that suits the loss, and the noise of a sum."""
+        """Choose output perturbation under a secure sum, and otherwise the mechanism that suits the loss."""
         if facts.secure_sum:
             return Choice("output", "under a secure sum its noise is drawn once, in shares, and not at every site")
         return suited_mechanism(cls, facts, given)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One, for the sum."""
+        """Ask one question, for the sum of the models."""
         self.check_sites(facts)
         return (Question("release", (0,), facts.n_weights),)
 
@@ -79,7 +76,7 @@ class AverageMethod(Releases):
         return Model((reply.value / len(reply.contributors)).reshape(facts.shape))
 
     def local(self, query: Query, prepared: Prepared, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The private model, or the minimiser with the party's share of the noise."""
+        """Return the private model, or the minimiser plus the party's share of the noise."""
         if not self.in_shares(facts):
             return self.release(prepared, facts, noise)
         sites = cast("tuple[OutputPerturbation, ...]", self.own_sites(facts))
@@ -89,18 +86,22 @@ class AverageMethod(Releases):
         return np.stack([site.hide([site], part, facts.share, noise.member(i)) for i, (site, part) in alone])
 
     def in_shares(self, facts: FederationFacts) -> bool:
-        """Whether parties add shares of the noise of one sum."""
+        """Whether each party adds a share of one noise on the sum."""
         return facts.secure_sum and not self.whole_noise(1)
 
     def whole_noise(self, round: int) -> bool:
-        """Unless it is on the answers, and drawn once."""
+        """Whether every site adds all of its noise: unless the noise is on the answers and drawn once for all."""
         mechanisms = {self.mechanism, *(site.mechanism or self.mechanism for site in self.sites)}
         laws = {self.law, *(site.law or self.law for site in self.sites)}
         whose = {self.calibration, *(site.calibration or self.calibration for site in self.sites)}
         return self.noise == "sites" or mechanisms != {"output"} or len(laws) > 1 or len(whose) > 1
 
     def own_sites(self, facts: OwnFacts) -> tuple[SiteRelease, ...]:
-        """Of noise in shares, each as the strictest budget and the answer that moves furthest need it."""
+        """Return the mechanisms of the parties that the facts are about.
+
+        If the noise is in shares, each is set for the strictest budget and for the answer that one record moves
+        furthest.
+        """
         if not self.in_shares(facts):
             return Releases.own_sites(self, facts)
         furthest = max(self._alone(facts, index).reach for index in self._kinds(facts))
@@ -108,27 +109,27 @@ class AverageMethod(Releases):
         return tuple(hiding(site.terms, site.loss, furthest) for site in alone)
 
     def _alone(self, facts: FederationFacts, index: int) -> OutputPerturbation:
-        """A site's mechanism by itself."""
+        """Return a site's mechanism as if it added all of its noise."""
         return cast("OutputPerturbation", set_site(*self.terms(facts, index), facts.parties[index]))
 
     def _kinds(self, facts: FederationFacts) -> set[int]:
-        """A site of each size among those that do as all do, and those that do otherwise."""
-        own = {facts.parties.index(site.party) for site in self.sites if site.party in facts.parties}
-        others = np.array([index for index in range(len(facts.parties)) if index not in own], dtype=np.int64)
-        return own | set(others[np.unique(facts.n_examples[others], return_index=True)[1]].tolist())
+        """Return the index of every site with parameters of its own, and of one site of each size among the others."""
+        overridden = {facts.parties.index(site.party) for site in self.sites if site.party in facts.parties}
+        others = np.array([index for index in range(len(facts.parties)) if index not in overridden], dtype=np.int64)
+        return overridden | set(others[np.unique(facts.n_examples[others], return_index=True)[1]].tolist())
 
     def noise_of_model(self, facts: FederationFacts) -> float:
-        """The deviation of the noise on each weight of the average."""
+        """Return the deviation of the noise on each weight of the average."""
         deviations = np.array([site.deviation for site in self.own_sites(facts.everyone)])
         share = facts.share if self.in_shares(facts) else 1.0
         return math.sqrt(share * float(np.square(deviations).sum())) / len(deviations)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
-        """`moved`."""
-        return self.moved(facts)
+        """Return `output_sensitivity`."""
+        return self.output_sensitivity(facts)
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """The release's, or that of the sum."""
+        """Return the event of the site's release, or that of the sum."""
         return self.cost(facts)
 
 
@@ -145,5 +146,5 @@ class LocalAverage(AverageMethod):
     left_open: ClassVar[frozenset[str]] = frozenset()
 
     def beta(self, facts: OwnFacts) -> FloatArray:
-        """The noise's parameter, (...)."""
-        return facts.own_epsilon / self.moved(facts)
+        """Return the noise's parameter, (...)."""
+        return facts.own_epsilon / self.output_sensitivity(facts)

@@ -1,6 +1,7 @@
-"""The non-private ceiling: the minimiser on all data, pooled at a trusted curator, without noise.
+"""The baselines without privacy that a private model is compared with.
 
-The floor: every party alone with its own data, no sharing and no noise.
+`Pooled` is the ceiling: the minimiser on all data, pooled at a trusted curator, without noise. `Local` is the floor:
+every party alone with its own data, without sharing and without noise.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from parley.common.protocol.messages import Question
 
 @algorithm
 class Pooled(Curated, Exact):
-    """What one could learn if the owners pooled their data and nobody cared for privacy."""
+    """What the owners would learn by pooling their data without any privacy."""
 
     regularization: Regularization = 0.001
 
 
 @algorithm
 class Local(Exact):
-    """What each owner learns from its own shard: one model a party. Not private: simulated only."""
+    """What each owner learns from its own shard, one model each. It is not private, so it is only simulated."""
 
     regularization: Regularization = 0.001
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One."""
+        """Ask one question, for each party's minimiser."""
         return (ask_minimiser(facts, "each")[0],)
 
     def program(self, facts: FederationFacts) -> Program:
-        """Collect each party's own minimiser."""
+        """Collect each party's minimiser."""
         reply = yield ask_minimiser(facts, "each")[1]
         return Model(reply.value.reshape(-1, *facts.shape), "members")

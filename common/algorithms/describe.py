@@ -2,8 +2,8 @@
 
 A vector of counts and bounded sums moves by at most its sensitivity in the 2-norm when one record is replaced
 (`parley.common.learning.column_sums` derives it), so one Gaussian release hides all of it at once: (epsilon,
-delta)-private by Balle & Wang 2018 ("Improving the Gaussian Mechanism"), Theorem 8, in noise that is added to integers
-exactly. Whatever is read off it (`parley.common.learning.description`) is post-processing.
+delta)-private by Balle & Wang 2018 ("Improving the Gaussian Mechanism"), Theorem 8, with noise that is added to
+integers exactly. Everything that is computed from it (`parley.common.learning.description`) is post-processing.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ Bins = Annotated[int, Field(ge=0, le=_MOST_BINS)]
 
 @algorithm
 class Describe(Algorithm):
-    """What a study's columns hold, over the rows of all owners: it trains nothing, and shows if bounds and values fit.
+    """Sums that describe a study's columns over the rows of all owners; it trains nothing.
 
-    Of numbers, moments and a histogram between their bounds; of categories and classes, how often each value is there.
+    Numbers get moments and a histogram between their bounds; categories and classes get the count of each value. So it
+    shows whether the study's bounds and values fit.
     """
 
     columns: Annotated[
@@ -56,51 +57,51 @@ class Describe(Algorithm):
     norms: ClassVar[frozenset[Norm]] = NORMS
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One round; raises InvalidInputError as `ColumnSums.of` does."""
+        """Ask one question, for the sums. Raises InvalidInputError if `ColumnSums.of` refuses the columns."""
         return (Question("sums", (0,), self.sums(facts).n_lanes),)
 
     def program(self, facts: FederationFacts) -> Program:
-        """The noisy sums as they are."""
+        """Ask for the noisy sums and return them unchanged."""
         reply = yield Query(1, "sums", np.zeros(0))
         return Model(reply.value, "statistics")
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
-        """The exact sums."""
+        """Compute the exact sums, in integers."""
         return self.sums(facts).add_up(shard)
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sums, plus this party's share of the noise."""
+        """Return the sums plus this party's share of the noise."""
         return add_gaussian(prepared, self.sigma(facts), facts.share, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """That of the sums: see `ColumnSums.sensitivity`."""
+        """Return `ColumnSums.sensitivity`."""
         return self.sums(facts).sensitivity
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
-        """The deviation of the noise on each sum, (...)."""
+        """Return the deviation of the noise on each sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.sums(facts).sensitivity)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """The sums plus Gaussian noise."""
+        """Return the proof of a sum plus Gaussian noise."""
         return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """A Gaussian release."""
+        """Return the event of one Gaussian release."""
         return GaussianEvent(self.sums(facts).sensitivity / float(self.sigma(facts)))
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Gaussian noise of `sigma`."""
+        """Raise InvalidInputError if the noise of `sigma` does not fit on the wire."""
         fitting(self.sigma(facts))
 
     def sums(self, facts: FederationFacts) -> ColumnSums:
-        """What is added up; raises InvalidInputError as `ColumnSums.of` does."""
+        """Return the layout of the sums. Raises InvalidInputError if `ColumnSums.of` refuses the columns."""
         return ColumnSums.of(facts.columns, ColumnChoice(self.columns or {}, self.bins, self.moments))
 
     def deviation(self, facts: FederationFacts, contributors: Sequence[int]) -> float:
-        """The deviation of the noise on each sum of those who contribute."""
+        """Return the deviation of the noise on each sum over the parties that contributed."""
         return facts.deviation_of_sum(self.sigma(facts.everyone)[list(contributors)])
 
     def read(self, model: Model, facts: FederationFacts, contributors: tuple[int, ...]) -> Description:
-        """What a run's noisy sums say of the columns of those who contributed."""
+        """Compute the description of the contributors' columns from a run's noisy sums."""
         deviation = self.deviation(facts, contributors)
         return read_sums(self.sums(facts), model.weights, deviation, facts.examples(contributors))

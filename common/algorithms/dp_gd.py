@@ -1,10 +1,10 @@
 """Full-batch gradient descent with Gaussian noise, private over the whole transcript.
 
-The tight counterpart of Rajkumar & Agarwal 2012: no one-time noise, and in each of T rounds the exact sum of clipped
-gradients plus Gaussian noise of deviation 2 C sqrt(T) / mu(epsilon, delta), so that all T answers together are
-(epsilon, delta)-private (Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollary 3.3). Whatever the learner does
-with them is post-processing: momentum, projection, averaging. Of K classes the gradients are matrices (K, d), and C
-bounds their Frobenius norm.
+The tight counterpart of Rajkumar & Agarwal 2012: there is no one-time noise, and in each of T rounds the answer is the
+exact sum of clipped gradients plus Gaussian noise of deviation 2 C sqrt(T) / mu(epsilon, delta), so that all T answers
+together are (epsilon, delta)-private (Balle & Wang 2018, Theorem 8; Dong, Roth & Su 2022, Corollary 3.3). All that the
+learner computes from them is post-processing: momentum, projection, averaging. For K classes the gradients are matrices
+(K, d), and C bounds their Frobenius norm.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ Averaging = Annotated[
 ]
 
 _FLAT = 4.0
-"""Log-odds beyond which the logistic loss is nearly flat; chosen by looking at data, where 4 to 7 do alike."""
+"""Log-odds beyond which the logistic loss is nearly flat. Chosen by looking at data: 4 to 7 give the same results."""
 
 
 @algorithm
 class DpGd(Algorithm):
     """w <- P(w + momentum (w - last w) - step (sum / N + lambda w)), for T rounds of noisy sums.
 
-    The intercept's momentum ends where it has gone too far. P projects onto the ball of radius sqrt(2 loss(0) /
-    lambda), which holds the minimiser. The model is the mean of the last iterates: noise averages out in it where the
-    loss has curvature (Polyak & Juditsky 1992). The defaults here are merely stable for every loss; `choose` knows
-    better ones from what is public of a run.
+    The intercept loses its momentum once it has gone too far (`_carried`). P projects onto the ball of radius sqrt(2
+    loss(0) / lambda), which holds the minimiser. The model is the mean of the last iterates: noise averages out in it
+    where the loss has curvature (Polyak & Juditsky 1992). The defaults here are merely stable for every loss; `choose`
+    derives better ones from a run's public facts.
     """
 
     n_rounds: Rounds = 10
@@ -68,39 +68,39 @@ class DpGd(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-        """By the rule of `parley.common.algorithms._noisy_gradients`."""
+        """Choose parameters by the rule of `parley.common.algorithms._noisy_gradients`."""
         return choose_descent(facts, given, most_rounds)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """T sums of gradients; raises InvalidInputError for steps that may diverge."""
+        """Ask for T sums of gradients. Raises InvalidInputError if the step is so long that descent may diverge."""
         check_stable(facts.loss, self.step, self.momentum, self.regularization)
         return ask_gradients(facts, self.n_rounds, self.clip_norm)
 
     def program(self, facts: FederationFacts) -> Program:
-        """Projected gradient descent on the noisy sums of whoever contributed."""
+        """Run projected gradient descent on the noisy sums of the parties that contributed."""
         return (yield from self.descend(facts))
 
     def descend(
         self, facts: FederationFacts, after: int = 0, within: Callable[[FloatArray], FloatArray] = np.asarray
     ) -> Program:
-        """The descent, ``after`` so many rounds of another kind; ``within`` projects onto a subspace."""
+        """Run the descent, after ``after`` rounds of another kind; ``within`` projects weights onto a subspace."""
         radius, first = self.radius(facts), self.n_rounds - self.n_averaged
         weights = last = average = within(start_of(facts, radius))
         for round in range(1, self.n_rounds + 1):
             reply = yield Query(after + round, "gradient", weights)
             gradient = mean_gradient(reply, facts) + self.regularization * weights
-            moved = within(weights + self._carried(weights - last, gradient, weights) - self.step * gradient)
-            last, weights = weights, moved * min(1.0, radius / max(float(np.linalg.norm(moved)), radius))
+            stepped = within(weights + self._carried(weights - last, gradient, weights) - self.step * gradient)
+            last, weights = weights, stepped * min(1.0, radius / max(float(np.linalg.norm(stepped)), radius))
             if round > first:
                 average = average + (weights - average) / (round - first)
         return Model(average)
 
     def _carried(self, move: FloatArray, gradient: FloatArray, weights: FloatArray) -> FloatArray:
-        """What is made again of the last move: ``momentum`` of it, none of an intercept's that has gone too far.
+        """Return the momentum's move: ``momentum`` times the last one, or 0 for an intercept that has gone too far.
 
-        Where a class is rare, no curvature stops the intercept soon: it would coast far beyond that class's log-odds.
-        So beyond `_FLAT` its momentum ends where the gradient opposes it (O'Donoghue & Candes 2015). Without an
-        intercept that is done to the last feature, which does no harm.
+        If a class is rare, no curvature stops the intercept soon: it would coast far beyond that class's log-odds. So
+        beyond `_FLAT` its momentum ends when the gradient opposes it (O'Donoghue & Candes 2015). Without an intercept
+        the rule applies to the last feature, which does no harm.
         """
         carried = self.momentum * move
         weight = weights[..., -1]
@@ -109,35 +109,35 @@ class DpGd(Algorithm):
         return carried
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sum of clipped gradients at the query's weights, plus this party's share of the noise."""
+        """Return the sum of clipped gradients at the query's weights, plus this party's share of the noise."""
         total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
         return add_gaussian(total, self.sigma(facts), facts.share, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """2 C: one clipped gradient leaves the sum, another enters."""
+        """Return 2 C: one clipped gradient leaves the sum, another enters."""
         return 2 * self.clip_norm
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
-        """The deviation of the noise on a sum, (...)."""
+        """Return the deviation of the noise on a sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, 2 * self.clip_norm * math.sqrt(self.n_rounds))
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """The sum plus Gaussian noise."""
+        """Return the proof of a sum plus Gaussian noise."""
         return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """A Gaussian release."""
+        """Return the event of one Gaussian release."""
         return GaussianEvent(2 * self.clip_norm / float(self.sigma(facts)))
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Gaussian noise of `sigma`."""
+        """Raise InvalidInputError if the noise of `sigma` does not fit on the wire."""
         fitting(self.sigma(facts))
 
     def radius(self, facts: FederationFacts) -> float:
-        """Of P's ball: the minimiser's fitness is no worse than that of 0."""
+        """Return the radius of P's ball: within it lies the minimiser, whose fitness is no worse than that of 0."""
         return math.sqrt(2 * loss_at_zero(facts.loss) / self.regularization)
 
     @property
     def n_averaged(self) -> int:
-        """How many iterates the model is the mean of."""
+        """The number of iterates whose mean is the model."""
         return max(1, math.ceil(self.averaging * self.n_rounds))

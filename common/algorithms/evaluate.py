@@ -1,10 +1,10 @@
-"""How good a model is on the rows that owners held out of its training: counts and sums with Gaussian noise, once.
+"""How good a model is on rows that owners held out of its training: counts and sums with Gaussian noise, released once.
 
-The model is the run's public rows, so the parties know it by its digest before they approve. Each answers the tally of
-its predictions (`parley.common.learning.tallies`) on held-out rows with Gaussian noise for (epsilon, delta): the
-analytic one of Balle & Wang 2018, Theorem 8, in shares under a secure sum. However many bins there are, one example is
-in one of them (Dwork, McSherry, Nissim & Smith 2006). `parley.common.learning.evaluation` makes estimates and intervals
-of the sums.
+The model is the run's public rows, so the parties know its digest before they approve. Each party answers the tally of
+the model's predictions (`parley.common.learning.tallies`) on its held-out rows with Gaussian noise for (epsilon,
+delta): the analytic one of Balle & Wang 2018, Theorem 8, in shares under a secure sum. However many bins there are, one
+example is in one of them (Dwork, McSherry, Nissim & Smith 2006). `parley.common.learning.evaluation` computes estimates
+and intervals from the sums.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LargestError = Annotated[
 
 @algorithm
 class Evaluate(Algorithm):
-    """Counts by label and prediction, of two classes by bins of the score too; squared errors of a real label."""
+    """Counts by label and prediction, for two classes also by bins of the score; squared errors for a real label."""
 
     bins: ScoreBins = 20
     largest_error: LargestError = 2.0
@@ -59,7 +59,10 @@ class Evaluate(Algorithm):
     sparse: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One, about the weights of a model of the study."""
+        """Ask one question, about the weights of a model.
+
+        Raises InvalidInputError if the public rows are not such weights.
+        """
         if facts.public_size != facts.rows_of_weights:
             raise InvalidInputError(
                 f"the public rows must be a model's weights, {facts.rows_of_weights}, not {facts.public_size}"
@@ -67,17 +70,17 @@ class Evaluate(Algorithm):
         return (Question("evaluate", facts.public_size, self.tally(facts).width, public=True),)
 
     def program(self, facts: FederationFacts) -> Program:
-        """Ask for the sums, and return them as they are."""
+        """Ask for the sums and return them unchanged."""
         reply = yield Query(1, "evaluate", facts.public_rows)
         return Model(reply.value, "statistics")
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The tally of the shard under the query's weights, plus this party's share of the noise."""
+        """Return the tally of the shard under the query's weights, plus this party's share of the noise."""
         total = tally(self.tally(facts), prepared, query.message)
         return add_gaussian(total, self.sigma(facts), facts.share, noise)
 
     def tally(self, facts: FederationFacts) -> Cells | Errors:
-        """What is counted, by the study's label; two classes where there is no study."""
+        """Return which sums are counted, by the study's label; for two classes if there is no study."""
         if facts.study is not None and not facts.study.n_classes:
             return Errors(self.largest_error)
         if facts.loss.outputs > 1:
@@ -85,25 +88,25 @@ class Evaluate(Algorithm):
         return Cells(_TWO, self.bins)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """One example's predictions leave the tally, another's enter."""
+        """Return the tally's sensitivity: one example's predictions leave it, another's enter."""
         return self.tally(facts).sensitivity
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
-        """The deviation that a sum's noise needs, (...)."""
+        """Return the deviation of the noise on a sum, (...)."""
         return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.tally(facts).sensitivity)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """The tally plus Gaussian noise."""
+        """Return the proof of a tally plus Gaussian noise."""
         return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """A Gaussian release."""
+        """Return the event of one Gaussian release."""
         return GaussianEvent(self.tally(facts).sensitivity / float(self.sigma(facts)))
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Gaussian noise of `sigma`."""
+        """Raise InvalidInputError if the noise of `sigma` does not fit on the wire."""
         fitting(self.sigma(facts))
 
     def deviation(self, facts: FederationFacts, contributors: tuple[int, ...]) -> float:
-        """The deviation of the noise on the sum of what these parties answered, in each number."""
+        """Return the deviation of the noise on each number of the sum of these parties' answers."""
         return facts.deviation_of_sum(self.sigma(facts.everyone)[list(contributors)])

@@ -1,48 +1,39 @@
-"""The feature method: a second level of learning in the span of sites' private models.
+"""The feature methods: a second level of learning in the span of sites' private models.
 
-Xie's thesis, Algorithm 5, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release
-(`parley.common.algorithms.release`) in round 1. Then, by ``second``:
+By Xie's thesis, Chapter 5: the models f_1, ..., f_N that sites release (`parley.common.algorithms.release`: Chaudhuri
+et al. 2011 and Kifer et al. 2012) are the rows of M (N, d). A second level learns from the scores that they give to a
+row x, and its weights w (N,) are how much each site counts for: the model is B^T w, B being M divided by a number, so
+that B x has a length of about 1.
 
-- ``public``: the learner weighs the models by labelled rows that are no secret. Nobody pays any more.
-- ``full``: one party, the ``aggregator``, weighs them by its own rows, and releases the weights under its own budget,
-  which it has not touched in round 1.
-- ``all``: every site again, by noisy gradients on which the learner descends within the span (`dp_gd`), so that the
-  noise of d dimensions is met in N. ``first_part`` of each budget goes to the release.
-- ``own``: the owner of the ``aggregator``, as learner (``parley-party learn``), weighs them by its own rows, without
-  noise, for its own eyes. Any other learner gets the models, over a number.
+*Views.* The second level learns from the view x' = B x / |B x|, which has length 1 for every x: the side of a
+hyperplane through 0 on which a row lies does not depend on its length, and noise is as large for short views as for
+long ones. The thesis divides all views by the longest of the second level's own rows instead, which reveals something
+about them. Dividing by |M|_op, which is safe too, left views so short that noise drowned them: of threes and sevens at
+ten sites of epsilon = .1 (`scripts.figures.xie`) an aggregator's model was wrong in .44 of test rows, now in .32; of
+KDD99's connections in .24, now in .10. The choice was made by looking at these, and is no claim for others.
 
-Under a secure sum sites add up a stack in which each has a row: the sum shows every release and nothing else. The
+*The feature method* (`FeatureMethod`; Algorithm 5) collects the releases in round 1. The second level's rounds begin
+with 2. Who weighs the models, and by whose rows, is ``second``:
+
+- ``public`` (`Public`): the learner weighs the models by labelled rows that are no secret. No budget is charged.
+- ``full`` (`Full`): one party, the ``aggregator``, weighs them by its own rows, and releases the weights under its own
+  budget, which it has not used in round 1.
+- ``all`` (`All`): every site again, by noisy gradients on which the learner descends within the span (`dp_gd`), so that
+  noise has N dimensions instead of d. ``first_part`` of each budget goes to the release.
+- ``own`` (`Own`): the owner of the ``aggregator``, as learner (``parley-party learn``), weighs them by its own rows,
+  without noise, for its own use. Any other learner gets the models, divided by a number.
+
+Under a secure sum the sites add up a stack in which each has a row: the sum shows every release and nothing more. The
 thesis's scenario 2, in which the aggregator alone adds noise, is ``mechanism="none"``: it hides nothing of the sites.
 
-What the feature methods share: the span of sites' models, and a second level of learning within it.
+*The multilevel feature method* (`MultilevelFeature`; Section 6.1 and Fig. 6.1) lets releases climb a tree of sites, in
+which each site weighs those of its children. A leaf releases a private model of its own rows. A node above leaves maps
+its own rows to the views that its children's models give, learns private weights w from these, and releases B^T w, a
+model of the rows themselves. The root's is the model. Each level is a round, whose message carries the releases of all
+levels below. Each site takes part in one round, and is charged once, for it uses its rows once.
 
-Xie's thesis, Chapter 5: the models f_1, ..., f_N that sites release are the rows of M (N, d); a second level learns
-from what they make of a row x, and its weights w (N,) say how much each site counts for: the model is B^T w, B being M
-over a number, so that B x is about 1 long.
-
-What they make of x is its view x' = B x / |B x|, of length 1 whatever x: which side of a hyperplane through 0 a row
-lies on does not hang on its length, and noise is as large whether views are long or short. The thesis divides all views
-by the longest of the second level's own rows instead, which tells of them. Dividing by |M|_op, which is safe too, left
-views so short that noise drowned them: of threes and sevens at ten sites of epsilon = .1 (`scripts.figures.xie`) an
-aggregator's model was wrong in .44 of test rows, now in .32; of KDD99's connections in .24, now in .10. The choice was
-made by looking at these, and is no claim for others.
-
-Who weighs sites' models, and by whose rows: the four second levels of `parley.common.algorithms.feature`.
-
-Rounds are the run's: the first is the release, so a second level's begin with 2.
-
-A tree of parties: who releases to whom, level by level.
-
-The multilevel feature method: releases climb a tree of sites, each weighing those of its children.
-
-Xie's thesis, Section 6.1 and Fig. 6.1, on what Chaudhuri et al. 2011 and Kifer et al. 2012 release. A leaf releases a
-private model of its own rows. A node above leaves maps its own rows to what its children's models make of them, 1 long
-(`parley.common.algorithms.feature`), learns private weights w from these, and releases B^T w, a model of the rows
-themselves. The root's is the model. Each level is a round, whose message carries the releases of all levels below; each
-site has a part in one round, and is charged once, for it uses its rows once.
-
-*Who sees what*: the learner every release, and each site that is asked the releases of the levels below it. All of them
-are private, so what anybody does with them is post-processing.
+*Who sees what*: the learner sees every release, and each site that is asked sees the releases of the levels below it.
+All of them are private, so all that anyone computes from them is post-processing.
 """
 
 from __future__ import annotations
@@ -66,9 +57,9 @@ from parley.common.algorithms.release import (
     Prepared,
     Releases,
     own_indices,
+    parties_where,
     set_site,
     solvable_choice,
-    those,
 )
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
@@ -86,8 +77,10 @@ from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question, Reply
 from parley.common.strict import Identifier, Strict
 
+# ── the span of sites' models ────────────────────────────────────────────────
+
 _RANK = 1e-9
-"""A model that adds less than this to the span of others, in parts of the longest, adds nothing."""
+"""A model that adds less than this to the span of others, as a part of the longest, counts as adding nothing."""
 
 Selected = Literal["all", "independent", "best"]
 Selection = Annotated[
@@ -97,29 +90,33 @@ Selection = Annotated[
 
 
 def spanned(models: FloatArray) -> FloatArray:
-    """B = sqrt(d) M / |M|_F of models (K, d), those without a part zero.
+    """Return B = sqrt(d) M / |M|_F of models M (K, d); sites without a part have zeros.
 
-    Of rows of length 1 whose directions are all alike, the mean of |B x|^2 is 1: so scores are about those of views.
+    For rows of length 1 in uniformly spread directions the mean of |B x|^2 is 1, so scores are about as large as those
+    of views.
     """
     norm = float(np.linalg.norm(models))
     return models * (math.sqrt(models.shape[1]) / norm) if norm > 0 else models
 
 
 def fitted(basis: FloatArray, rows: Shard) -> FloatArray:
-    """B over the mean of |B x|, by rows that are no secret."""
+    """Divide B by the mean of |B x| over rows that are no secret."""
     mean = float(np.linalg.norm(rows.X @ basis.T, axis=1).mean())
     return basis / mean if mean > 0 else basis
 
 
 def ask_models(step: str, message: tuple[int, ...], facts: FederationFacts) -> Question:
-    """The question for sites' models: for each, or under a secure sum for their stack, in which each has a row."""
+    """Return the question for sites' models: one for each site, or for a stack with a row for each.
+
+    The stack is asked for under a secure sum.
+    """
     if facts.secure_sum:
         return Question(step, message, len(facts.parties) * facts.n_features)
     return Question(step, message, facts.n_features, "each")
 
 
 def placed(models: IntArray, facts: OwnFacts) -> IntArray:
-    """Answers to `ask_models` of models (..., d): as they are, or in their rows of the stack."""
+    """Return answers to `ask_models` from models (..., d): unchanged, or in their rows of the stack."""
     if not facts.secure_sum:
         return models
     rows = np.eye(len(facts.parties), dtype=np.int64)[facts.index]
@@ -127,7 +124,7 @@ def placed(models: IntArray, facts: OwnFacts) -> IntArray:
 
 
 def collected(reply: Reply, facts: FederationFacts) -> FloatArray:
-    """The models (K, d) of a reply to `ask_models`; zero of who did not answer."""
+    """Return the models (K, d) from a reply to `ask_models`; zeros for sites that did not answer."""
     k = len(facts.parties)
     if reply.value.ndim == 1:
         return reply.value.reshape(k, facts.n_features)
@@ -137,29 +134,32 @@ def collected(reply: Reply, facts: FederationFacts) -> FloatArray:
 
 
 def selected(models: FloatArray, selection: Selected, rows: Shard | None, most: int) -> FloatArray:
-    """The models of a selection, the rest zero; the best by public ``rows``."""
+    """Return the models of a selection, with zeros for all others; ``best`` is by public ``rows``."""
     if selection == "independent":
         return independent(models)
     return models if selection == "all" or rows is None else best(models, rows, most)
 
 
 def independent(models: FloatArray) -> FloatArray:
-    """The models that add most to the span of others, at most d of them; the rest zero (Section 6.2)."""
+    """Return the models that add most to the span of others, at most d; zeros for all others (Section 6.2)."""
     _, triangle, order = qr(models.T, mode="economic", pivoting=True)
     sizes = np.abs(np.diag(triangle))
-    kept = order[: int((sizes > _RANK * sizes.max(initial=0.0)).sum())].astype(np.int64)
-    return _only(models, kept)
+    chosen = order[: int((sizes > _RANK * sizes.max(initial=0.0)).sum())].astype(np.int64)
+    return _only(models, chosen)
 
 
 def best(models: FloatArray, rows: Shard, most: int) -> FloatArray:
-    """The ``most`` models that are right most often on public rows; the rest zero (Section 6.2)."""
+    """Return the ``most`` models that are right most often on public rows; zeros for all others (Section 6.2)."""
     present = np.flatnonzero(np.abs(models).max(axis=1) > 0)
     right = ((rows.X @ models[present].T > 0) == (rows.y > 0)[:, None]).mean(axis=0)
     return _only(models, present[np.argsort(-right, kind="stable")[:most]])
 
 
 def labelled(rows: FloatArray) -> Shard:
-    """Public rows (n, d + 1) as examples, the last column their labels; raises InvalidInputError for one class."""
+    """Read public rows (n, d + 1) as examples whose last column is their labels.
+
+    Raises InvalidInputError for one class.
+    """
     shard = Shard(rows[:, :-1], rows[:, -1])
     if len(np.unique(shard.y > 0)) < 2:  # noqa: PLR2004
         raise InvalidInputError("the public rows are all of one class: nothing is to be learnt from them")
@@ -167,7 +167,7 @@ def labelled(rows: FloatArray) -> Shard:
 
 
 def check_labelled(facts: FederationFacts) -> None:
-    """Raise InvalidInputError unless the run's public rows are of the parties' features and a label."""
+    """Raise InvalidInputError unless the run's public rows have the parties' features and a label."""
     _, width = facts.public_size
     if width != facts.n_features + 1:
         raise InvalidInputError(
@@ -176,41 +176,43 @@ def check_labelled(facts: FederationFacts) -> None:
 
 
 def in_span(basis: FloatArray, shard: Shard) -> Shard:
-    """The examples x' = B x / |B x| of a shard (n, d), in N features; 0 where B x is."""
+    """Return the views x' = B x / |B x| of a shard (n, d), in N features; 0 if B x is 0."""
     views = shard.X @ basis.T
     lengths = np.linalg.norm(views, axis=-1, keepdims=True)
     return Shard(np.divide(views, lengths, out=np.zeros_like(views), where=lengths > 0), shard.y, shard.mask)
 
 
 def weigh(loss: Loss, basis: FloatArray, rows: Shard, regularization: float) -> FloatArray:
-    """The second level's weights (N,) without noise, for rows that are no secret."""
+    """Return the second level's weights (N,) without noise, for rows that are no secret."""
     return minimise(loss, in_span(basis, rows), regularization * len(rows.y))
 
 
 def combined(basis: FloatArray, weights: FloatArray) -> Model:
-    """B^T w, with what it is made of."""
+    """Return the model B^T w, with B and w beside it."""
     return Model(basis.T @ weights, made_of={"span": basis, "site_weights": weights})
 
 
-def _only(models: FloatArray, kept: IntArray) -> FloatArray:
-    some = np.zeros_like(models)
-    some[kept] = models[kept]
-    return some
+def _only(models: FloatArray, chosen: IntArray) -> FloatArray:
+    masked = np.zeros_like(models)
+    masked[chosen] = models[chosen]
+    return masked
 
+
+# ── the second levels: who weighs sites' models, and by whose rows ───────────
 
 _F = TypeVar("_F", bound=FederationFacts)
 Second = Literal["public", "full", "all", "own"]
 _DRIFT = 0.25
-"""How far noise may move a second level's scores, in parts of a first one's.
+"""How far noise may move a second level's scores, as a part of a first one's.
 
-Views lie near one line, for sites learn the same, so that a stronger ridge loses little. Chosen by looking at MNIST,
+Views lie near one line, because sites learn the same, so a stronger ridge loses little. Chosen by looking at MNIST,
 KDD99, biopsies and digits: between an eighth and a half none of them loses more than .05 at any epsilon; at one, .11.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Levels:
-    """What the first level is released from, and the rows of the second."""
+    """The inputs of the release, and the rows for the second level."""
 
     first: Prepared
     shard: Shard
@@ -218,74 +220,77 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """The learner, by labelled rows that are no secret; nobody is asked. The base of the others."""
+    """The learner weighs, by labelled rows that are no secret; no party is asked.
+
+    It is the base of the other second levels.
+    """
 
     terms: FeatureMethod
 
     def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """The second level's lambda: a third of an example's share, for there is no noise to hold down."""
+        """Choose the second level's lambda, a third of an example's share, because there is no noise to hold down."""
         if "second_regularization" in given:
             return {}
         n, _ = facts.public_size
         return {"second_regularization": Choice(rounded(0.3 / n), "0.3 / n: no noise has to be held down")}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """None; raises InvalidInputError for rows of another width."""
+        """Ask nothing. Raises InvalidInputError if the public rows have another width."""
         check_labelled(facts)
         return ()
 
     def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
-        """The least risk on the public rows."""
+        """Minimise the risk on the public rows."""
         if rows is None:
             raise InvalidInputError("the run names no public rows to weigh the models by")
         basis = fitted(basis, rows)
         return combined(basis, weigh(facts.loss, basis, rows, self.terms.second_regularization))
-        yield  # never: it makes this a program that asks nothing
+        yield  # never reached: it makes this a program that asks nothing
 
     def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """Never asked."""
+        """Raise InvalidInputError: no party is asked."""
         raise InvalidInputError(f"there is no step {query.step!r}")
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """Of nothing."""
+        """Return None: there is no answer to prove anything about."""
         return None
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
-        """Of nothing."""
+        """Return 0: there is no answer."""
         return 0.0
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Nothing."""
+        """Return the event of no answer."""
         return NoEvent()
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """There is none."""
+        """Accept: there is no noise."""
 
     def releases(self, facts: FederationFacts, index: int) -> bool:
-        """Whether a party releases a model in round 1."""
+        """Whether this party releases a model in round 1."""
         return True
 
     def first_facts(self, facts: _F) -> _F:
-        """The facts with what each budget leaves to the release."""
+        """Return the facts with the part of each budget that is for the release."""
         return facts
 
 
 class Full(Public):
-    """One party, the aggregator, by its own rows, and under its own budget."""
+    """One party, the aggregator, weighs by its own rows and under its own budget."""
 
     __slots__ = ()
 
     def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """The second level's lambda, by the rule of releases."""
+        """Choose the second level's lambda by the rule of releases."""
         if "second_regularization" in given or self.aggregator not in facts.parties:
             return {}
         drift = _DRIFT * DRIFTS[self.terms.second_mechanism]
         chosen = choose_regularization({}, self.site(facts, 1.0).deviation, drift)["regularization"]
-        told = self.told(facts, float(chosen.value))
-        return {"second_regularization": solvable_choice(chosen, [(self.terms.second_mechanism, told)])}
+        site_terms = self.site_terms(facts, float(chosen.value))
+        return {"second_regularization": solvable_choice(chosen, [(self.terms.second_mechanism, site_terms)])}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One, which the aggregator alone has a part in."""
+        """Ask one question, in which the aggregator alone has a part."""
         if not self.aggregator:
             raise InvalidInputError("second = full needs an aggregator: the party whose rows weigh the others' models")
         check_take_part("aggregator", [self.aggregator], facts.parties)
@@ -294,7 +299,7 @@ class Full(Public):
         return (Question("weigh", (k - 1, facts.n_features), k - 1),)
 
     def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
-        """The aggregator's weights of the others' models; raises InvalidInputError where it did not answer."""
+        """Ask for the aggregator's weights of the others' models. Raises InvalidInputError if it did not answer."""
         place = facts.parties.index(self.aggregator)
         reply = yield Query(2, "weigh", np.delete(basis, place, axis=0))
         if place not in reply.contributors:
@@ -302,43 +307,45 @@ class Full(Public):
         return combined(basis, np.insert(reply.value, place, 0.0))
 
     def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The aggregator's private weights (..., K - 1); zeros of everybody else."""
+        """Return the aggregator's private weights (..., K - 1); zeros for all others."""
         answer = np.zeros((*facts.own_epsilon.shape, len(facts.parties) - 1), np.int64)
-        own, place = own_indices(facts), facts.parties.index(self.aggregator)
-        if place not in own:
+        indices, place = own_indices(facts), facts.parties.index(self.aggregator)
+        if place not in indices:
             return answer
         stacked, site = answer.ndim > 1, self.site(facts)
-        index = own.index(place)
+        index = indices.index(place)
         rows, drawn = (shard.party(index), noise.member(index)) if stacked else (shard, noise)
         prepared = site.prepare([site], in_span(query.message, rows))
         answer[index if stacked else ...] = site.answer([site], prepared, drawn)
         return answer
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """The aggregator's release, in the features that the models make of its rows."""
+        """Return the proof of the aggregator's release, in the views of its rows."""
         site = self.site(facts)
         if own_indices(facts) != [facts.parties.index(self.aggregator)]:
             return None
         return applied_after(lambda rows: site.prepare([site], in_span(query.message, rows)), type(site).proof([site]))
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
-        """The aggregator's, and 0 of everybody else."""
-        return np.where(those(facts, lambda index: self.releases(facts, index)), 0.0, self.site(facts).moved)
+        """Return the sensitivity of the aggregator's release, and 0 for all others."""
+        return np.where(
+            parties_where(facts, lambda index: self.releases(facts, index)), 0.0, self.site(facts).output_sensitivity
+        )
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """The aggregator's release."""
+        """Return the event of the aggregator's release."""
         return NoEvent() if self.releases(facts, own_indices(facts)[0]) else self.site(facts).event
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """The aggregator's."""
+        """Raise InvalidInputError if the aggregator's noise does not fit on the wire."""
         self.site(facts).check_noise()
 
     def site(self, facts: FederationFacts, regularization: float | None = None) -> SiteRelease:
-        """The aggregator's mechanism, in as many features as there are other parties."""
-        return set_site(self.terms.second_mechanism, self.told(facts, regularization), self.aggregator)
+        """Return the aggregator's mechanism, in as many features as there are other parties."""
+        return set_site(self.terms.second_mechanism, self.site_terms(facts, regularization), self.aggregator)
 
-    def told(self, facts: FederationFacts, regularization: float | None = None) -> SiteTerms:
-        """What the aggregator's mechanism is told."""
+    def site_terms(self, facts: FederationFacts, regularization: float | None = None) -> SiteTerms:
+        """Return the terms of the aggregator's mechanism."""
         terms, place = self.terms, facts.parties.index(self.aggregator)
         n, k, budget = int(facts.n_examples[place]), len(facts.parties) - 1, facts.of(place).strictest
         strength = terms.second_regularization if regularization is None else regularization
@@ -350,73 +357,73 @@ class Full(Public):
         return self.terms.aggregator or ""
 
     def releases(self, facts: FederationFacts, index: int) -> bool:
-        """All but the aggregator."""
+        """Whether this party is not the aggregator."""
         return facts.parties[index] != self.aggregator
 
 
 class Own(Full):
-    """The aggregator's owner as learner, for its own eyes; any other learner gets the models, over a number."""
+    """The aggregator's owner weighs, as learner, for its own use; any other learner gets the models."""
 
     __slots__ = ()
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One, if the aggregator is among the parties: then they are this owner's view of the run."""
+        """Ask one question if the aggregator is among the parties: they are this owner's view of the run."""
         return Full.questions(self, facts) if self.aggregator in facts.parties else ()
 
     def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
-        """The aggregator's weights, or the models."""
+        """Return the model by the aggregator's weights, or the models."""
         if self.aggregator in facts.parties:
             return (yield from Full.program(self, basis, facts, rows))
         return Model(basis, "members")
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """The owner adds none."""
+        """Accept: the owner adds no noise."""
 
 
 class All(Public):
-    """Every site, by sums of noisy gradients: a descent within the span of their models."""
+    """Every site weighs, by sums of noisy gradients: a descent within the span of their models."""
 
     __slots__ = ()
 
     def choose(self, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """The descent's rounds, step and momentum, by its own rule."""
-        known = {name: given[name] for name in ("n_rounds", "step", "momentum") if name in given}
-        known |= {"regularization": self.terms.second_regularization, "averaging": 0.5, "clip_norm": 1.0}
-        return self.descent.choose(self.second_facts(facts), known, most_rounds)
+        """Choose the descent's rounds, step and momentum, by the rule of `dp_gd`."""
+        fixed = {name: given[name] for name in ("n_rounds", "step", "momentum") if name in given}
+        fixed |= {"regularization": self.terms.second_regularization, "averaging": 0.5, "clip_norm": 1.0}
+        return self.descent.choose(self.second_facts(facts), fixed, most_rounds)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """T sums of gradients."""
+        """Ask for T sums of gradients."""
         return self.descent.questions(self.second_facts(facts))
 
     def program(self, basis: FloatArray, facts: FederationFacts, rows: Shard | None) -> Program:
-        """The descent, each step projected onto the span."""
+        """Run the descent, with each step projected onto the span."""
         inverse = np.linalg.pinv(basis)
         model = yield from self.descent.descend(self.second_facts(facts), 1, lambda w: inverse @ (basis @ w))
         return combined(basis, inverse.T @ model.weights)
 
     def local(self, query: Query, shard: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """A noisy sum of gradients."""
+        """Return a noisy sum of gradients."""
         return self.descent.local(replace(query, round=query.round - 1), shard, self.second_facts(facts), noise)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """Of a sum of gradients."""
+        """Return the proof of a noisy sum of gradients."""
         return self.descent.proof(query, facts)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """Of a sum of gradients."""
+        """Return the sensitivity of a sum of gradients."""
         return self.descent.sensitivity(query, facts)
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Of a sum of gradients."""
+        """Return the event of a noisy sum of gradients."""
         return self.descent.event(round - 1, self.second_facts(facts))
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """On a sum of gradients."""
+        """Raise InvalidInputError if the noise on a sum of gradients does not fit on the wire."""
         self.descent.check_noise(self.second_facts(facts))
 
     @property
     def descent(self) -> DpGd:
-        """The descent by itself."""
+        """The descent, as the algorithm `dp_gd`."""
         terms = self.terms
         return DpGd(
             n_rounds=terms.n_rounds,
@@ -426,11 +433,11 @@ class All(Public):
         )
 
     def first_facts(self, facts: _F) -> _F:
-        """With a part of each budget."""
+        """Return the facts with ``first_part`` of each budget."""
         return _scaled(facts, self.terms.first_part)
 
     def second_facts(self, facts: _F) -> _F:
-        """The facts with what each budget leaves to the descent."""
+        """Return the facts with the part of each budget that is left for the descent."""
         return _scaled(facts, 1 - self.terms.first_part)
 
 
@@ -441,7 +448,9 @@ def _scaled(facts: _F, part: float) -> _F:
 SECOND: Mapping[Second, type[Public]] = {"public": Public, "full": Full, "own": Own, "all": All}
 
 
-_SHOWS_THROUGH = "the sites' models are released as they are: their raw minimisers show through, whatever comes after"
+# ── the feature method ───────────────────────────────────────────────────────
+
+_SHOWS_THROUGH = "the sites' models are released without noise: their raw minimisers show through every later step"
 
 
 @algorithm
@@ -461,7 +470,7 @@ class FeatureMethod(Releases):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """As for releases, and what the second level chooses."""
+        """Choose the parameters of the releases, and those of the second level."""
         check_single_score(facts.loss)
         chosen = cls.choose_release(cls(**given).level.first_facts(facts), given)
         level = cls(**dict(given) | {name: choice.value for name, choice in chosen.items()}).level
@@ -469,17 +478,17 @@ class FeatureMethod(Releases):
 
     @classmethod
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """An owner who learns weighs the models by its own rows, unless it says otherwise."""
+        """Let an owner who learns weigh the models by its own rows, unless ``given`` says otherwise."""
         return {"second": "own", "aggregator": name} | dict(given)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """The releases; then what the second level asks."""
+        """Ask for the releases, and then what the second level asks."""
         check_single_score(facts.loss)
         self.check_sites(facts)
         return ask_models("release", (0,), facts), *self.level.questions(facts)
 
     def program(self, facts: FederationFacts) -> Program:
-        """Collect the models, and have them weighed."""
+        """Collect the models, and let the second level weigh them."""
         rows = labelled(facts.public_rows) if self.public_rows == "labelled" else None
         reveal = ask_models("release", (0,), facts).reveal
         models = collected((yield Query(1, "release", np.zeros(0), reveal)), facts)
@@ -487,29 +496,29 @@ class FeatureMethod(Releases):
         return (yield from self.level.program(basis, facts, rows))
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> Levels:
-        """What comes before the noise of the release, and the rows for a second level."""
+        """Compute the release's inputs before noise, and keep the rows for a second level."""
         return Levels(Releases.prepare(self, shard, self.level.first_facts(facts)), shard)
 
     def local(self, query: Query, prepared: Levels, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The release, in its row of the stack where sums alone are seen; or what the second level asks."""
+        """Return the release, in its row of the stack under a secure sum; or the second level's answer."""
         if query.step != "release":
             return self.level.local(query, prepared.shard, facts, noise)
         return self._in_place(self.release(prepared.first, facts, noise), facts)
 
     def _in_place(self, released: IntArray, facts: OwnFacts) -> IntArray:
-        """Releases (..., d) of those who make one, in their rows where sums alone are seen; zeros of others."""
-        part = those(facts, lambda index: self.level.releases(facts, index))
+        """Put releases (..., d) into their rows of the stack under a secure sum; zeros for parties without one."""
+        part = parties_where(facts, lambda index: self.level.releases(facts, index))
         return placed(released * part[..., None], facts)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
-        """That of a release, 0 of who has none; or the second level's."""
+        """Return the sensitivity of a release, 0 for a party without one; or the second level's."""
         if query.step != "release":
             return self.level.sensitivity(query, facts)
-        part = those(facts, lambda index: self.level.releases(facts, index))
-        return np.where(part, self.moved(self.level.first_facts(facts)), 0.0)
+        part = parties_where(facts, lambda index: self.level.releases(facts, index))
+        return np.where(part, self.output_sensitivity(self.level.first_facts(facts)), 0.0)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """Of the release, put in its place; or the second level's."""
+        """Return the proof of the release, put in its place; or the second level's."""
         if query.step != "release":
             return applied_after(lambda prepared: prepared.shard, self.level.proof(query, facts))
         first = self.level.first_facts(facts)
@@ -522,23 +531,23 @@ class FeatureMethod(Releases):
         )
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """The release's, or the second level's."""
+        """Return the event of the release, or the second level's."""
         if round > 1:
             return self.level.event(round, facts)
         releases = self.level.releases(facts, own_indices(facts)[0])
         return self.cost(self.level.first_facts(facts)) if releases else NoEvent()
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Of each release, and of the second level."""
+        """Raise InvalidInputError if the noise of a release or of the second level does not fit on the wire."""
         Releases.check_noise(self, self.level.first_facts(facts))
         self.level.check_noise(facts)
 
     def whole_noise(self, round: int) -> bool:
-        """But for sums of gradients."""
+        """Whether every site adds all of its noise: except for sums of gradients."""
         return round == 1 or self.second != "all"
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """What is drawn in floating point, and what raw models show."""
+        """Return which noise is drawn in floating point, and that raw models show, if some are released."""
         first = self.level.first_facts(facts)
         raw = any(isinstance(site.event, NonPrivateEvent) for site in self.own_sites(first))
         return (*Releases.assumptions(self, first), *((_SHOWS_THROUGH,) if raw else ()))
@@ -550,13 +559,16 @@ class FeatureMethod(Releases):
 
     @property
     def public_rows(self) -> PublicRowsNeeded:
-        """Labelled ones, to weigh or to rank by."""
+        """The kind of public rows: labelled ones, if models are weighed or ranked by them."""
         return "labelled" if self.second == "public" or self.select == "best" else "none"
 
     @property
     def roles(self) -> bool:
-        """An aggregator's is another part than a site's."""
+        """Whether a party's part depends on which party it is, as an aggregator's does."""
         return bool(self.sites) or self.second in {"full", "own"}
+
+
+# ── the multilevel feature method ────────────────────────────────────────────
 
 
 class Node(Strict):
@@ -573,13 +585,16 @@ Nodes = Annotated[
 
 
 def levels_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, int]:
-    """Each party's level by name: 0 of a leaf, else one more than the highest of its children's.
+    """Return each party's level by name: 0 for a leaf, and one more than the highest of its children's for a node.
 
-    Without nodes the last party is above all others. Raises InvalidInputError that names who is unknown, twice in the
-    tree or a child of two, in a circle, or left out; and where there is not one root.
+    Without nodes the last party is above all others.
+
+    Raises:
+        InvalidInputError: a party is unknown, twice in the tree, a child of two, in a circle, or left out, or there is
+            not one root; the message names the parties.
     """
     children = children_of(nodes, parties)
-    below = [child for each in children.values() for child in each]
+    below = [child for names in children.values() for child in names]
     if twice := _repeated(below):
         raise InvalidInputError(f"{', '.join(twice)}: a node stands in a tree once, under one other")
     if alone := sorted(set(parties) - {*children, *below}):
@@ -596,9 +611,9 @@ def levels_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, int
 
 
 def children_of(nodes: Sequence[Node], parties: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """The children of those that have some.
+    """Return the children of each party that has some.
 
-    Raises InvalidInputError for one that is unknown, and for a party that is said to have some twice.
+    Raises InvalidInputError if a party is unknown, or has children in two nodes.
     """
     if not nodes:
         if len(parties) < 2:  # noqa: PLR2004
@@ -624,7 +639,10 @@ class MultilevelFeature(Releases):
     tree: Nodes = ()
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One a level, from the leaves up; raises InvalidInputError for what is no tree of the parties."""
+        """Ask one question for each level, from the leaves up.
+
+        Raises InvalidInputError if the nodes are no tree of the parties.
+        """
         check_single_score(facts.loss)
         self.check_sites(facts)
         k, d = len(facts.parties), facts.n_features
@@ -633,7 +651,7 @@ class MultilevelFeature(Releases):
         return ask_models("leaves", (0,), facts), *above
 
     def program(self, facts: FederationFacts) -> Program:
-        """Ask level by level; return the root's model. Raises InvalidInputError where the root did not answer."""
+        """Ask level by level, and return the root's model. Raises InvalidInputError if the root did not answer."""
         models = np.zeros((len(facts.parties), facts.n_features))
         levels = levels_of(self.tree, facts.parties)
         for round, question in enumerate(self.questions(facts), start=1):
@@ -646,37 +664,40 @@ class MultilevelFeature(Releases):
         return Model(models[root], made_of={"releases": models})
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> Shard:
-        """Nothing: what a site learns from hangs on those below it."""
+        """Return the rows unchanged, because what a site learns from depends on the releases below it."""
         return shard
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The releases of the sites of a level; zeros of all others."""
-        own, stacked = own_indices(facts), prepared.y.ndim > 1
-        answer = np.zeros((len(own), facts.n_features), np.int64)
+        """Return the releases of the sites of a level; zeros for all others."""
+        indices, stacked = own_indices(facts), prepared.y.ndim > 1
+        answer = np.zeros((len(indices), facts.n_features), np.int64)
         for place in np.flatnonzero(self._has_part(query.round, facts)).tolist():
             rows, drawn = (prepared.party(place), noise.member(place)) if stacked else (prepared, noise)
-            answer[place] = self._release(query.message, rows, facts, own[place], drawn)
+            answer[place] = self._release(query.message, rows, facts, indices[place], drawn)
         return placed(answer if stacked else answer[0], facts)
 
     def _release(self, models: FloatArray, rows: Shard, facts: FederationFacts, index: int, noise: Noise) -> IntArray:
-        """One site's release, (d,), cut off at the largest weights: a refusal would tell of it, for nothing."""
+        """Return one site's release, (d,), clipped at the largest weights.
+
+        A refusal instead would reveal something about it, for nothing in return.
+        """
         site = self.node(facts, index)
         basis = self._basis(models, facts, index)
         return _of_rows(basis, site.answer([site], site.prepare([site], _views(basis, rows)), noise))
 
     def _basis(self, models: FloatArray, facts: FederationFacts, index: int) -> FloatArray | None:
-        """What a site weighs: the models of its children; None of a leaf."""
+        """Return the models that a site weighs, those of its children; None for a leaf."""
         below = self._below(facts, index)
         return spanned(models[below]) if below else None
 
     def node(self, facts: FederationFacts, index: int) -> SiteRelease:
-        """A site's mechanism: in as many features as it has children, or in those of the rows."""
+        """Return a site's mechanism: in as many features as it has children, or in those of the rows for a leaf."""
         mechanism, terms = self.terms(facts, index)
         n_features = len(self._below(facts, index)) or facts.n_features
         return set_site(mechanism, replace(terms, n_features=n_features), facts.parties[index])
 
     def own_sites(self, facts: OwnFacts) -> tuple[SiteRelease, ...]:
-        """As `node`."""
+        """Return the mechanisms, as `node` does, of the parties that the facts are about."""
         return tuple(self.node(facts, index) for index in own_indices(facts))
 
     def _below(self, facts: FederationFacts, index: int) -> list[int]:
@@ -684,16 +705,16 @@ class MultilevelFeature(Releases):
         return [facts.parties.index(child) for child in children]
 
     def _has_part(self, round: int, facts: OwnFacts) -> BoolArray:
-        """Whether it is a site's level that a round asks, (...)."""
+        """Return whether a round asks this site's level, (...)."""
         levels = levels_of(self.tree, facts.parties)
-        return those(facts, lambda index: levels[facts.parties[index]] == round - 1)
+        return parties_where(facts, lambda index: levels[facts.parties[index]] == round - 1)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
-        """Of a site's release before it is put into the features of the rows; 0 of those that have no part."""
-        return np.where(self._has_part(query.round, facts), self.moved(facts), 0.0)
+        """Return the sensitivity of a site's release before it becomes a model of the rows; 0 without a part."""
+        return np.where(self._has_part(query.round, facts), self.output_sensitivity(facts), 0.0)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """Of a site's release, in the features that its rows have to it."""
+        """Return the proof of a site's release, in the views of its rows."""
         index = own_indices(facts)[0]
         if not self._has_part(query.round, facts).all():
             return None
@@ -706,27 +727,27 @@ class MultilevelFeature(Releases):
         return read_after(inner, release, lambda released: placed(_of_rows(basis, released), facts))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """The release's, in its round."""
+        """Return the event of the release, in its round."""
         (index,) = own_indices(facts)
         return self.node(facts, index).event if self._has_part(round, facts) else NoEvent()
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """Who sees what."""
+        """Return what releases assume, and who sees which of them."""
         return (*Releases.assumptions(self, facts), _WHO_SEES_WHAT)
 
     @property
     def roles(self) -> bool:
-        """Each party has its place in the tree."""
+        """Always true: each party has its place in the tree."""
         return True
 
 
 def _views(basis: FloatArray | None, rows: Shard) -> Shard:
-    """A site's rows in the features that its children's models make of them; of a leaf, as they are."""
+    """Return a site's rows in the features that its children's models give; a leaf's rows unchanged."""
     return rows if basis is None else in_span(basis, rows)
 
 
 def _of_rows(basis: FloatArray | None, released: IntArray) -> IntArray:
-    """A site's release (n,) as a model of the rows themselves, (d,)."""
+    """Return a site's release (n,) as a model of the rows themselves, (d,)."""
     if basis is None:
         return released
     return to_integers(np.clip(basis.T @ to_reals(released), -MAX_NORM, MAX_NORM))

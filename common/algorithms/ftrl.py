@@ -1,10 +1,10 @@
 """Following the regularised leader on the simplex: Jain & Thakurta, ICML 2014, with a party's rows as its cost vectors.
 
-Columns are actions, but for a study's intercept, and a party's rows, in their order, the costs of its rounds, in
-[-1, 1]. In round t each party draws an action by the sum of its rows before the t-th, so that its row t is not looked
-at before. The first answer pays for all rounds (`parley.common.privacy.mechanisms.leader` has the proofs). Labels play
-no part. A party remembers no action from one round to the next, so each is drawn anew: `parley.common.online.Leader`
-may draw seldom.
+Columns are actions, except for a study's intercept, and a party's rows, in their order, are the costs of its rounds, in
+[-1, 1]. In round t each party draws an action by the sum of its rows before the t-th, so that it does not look at its
+row t earlier. The first answer pays for all rounds (`parley.common.privacy.mechanisms.leader` has the proofs). Labels
+are not used. A party remembers no action from one round to the next, so each is drawn again:
+`parley.common.online.Leader` may draw rarely.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question, Reply
 
 _BITS = 10
-"""What the wire may cut off of an integer, for the largest shards."""
+"""How many bits the wire may cut off of an integer, for the largest shards."""
 _ABSENT = -1.0
 
 
 @algorithm
 class PrivateLeader(Algorithm):
-    """Each party's actions, one a round, drawn by the costs of its rounds before.
+    """Each party's actions, one in each round, drawn by the costs of its rounds before.
 
-    It trains nothing: what comes out are the actions (K, T), counted from 0; -1 where a party did not answer. A party
-    whose rows end before the rounds do goes on by the sum of all.
+    It trains nothing: the result is the actions (K, T), counted from 0, and -1 if a party did not answer. A party with
+    fewer rows than rounds goes on by the sum of all its rows.
     """
 
     n_rounds: Rounds = 10
@@ -49,21 +49,21 @@ class PrivateLeader(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
-        """A round for each row of the smallest party, as far as there is time."""
+        """Choose a round for each row of the smallest party, up to ``most_rounds``."""
         if "n_rounds" in given:
             return {}
         rows = int(facts.n_examples.min())
-        why = "as many as the smallest party has rows" if rows <= most_rounds else "as many as time and owners allow"
-        return {"n_rounds": Choice(max(1, min(rows, most_rounds)), why)}
+        reason = "as many as the smallest party has rows" if rows <= most_rounds else "as many as time and owners allow"
+        return {"n_rounds": Choice(max(1, min(rows, most_rounds)), reason)}
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """An action a round; raises InvalidInputError for one action."""
+        """Ask for an action in each round. Raises InvalidInputError if there is only one action."""
         if actions_among(facts) < 2:  # noqa: PLR2004 -- of one there is nothing to choose
             raise InvalidInputError("a leader chooses among 2 columns at least, and the study has 1")
         return (Question("act", (0,), 1, "each"),) * self.n_rounds
 
     def program(self, facts: FederationFacts) -> Program:
-        """Ask for the actions; there is nothing to tell."""
+        """Ask for the actions; the queries carry nothing."""
         actions = np.full((len(facts.parties), self.n_rounds), _ABSENT)
         for round in range(1, self.n_rounds + 1):
             reply = yield Query(round, "act", np.zeros(0), "each")
@@ -71,7 +71,7 @@ class PrivateLeader(Algorithm):
         return Model(actions, "statistics")
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
-        """The sums (..., T, p) of the rows before each round, in units of 1 / `COST_UNIT`: exact integers."""
+        """Compute the sums (..., T, p) of the rows before each round, in units of 1 / `COST_UNIT`: exact integers."""
         rows = (shard.X[..., : self.n_rounds - 1, : actions_among(facts)] * COST_UNIT).astype(np.int64)
         totals = np.zeros((*rows.shape[:-2], self.n_rounds, rows.shape[-1]), np.int64)
         np.cumsum(rows, axis=-2, out=totals[..., 1 : rows.shape[-2] + 1, :])
@@ -79,34 +79,34 @@ class PrivateLeader(Algorithm):
         return totals
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
-        """An action each, in integers that the wire can cut bits off."""
+        """Return an action for each party, in integers that the wire can cut bits off."""
         totals = prepared[..., query.round - 1, :]
         if totals.ndim == 1:
             return np.array([self.terms(facts, own_indices(facts)[0]).draw(totals, noise)]) << _BITS
         drawn = [
-            [self.terms(facts, index).draw(own, noise.member(place))]
-            for place, (index, own) in enumerate(zip(own_indices(facts), totals, strict=True))
+            [self.terms(facts, index).draw(sums, noise.member(place))]
+            for place, (index, sums) in enumerate(zip(own_indices(facts), totals, strict=True))
         ]
         return np.array(drawn) << _BITS
 
     def terms(self, facts: FederationFacts, index: int) -> LeaderTerms:
-        """A party's leader."""
+        """Return the terms of a party's leader."""
         return LeaderTerms(actions_among(facts), self.n_rounds, *facts.of(index).strictest, self.calibration)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """Infinite: chances move, and not what is counted."""
+        """Return infinity: a record moves chances, not a sum."""
         return float("inf")
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """All that is answered are draws; the first round's event counts those of all."""
+        """Return the proof of draws; the first round's event counts those of all rounds."""
         return Draws()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """All rounds together, with the first."""
+        """Return the event of all rounds for the first, and of no answer for the others."""
         return self.terms(facts, own_indices(facts)[0]).event if round == 1 else NoEvent()
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """That the budget of each party sets a lambda, and that the rows of some party last for all rounds."""
+        """Raise InvalidInputError if a budget sets no lambda, or if no party has rows for all rounds."""
         if self.n_rounds > int(facts.n_examples.max()):
             raise InvalidInputError(
                 f"n_rounds is {self.n_rounds}, and no party has more than {int(facts.n_examples.max())} rows: the "
@@ -116,22 +116,25 @@ class PrivateLeader(Algorithm):
             self.terms(facts, index)
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of costs that are not in one unit."""
+        """Warn if costs are not in one unit."""
         if facts.study is None or facts.study.row_norm != "own":
             return ()
-        why = "the study divides each row by its own norm, so the costs of two rounds are not in one unit"
-        return (f"{why}: with norm = 'max' they are as in the table",)
+        words = "the study divides each row by its own norm, so the costs of two rounds are not in one unit"
+        return (f"{words}: with norm = 'max' they are as in the table",)
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """What costs may hang on."""
+        """Return what costs may depend on."""
         return (self.terms(facts, own_indices(facts)[0]).assumption,)
 
 
 def actions_among(facts: FederationFacts) -> int:
-    """How many columns are actions: all, but for a study's intercept, the last, which costs the same in each round."""
+    """Return how many columns are actions: all except a study's intercept.
+
+    The intercept is the last column, and costs the same in each round.
+    """
     return facts.n_features - (facts.study is not None and facts.study.intercept)
 
 
 def _read(reply: Reply, actions: int) -> FloatArray:
-    """The actions (contributors,) of a round, whatever parties may have sent."""
+    """Return the actions (contributors,) of a round, clipped to the valid range for any reply."""
     return np.clip(np.rint(reply.value[:, 0] * 2.0 ** (FRACTION_BITS - _BITS)), 0, actions - 1)

@@ -37,9 +37,9 @@ class Gop(Curated):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rule of `_regularization`, or the least that a solver surely can do with.
+        """Choose lambda by the rule of `_regularization`, or the least with which a solver surely succeeds.
 
-        Of the paper's two branches the one with less noise.
+        Of the paper's two branches it chooses the one with less noise.
         """
         check_single_score(facts.loss)
         chosen = {} if "calibration" in given else {"calibration": BETTER_BRANCH}
@@ -51,34 +51,34 @@ class Gop(Curated):
         return chosen | {"regularization": solvable_choice(lambdas["regularization"], [("objective", site)])}
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of a lambda that is far less than would be chosen, as of `_releases`; and near a cliff."""
-        given: dict[str, Any] = {"calibration": self.calibration}
-        told = too_little(
+        """Warn if lambda is far less than would be chosen (`too_little`), or near a cliff."""
+        fixed: dict[str, Any] = {"calibration": self.calibration}
+        warnings = too_little(
             self.regularization,
-            lambda: self.choose(facts, given, 1)["regularization"],
+            lambda: self.choose(facts, fixed, 1)["regularization"],
             lambda: self.mechanism(facts.of(0)).deviation / _DRIFT,
         )
-        return (*told, *branch_cautions(self.terms(facts.of(0)), "better_branch"))
+        return (*warnings, *branch_cautions(self.terms(facts.of(0)), "better_branch"))
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One; the proof is for a loss of one score."""
+        """Ask one question. Raises InvalidInputError for a loss of more than one score, as the proof is for one."""
         check_single_score(facts.loss)
         bounded_slope(facts.loss)
         return (ask_minimiser(facts)[0],)
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The private minimiser on all data: a stack of one curator."""
+        """Return the private minimiser on all data. Raises InvalidInputError if the shards are not one curator's."""
         stack = prepared.y.shape[:-1]
         if stack not in ((), (1,)):
             raise InvalidInputError("gop needs one trusted curator who holds all shards")
         return ObjectivePerturbation.answer([self.mechanism(facts)], prepared.pooled(), noise).reshape(*stack, -1)
 
     def mechanism(self, facts: OwnFacts) -> ObjectivePerturbation:
-        """The mechanism for the strictest budget; raises InvalidInputError where there is none."""
+        """Return the mechanism for the strictest budget. Raises InvalidInputError if there is none."""
         return objective(self.terms(facts))
 
     def terms(self, facts: OwnFacts) -> SiteTerms:
-        """The curator's, as of a site that holds all data."""
+        """Return the curator's terms: those of a site that holds all data."""
         budget, size = facts.strictest, (facts.n_total, facts.n_features)
         check_epsilon_delta(*budget)
         return SiteTerms(
@@ -86,22 +86,22 @@ class Gop(Curated):
         )
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Both the tilt's and the answer's."""
+        """Raise InvalidInputError if the tilt's or the answer's noise does not fit on the wire."""
         self.mechanism(facts).check_noise()
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """Infinite: the noise is inside the minimisation, not added to an answer."""
+        """Return infinity: the noise is inside the minimisation, not added to an answer."""
         return float("inf")
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """The tilt is inside the minimisation on all data."""
+        """Return the mechanism's proof, on the pooled data."""
         return applied_after(lambda prepared: prepared.pooled(), ObjectivePerturbation.proof([self.mechanism(facts)]))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """The model is all that is seen, so the theorem's own claim is the transcript's."""
+        """Return the theorem's claim: the model is all that is seen, so it is the transcript's."""
         return ApproximateEvent(*facts.strictest, _ASSUMPTIONS)
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
-        """Objective perturbation of the pooled data."""
+        """Return the guarantee of objective perturbation on the pooled data."""
         by: Calibration = "tight" if self.calibration == "tight" else "paper"
         return (Guarantee(*facts.strictest, "model", by, assumptions=_ASSUMPTIONS),)

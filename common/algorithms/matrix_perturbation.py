@@ -5,9 +5,9 @@ its ridge is bent by a random quadratic one instead,
 
     F(w) = sum loss(w.x, y) + (n lambda / 2) |w|^2 + w^T A A^T w / (2 epsilon),
 
-A (d, d) of independent standard normals: ours, for a bound on what such noise hides is not known. No ledger bears it,
-so it is simulated only. With C C^T the whole quadratic form over n lambda, w = C^-T v makes it a ridge again, of rows
-C^-1 x, which are no longer than x.
+A (d, d) of independent standard normals, which is our choice, for no bound on what such noise hides is known. No ledger
+accepts it, so it is only simulated. With C C^T the whole quadratic form over n lambda, w = C^-T v makes it a ridge
+again, of rows C^-1 x, which are no longer than x.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from parley.common.protocol.messages import Query, Question
 
 @algorithm
 class MatrixPerturbation(Algorithm):
-    """Each site's minimiser under a randomly bent ridge, one model a site; nothing is promised."""
+    """Each site's minimiser under a randomly bent ridge, one model for each site; nothing is promised."""
 
     regularization: Regularization = 0.01
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One, of each site."""
+        """Ask each site one question, for its model."""
         check_single_score(facts.loss)
         return (ask_minimiser(facts, "each")[0],)
 
@@ -46,23 +46,23 @@ class MatrixPerturbation(Algorithm):
         return Model(reply.value.reshape(-1, *facts.shape), "members")
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The minimisers (..., d)."""
+        """Return the minimisers (..., d)."""
         d, strength = facts.n_features, self.regularization * np.maximum(facts.own_examples, 1)
         bend = noise.gaussian(1.0, (*strength.shape, d, d))
         scale = (facts.own_epsilon * strength)[..., None, None]
         root = np.linalg.cholesky(np.eye(d) + bend @ np.swapaxes(bend, -1, -2) / scale)
         rows = np.swapaxes(np.linalg.solve(root, np.swapaxes(prepared.X, -1, -2)), -1, -2)
-        found = minimise(facts.loss, Shard(rows, prepared.y, prepared.mask), strength)
-        weights = np.linalg.solve(np.swapaxes(root, -1, -2), found[..., None])[..., 0]
+        bent_weights = minimise(facts.loss, Shard(rows, prepared.y, prepared.mask), strength)
+        weights = np.linalg.solve(np.swapaxes(root, -1, -2), bent_weights[..., None])[..., 0]
         return to_integers(np.clip(np.asarray(weights, dtype=np.float64), -MAX_NORM, MAX_NORM))
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """Infinite: nothing is proven."""
+        """Return infinity: nothing is proven."""
         return np.inf
 
     def proof(self, query: Query, facts: OwnFacts) -> None:
-        """Nothing is claimed."""
+        """Return None: the algorithm claims nothing."""
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """No privacy that is known of."""
+        """Return the event of an answer without any proven privacy."""
         return NonPrivateEvent()

@@ -3,11 +3,12 @@
 Pathak, Rane & Raj, NIPS 2010, as Hamm, Cao & Belkin 2016 compare with it (Section 5), for two classes and more. One
 party moves the sum of M minimisers by at most 2 L / lambda (``calibration="paper"``, which takes them for exact). A
 minimiser has a norm of at most some r (`parley.common.learning.losses.largest_minimiser`); with weights kept within
-that ball, in integers, the sum moves by at most 2 r whatever training does (``"tight"``, Gaussian noise where there is
+that ball, in integers, the sum moves by at most 2 r for every way of training (``"tight"``, Gaussian noise if there is
 a delta).
 
-Where parties lack classes (`parley.common.privacy.mechanisms.class_means`), the published average is of fits of the
-classes that each has, by M; the tight one, of fits of all, by how many have the class, which parties mark at no cost.
+If parties lack classes (`parley.common.privacy.mechanisms.class_means`), the published average is the sum of fits of
+the classes that each party has, divided by M; the tight one is the sum of fits of all classes, divided by how many
+parties have the class, which they report at no cost.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ class ParameterAverage(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """Lambda by the rules of `parley.common.algorithms._regularization`."""
+        """Choose lambda by the rules of `parley.common.algorithms._regularization`."""
         one = cls(**dict(given) | {"regularization": 1.0})  # type: ignore[arg-type]
         one.questions(facts)
         noise = facts.deviation_of_sum(one.deviation(facts.everyone)) / len(facts.parties)
         return (choose_regularization if one.calibration == "paper" else choose_for_ball)(given, noise, _DRIFT)
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One."""
+        """Ask one question, for the sum. Raises InvalidInputError for fewer than two parties."""
         bounded_slope(facts.loss)
         if len(facts.parties) < 2:  # noqa: PLR2004
             raise InvalidInputError("an average that hides a party needs at least two")
@@ -78,7 +79,10 @@ class ParameterAverage(Algorithm):
         return Model(weights / np.clip(counts, 1.0, len(reply.contributors))[:, None])
 
     def prepare(self, shard: Shard, facts: OwnFacts) -> IntArray:
-        """The minimiser on the party's own shard, within its ball, and, where they are counted, 1 for its classes."""
+        """Solve for the minimiser on the party's shard, within its ball.
+
+        If classes are counted, a 1 for each class that the party has comes after it.
+        """
         k, radius = facts.loss.outputs, largest_minimiser(facts.loss, self.regularization)
         strength = self.regularization * np.maximum(shard.n_examples, 1)
         if k > 1 and self.calibration == "paper":
@@ -86,70 +90,73 @@ class ParameterAverage(Algorithm):
         fit = on_grid(solve(facts.loss, shard, strength, most_steps=0))
         if k == 1:
             return within(radius, fit)
-        own = class_means.classes_had(shard, k)
-        radii = class_means.longest_of_own(k, self.regularization)[own.sum(axis=-1)]
-        return np.concatenate([within(radii[..., None], fit), own], axis=-1)
+        has_class = class_means.classes_had(shard, k)
+        radii = class_means.longest_of_own(k, self.regularization)[has_class.sum(axis=-1)]
+        return np.concatenate([within(radii[..., None], fit), has_class], axis=-1)
 
     def local(self, query: Query, prepared: IntArray, facts: OwnFacts, noise: Noise) -> IntArray:
-        """What was prepared, plus the party's share of the noise, in `unit`."""
+        """Return what was prepared, plus the party's share of the noise, in `unit`."""
         unit, n = self.unit(facts), facts.n_weights
         exact = prepared[..., :n] // int(unit)
         if self.counts_classes(facts):
             exact = np.concatenate([exact, prepared[..., n:] * self.class_step(facts)], axis=-1)
         if self.is_gaussian(facts):
             return add_gaussian(exact, self.deviation(facts) / unit, facts.share, noise)
-        return add_l2_laplace(exact, facts.own_epsilon / self.moved(facts) * unit, 1 / facts.share, noise)
+        return add_l2_laplace(exact, facts.own_epsilon / self.sum_sensitivity(facts) * unit, 1 / facts.share, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray:
-        """`moved`, whatever is asked, in `unit`."""
-        return np.full(facts.own_epsilon.shape, self.moved(facts) / self.unit(facts))
+        """Return `sum_sensitivity` for every query, in `unit`."""
+        return np.full(facts.own_epsilon.shape, self.sum_sensitivity(facts) / self.unit(facts))
 
     def counts_classes(self, facts: FederationFacts) -> bool:
-        """Whether parties answer which classes they have, too."""
+        """Whether parties also answer which classes they have."""
         return self.calibration == "tight" and facts.loss.outputs > 1
 
     def lanes(self, facts: FederationFacts) -> int:
-        """How many integers an answer has."""
+        """Return how many integers an answer has."""
         return facts.n_weights + self.counts_classes(facts) * facts.loss.outputs
 
     def class_step(self, facts: FederationFacts) -> int:
-        """What a party answers for a class that it has, in `unit`."""
+        """Return the number, in `unit`, that a party answers for a class that it has."""
         return int(class_means.largest_mark(facts.loss.outputs, self.regularization) * UNIT / self.unit(facts))
 
-    def moved(self, facts: FederationFacts) -> float:
-        """How far a party moves the sum, in the 2-norm; the paper's, with the rounding to the weights' grid."""
+    def sum_sensitivity(self, facts: FederationFacts) -> float:
+        """Return how far a party moves the sum, in the 2-norm; the paper's, with the rounding to the weights' grid."""
         if self.calibration == "tight":
             return 2 * largest_minimiser(facts.loss, self.regularization)
         return 2 * bounded_slope(facts.loss) / self.regularization + float(np.sqrt(facts.n_weights)) * 2.0**-WEIGHT_BITS
 
     def is_gaussian(self, facts: FederationFacts) -> bool:
-        """Whether the noise is Gaussian; else its density is exp(-beta |b|)."""
+        """Whether the noise is Gaussian; otherwise its density is exp(-beta |b|)."""
         return self.calibration == "tight" and not is_pure(facts)
 
     def deviation(self, facts: OwnFacts) -> FloatArray:
-        """That of the noise on a sum in each coordinate, (...)."""
+        """Return the deviation of the noise on a sum in each coordinate, (...)."""
         if self.is_gaussian(facts):
-            return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.moved(facts))
-        return l2_laplace_deviation(facts.own_epsilon / self.moved(facts), self.lanes(facts))
+            return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.sum_sensitivity(facts))
+        return l2_laplace_deviation(facts.own_epsilon / self.sum_sensitivity(facts), self.lanes(facts))
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """The minimiser plus noise."""
+        """Return the proof of minimisers plus noise."""
         return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """One release."""
+        """Return the event of one release."""
         if self.is_gaussian(facts):
-            return GaussianEvent(self.moved(facts) / float(self.deviation(facts)))
+            return GaussianEvent(self.sum_sensitivity(facts) / float(self.deviation(facts)))
         return L2LaplaceEvent(float(facts.own_epsilon), self.lanes(facts))
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Of `deviation`."""
+        """Raise InvalidInputError if the noise of `deviation` does not fit on the wire."""
         fitting(self.deviation(facts) / self.unit(facts))
 
     def unit(self, facts: FederationFacts) -> float:
-        """A power of two in which answers are: noise may be a million times a weight, and weights stay on the grid."""
+        """Return the power of two that is the unit of answers.
+
+        Noise may be a million times a weight, and weights stay on the grid.
+        """
         return unit_of_noise(float(self.deviation(facts.everyone).max()), FRACTION_BITS - WEIGHT_BITS)
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """The paper's sensitivity is that of exact minimisers; what is drawn in floating point."""
+        """Return that the paper's minimisers are exact, and which noise is drawn in floating point."""
         return (_EXACT,) * (self.calibration == "paper") + (FLOATS,) * (not self.is_gaussian(facts))

@@ -3,13 +3,13 @@
 Rajkumar & Agarwal, "A Differentially Private Stochastic Gradient Descent Algorithm for Multiparty Classification",
 AISTATS 2012.
 
-Party k answers sum grad + rho + eta_k: eta_k ~ N(0, sigma*^2 / K) is drawn once a run and kept (a redrawn one could be
-averaged away); rho has density exp(-epsilon~ |rho| / 2L) and is fresh each round. The learner steps w <- w - z_t (sum /
-N + (lambda + Delta) w) with sum z_t infinite and sum z_t^2 finite, and so finds the minimiser of the risk tilted by
-eta, objective perturbation's (Theorem 4.2).
+Party k answers sum grad + rho + eta_k: eta_k ~ N(0, sigma*^2 / K) is drawn once in a run and kept (noise that is drawn
+again could be averaged away); rho has density exp(-epsilon~ |rho| / 2L) and is fresh each round. The learner steps w <-
+w - z_t (sum / N + (lambda + Delta) w) with sum z_t infinite and sum z_t^2 finite, and so finds the minimiser of the
+risk tilted by eta, objective perturbation's (Theorem 4.2).
 
 That theorem covers the final model, as exact minimiser, seen without the rounds. It does not cover the learner, who
-sees T noisy sums, nor an early stop; eta helps not there. So there are two guarantees: the paper's claim, and the
+sees T noisy sums, nor an early stop; eta does not help there. So there are two guarantees: the paper's claim, and the
 transcript's, which composes the rho of T rounds.
 """
 
@@ -47,7 +47,7 @@ _DRIFT = 1.8
 
 @algorithm
 class Psgd(Algorithm):
-    """Stochastic gradient descent on sums with one-time and per-round noise, as published (misprints mended)."""
+    """Stochastic gradient descent on sums with one-time and per-round noise, as published, its misprints corrected."""
 
     n_rounds: Rounds = 100
     regularization: Regularization = 0.01
@@ -60,7 +60,10 @@ class Psgd(Algorithm):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
-        """The better branch; and lambda by the rule of `_regularization`: rho, drawn anew, fades."""
+        """Choose the better branch, and lambda by the rule of `_regularization`.
+
+        Rho is drawn again in each round, so its effect fades.
+        """
         chosen = {} if "calibration" in given else {"calibration": BETTER_BRANCH}
         terms: dict[str, Any] = dict(given) | {name: choice.value for name, choice in chosen.items()}
         one = cls(**terms | {"regularization": 1.0})
@@ -70,21 +73,21 @@ class Psgd(Algorithm):
         return chosen | choose_regularization(given, math.hypot(tilt, fading) / facts.n_total, _DRIFT)
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """Of the published branch near its cliff."""
+        """Warn if the published branch is near its cliff."""
         terms = float(facts.epsilon.min()), self.regularization, facts.n_total, facts.loss.smoothness
         return cliff_caution(*terms, "better_branch") if self.calibration == "paper" else ()
 
     def whole_noise(self, round: int) -> bool:
-        """The noise of a round is each party's own."""
+        """Whether each party adds all of a round's noise: always."""
         return True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """T sums of gradients; the proof is for a loss of one score."""
+        """Ask for T sums of gradients. Raises InvalidInputError for a loss of more than one score."""
         check_single_score(facts.loss)
         return ask_gradients(facts, self.n_rounds, self.clip_norm)
 
     def program(self, facts: FederationFacts) -> Program:
-        """Procedure 1 with steps z_t = 1 / ((lambda + Delta) t + c)."""
+        """Run Procedure 1 with steps z_t = 1 / ((lambda + Delta) t + c)."""
         regularization, _ = self.slack(facts)
         weights = start_of(facts)
         for round in range(1, self.n_rounds + 1):
@@ -94,34 +97,34 @@ class Psgd(Algorithm):
         return Model(weights)
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """Procedure 2: the sum of gradients + rho + eta."""
+        """Run Procedure 2: return the sum of gradients + rho + eta."""
         total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
         sigma, beta = self.scales(facts)
         eta = noise.once("eta", lambda: add_gaussian(np.zeros_like(total), sigma, facts.share, noise))
         return add_l2_laplace(total + eta, beta, 1, noise)
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """2 L, the gradients being clipped to L."""
+        """Return 2 L, because gradients are clipped to L."""
         return 2 * self.clip_norm
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """The sum plus rho; eta, which is drawn once, only adds to it."""
+        """Return the proof of a sum plus rho; eta, which is drawn once, only adds to it."""
         return Additive()
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """The release of rho: what the learner sees each round."""
+        """Return the release of rho, which is what the learner sees in each round."""
         return L2LaplaceEvent(self.slack(facts)[1], facts.n_features)
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Both eta and rho."""
+        """Raise InvalidInputError if eta or rho does not fit on the wire."""
         sigma, beta = self.scales(facts)
         fitting(np.maximum(sigma, l2_laplace_deviation(beta, facts.n_features)))
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
-        """Theorem 4.2: the final model alone.
+        """Return Theorem 4.2's guarantee, for the final model alone.
 
-        Of the clipped loss, if gradients are longer: its slope in the score ends at C / |x|, so it is convex and no
-        less smooth, as the Huber loss is. The theorem's change of variables asks for a slope without leaps alone.
+        It is about the clipped loss if gradients are longer: its slope in the score ends at C / |x|, so it is convex
+        and no less smooth, as the Huber loss is. The theorem's change of variables needs only a slope without jumps.
         """
         of = " of the clipped loss" if self.clip_norm < facts.loss.lipschitz else ""
         assumptions = (
@@ -135,18 +138,18 @@ class Psgd(Algorithm):
         return (Guarantee(epsilon, self._delta(facts), "model", "paper", assumptions=assumptions),)
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """How rho is drawn; eta is drawn in integers."""
+        """Return that rho is drawn in floating point; eta is drawn in integers."""
         return (FLOATS,)
 
     def slack(self, facts: FederationFacts) -> tuple[float, float]:
-        """``(lambda + Delta, epsilon~)`` by computeSlack, for the strictest party's epsilon."""
+        """Return ``(lambda + Delta, epsilon~)`` by computeSlack, for the strictest party's epsilon."""
         extra, epsilon_tilde = calibration.slack(
             float(facts.epsilon.min()), self.regularization, facts.n_total, facts.loss.smoothness, self.calibration
         )
         return self.regularization + extra, epsilon_tilde
 
     def scales(self, facts: FederationFacts) -> tuple[float, float]:
-        """``(sigma*, beta)`` of eta and of rho."""
+        """Return ``(sigma*, beta)`` of eta and of rho."""
         _, epsilon_tilde = self.slack(facts)
         sigma = sigma_star(facts.n_features, epsilon_tilde, self._delta(facts), self.clip_norm)
         return sigma, epsilon_tilde / (2 * self.clip_norm)

@@ -1,16 +1,16 @@
-"""Algorithm 1 of Wu, Farokhi, Smith & Kaafar 2020: gradient descent by noisy gradients on a strongly convex fitness.
+"""Two algorithms of Wu, Farokhi, Smith & Kaafar 2020: gradient descent and projected subgradient descent by noisy sums.
 
-The printed steps rho / (T^2 k) add up to rho (1 + ln T) / T^2 and vanish as the horizon grows, so Theorem 2 does not
-hold as stated: the model stays where it began. With steps 1 / M, M = c + lambda the smoothness of the fitness, it is
-mended: E f - f* <= (1 - lambda / M)^T (f(0) - f*) + E|noise|^2 / (2 lambda), where by Theorem 1's noise
-E|noise|^2 = 8 p Xi^2 T^2 S / n^2, S = sum 1 / epsilon_l^2; the paper drops the dimension p.
+*Algorithm 1* (`WuStronglyConvex`) is gradient descent on a strongly convex fitness. The printed steps rho / (T^2 k) add
+up to rho (1 + ln T) / T^2 and vanish as the horizon grows, so Theorem 2 does not hold as stated: the model stays where
+it began. Steps 1 / M, M = c + lambda the smoothness of the fitness, correct it: E f - f* <= (1 - lambda / M)^T (f(0) -
+f*) + E|noise|^2 / (2 lambda), where by Theorem 1's noise E|noise|^2 = 8 p Xi^2 T^2 S / n^2, S = sum 1 / epsilon_l^2;
+the paper drops the dimension p.
 
-Algorithm 2 of Wu, Farokhi, Smith & Kaafar 2020: projected subgradient descent with polynomial-decay averaging.
-
-For convex losses that need not be smooth, such as the support vector machine's. Averaging as in Shamir & Zhang,
-"Stochastic Gradient Descent for Non-smooth Optimization", ICML 2013, Section 4, with eta = 1 / sqrt(T). Theorem 3 lacks
-the dimension p, as Theorem 2 does; honestly, E f - f* = O(D (G / sqrt(T) + Xi sqrt(8 p T S) / n)), D the diameter of
-the box and S = sum 1 / epsilon_l^2, which is least at T ~ G n / (Xi sqrt(8 p S)).
+*Algorithm 2* (`WuSubgradient`) is projected subgradient descent with polynomial-decay averaging, for convex losses that
+need not be smooth, such as the support vector machine's. Averaging is as in Shamir & Zhang, "Stochastic Gradient
+Descent for Non-smooth Optimization", ICML 2013, Section 4, with eta = 1 / sqrt(T). Theorem 3 lacks the dimension p, as
+Theorem 2 does; with it, E f - f* = O(D (G / sqrt(T) + Xi sqrt(8 p T S) / n)), D the diameter of the box and S = sum 1 /
+epsilon_l^2, which is least at T ~ G n / (Xi sqrt(8 p S)).
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from parley.common.protocol.messages import Query, Question
 
 Rho = Annotated[
     float | None,
-    Field(gt=0, le=1e9, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); else 1 / M"),
+    Field(gt=0, le=1e9, allow_inf_nan=False, description="rho of the printed steps rho / (T^2 k); 1 / M if null"),
 ]
 
 
 @algorithm
 class WuStronglyConvex(NoisyGradients):
-    """theta <- theta - step_k (sum / n + lambda theta), for T rounds, with the mended or the printed steps."""
+    """theta <- theta - step_k (sum / n + lambda theta), for T rounds, with the corrected or the printed steps."""
 
     rho: Rho = None
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """T sums of gradients; raises InvalidInputError where there are no steps for the loss."""
+        """Ask for T sums of gradients. Raises InvalidInputError if there are no steps for the loss."""
         self.steps(facts)
         return NoisyGradients.questions(self, facts)
 
     def program(self, facts: FederationFacts) -> Program:
-        """Gradient descent on the noisy sums of whoever contributed."""
+        """Run gradient descent on the noisy sums of the parties that contributed."""
         weights = start_of(facts)
         for round, step in enumerate(self.steps(facts).tolist(), start=1):
             reply = yield Query(round, "gradient", weights)
@@ -59,7 +59,10 @@ class WuStronglyConvex(NoisyGradients):
         return Model(weights)
 
     def steps(self, facts: FederationFacts) -> FloatArray:
-        """The step lengths, (T,); raises InvalidInputError where the mended ones need a smooth loss and it is not."""
+        """Return the step lengths, (T,).
+
+        Raises InvalidInputError if steps of 1 / M are needed for a loss that is not smooth.
+        """
         if self.rho is not None:
             return self.rho / (self.n_rounds**2 * np.arange(1.0, self.n_rounds + 1))
         if not math.isfinite(facts.loss.smoothness):
@@ -82,18 +85,18 @@ class WuSubgradient(NoisyGradients):
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:
-        """The step of classes, by `parley.common.algorithms._noisy_gradients`; then the rounds and lambda."""
+        """Choose the step for classes by `parley.common.algorithms._noisy_gradients`, then the rounds and lambda."""
         if "step" in given or isinstance(facts.loss, Squared):
             return super(WuSubgradient, cls).choose(facts, given, most_rounds)  # noqa: UP008 -- slots make it another
         one = cls(**dict(given))  # type: ignore[arg-type]
         blur = one.blur_of(facts, int(given.get("n_rounds", 1)))
         step = bearable_step(facts, one.calibration, blur, given.get("regularization", 0.0))
         chosen = super(WuSubgradient, cls).choose(facts, dict(given) | {"step": step}, most_rounds)  # noqa: UP008
-        why = "steps that fall by the root of their number lead far only if the first is long; noise limits it"
-        return {"step": Choice(step, why)} | chosen
+        reason = "steps that fall by the root of their number lead far only if the first is long; noise limits it"
+        return {"step": Choice(step, reason)} | chosen
 
     def program(self, facts: FederationFacts) -> Program:
-        """Projected subgradient descent on the noisy sums of whoever contributed."""
+        """Run projected subgradient descent on the noisy sums of the parties that contributed."""
         weights = average = start_of(facts, self.weight_bound)
         for round, (step, part) in enumerate(zip(self.steps(facts), self.parts(), strict=True), start=1):
             reply = yield Query(round, "gradient", weights)
@@ -103,10 +106,10 @@ class WuSubgradient(NoisyGradients):
         return Model(average)
 
     def steps(self, facts: FederationFacts) -> FloatArray:
-        """c_1 / sqrt(k), (T,)."""
+        """Return the steps c_1 / sqrt(k), (T,)."""
         return np.asarray(self.step / np.sqrt(np.arange(1.0, self.n_rounds + 1)))
 
     def parts(self) -> FloatArray:
-        """What part of the average the k-th iterate is when it comes, (T,): all of it at first."""
+        """Return the weight of the k-th iterate in the average when it arrives, (T,): 1 for the first."""
         decay = 1 / math.sqrt(self.n_rounds)
         return np.asarray((1 + decay) / (np.arange(1.0, self.n_rounds + 1) + decay))

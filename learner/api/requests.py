@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue, ValidationError
 
-from parley.common.algorithms import AUTO, given_of
+from parley.common.algorithms import AUTO, fixed_parameters
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
@@ -133,7 +133,7 @@ class RunRequest(Strict):
         else:
             settled, _ = draft.settled()
             self._check_program(settled)
-        return draft.model_copy(update={"parameters": given_of(self.parameters)})
+        return draft.model_copy(update={"parameters": fixed_parameters(self.parameters)})
 
     @property
     def any_algorithm(self) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from parley.common.algorithms import AUTO, REGISTRY, build_algorithm, given_of, settle
+from parley.common.algorithms import AUTO, REGISTRY, build_algorithm, fixed_parameters, settle
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.data.study import StudyKind
@@ -295,7 +295,7 @@ def _beside(
         settings.algorithm,
         {name: metric.mean for name, metric in metrics.items()},
         contends=trusts_nobody(algorithm, splits[0][2]),
-        is_open=not given_of(settings.parameters),
+        is_open=not fixed_parameters(settings.parameters),
     )
 
 
@@ -305,7 +305,7 @@ def _check_algorithm(settings: SimulationSettings) -> None:
     if settings.algorithm == AUTO:
         if settings.parameters:
             raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
-    elif not build_algorithm(settings.algorithm, given_of(settings.parameters)).trains:  # one from elsewhere
+    elif not build_algorithm(settings.algorithm, fixed_parameters(settings.parameters)).trains:  # one from elsewhere
         raise InvalidInputError(f"{settings.algorithm} trains no model, so there is none to measure")
 
 
@@ -364,7 +364,7 @@ def _public_rows_of(settings: SimulationSettings) -> PublicRowsNeeded:
     """Which public rows the algorithm asks about; none while it is open, as in a run that names none."""
     if settings.algorithm == AUTO:
         return "none"
-    return build_algorithm(settings.algorithm, given_of(settings.parameters)).public_rows
+    return build_algorithm(settings.algorithm, fixed_parameters(settings.parameters)).public_rows
 
 
 def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> tuple[Shard, Shard]:

@@ -99,7 +99,7 @@ class Kept:
         elif query.step == "noise":
             value = algorithm.local(query, None, self.facts.everyone, self.noise).sum(axis=0)  # type: ignore[arg-type]
         elif algorithm.hides_votes:
-            value = algorithm.hidden(self.total, algorithm.asked(query.message), alone, self.noise)
+            value = algorithm.hidden(self.total, algorithm.rows_asked(query.message), alone, self.noise)
         else:
             value = self.total
         return Reply(from_wire(value, 0), tuple(range(len(self.facts.parties))))
@@ -180,7 +180,9 @@ class Trial:
         """The accuracy of the majority of all parties' classifiers, each released with tight noise of its own."""
         facts, algorithm = self.facts(epsilon), ParameterAverage(LAMBDA)
         exact = self.prepared(algorithm)[:, : facts.n_weights]
-        noisy = add_gaussian(exact, gaussian_sigmas(facts.epsilon, facts.delta, algorithm.moved(facts)), 1.0, noise)
+        noisy = add_gaussian(
+            exact, gaussian_sigmas(facts.epsilon, facts.delta, algorithm.sum_sensitivity(facts)), 1.0, noise
+        )
         test = self.split.test.view(slice(PREDICTIONS))
         return _hits(_majority(noisy.astype(np.float64).reshape(-1, *facts.shape), test.X), test)
 

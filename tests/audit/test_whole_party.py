@@ -132,7 +132,7 @@ def counted(audit: Audit, factor: float) -> tuple[FloatArray, FloatArray]:
     query, of, everyone = Query(1, "votes", audit.rows), audit.facts(PARTIES).of(0), audit.facts(k).everyone
     none, all_of_it = (algorithm.prepare(Shard(np.ones((1, 1)), np.array([y])), of) for y in (-1.0, 1.0))
     one, other = (algorithm.local(query, voters, of, NoNoise()) for voters in (none, all_of_it))
-    rows = algorithm.asked(audit.rows)
+    rows = algorithm.rows_asked(audit.rows)
     total = np.broadcast_to(one, (k, one.size)).copy()
     noisy = algorithm.hidden(total, rows, everyone, ScaledNoise(SeededNoise(21), factor))
     noise = (noisy - one).reshape(TIMES, audit.parts, -1).sum(axis=1)

@@ -84,7 +84,7 @@ def test_answers_prices_and_guarantees_are_as_recorded(label: str) -> None:
 
 
 def test_every_algorithm_is_recorded() -> None:
-    ours = {case.name for case in RECORDABLE.values() if type(case.algorithm).__module__.startswith("common.")}
+    ours = {case.name for case in RECORDABLE.values() if type(case.algorithm).__module__.startswith("parley.common.")}
     assert ours == {RECORDABLE[label].name for label in RECORDED}
     n = sum(len(answer) for each in RECORDED.values() for of_round in each["answers"] for answer in of_round)
     print(f"{len(RECORDED)} cases: {n} integers, all prices and guarantees as recorded before the first move")

@@ -420,7 +420,7 @@ def test_more_rows_than_there_are_is_all_of_them(name: str) -> None:
     of = facts(Softmax(6), 3, rows)
     for wanted, taken in ((100, range(10)), (10, range(10)), (5, range(0, 10, 2)), (3, (0, 3, 6)), (1, (0,))):
         algorithm = ensemble(name, auxiliary_rows=wanted)
-        assert np.array_equal(algorithm.asked(rows), rows[list(taken)])
+        assert np.array_equal(algorithm.rows_asked(rows), rows[list(taken)])
         assert algorithm.n_asked(of) == len(taken)
         (question,) = algorithm.questions(of)
         assert (question.message, question.answer) == ((10, D), 6 * len(taken))
@@ -432,7 +432,7 @@ def test_rows_that_are_no_numbers_are_zeros(name: str, release: str) -> None:
     """A learner that sends such rows learns no more of them than of zeros."""
     algorithm = ensemble(name, **({"release": release} if name == "ensemble_soft" else {}))
     rows = np.array([[np.nan] * D, [np.inf] * D, [1e300] * D, [0.25] * D])
-    asked = algorithm.asked(rows)
+    asked = algorithm.rows_asked(rows)
     assert not asked[:2].any()
     assert np.linalg.norm(asked, axis=1).max() <= 1
     of = facts(Logistic(), 2, rows).of(0)

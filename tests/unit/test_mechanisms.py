@@ -170,7 +170,7 @@ def furthest(loss: Loss, strength: float, pair: tuple[Shard, Shard]) -> float:
     except InvalidInputError:
         return 0.0
     one, other = (to_reals(OutputPerturbation.prepare([site] * k, each)) for each in pair)
-    return float((np.linalg.norm(one - other, axis=-1) / site.moved).max())
+    return float((np.linalg.norm(one - other, axis=-1) / site.output_sensitivity).max())
 
 
 def hold_neighbours(k: int) -> None:

@@ -46,7 +46,7 @@ def test_the_reach_is_that_of_two_slopes_two_solvers_and_two_roundings(
     """2 (L + what is left) / Lambda, and half a step of the grid, on which answers lie, in each weight of both."""
     monkeypatch.setattr(SOLVER, lambda *_: left)
     site = output.__wrapped__(terms(loss, n_examples=80, regularization=0.05))
-    assert site.moved == site.reach
+    assert site.output_sensitivity == site.reach
     answers = OutputPerturbation.prepare([site] * 9, Shard.stack([rows(80, seed=seed) for seed in range(9)]))
     step = float(np.gcd.reduce(answers, axis=None)) * GRID
     assert step in {GRID, 2.0**-WEIGHT_BITS}
@@ -160,7 +160,7 @@ def test_what_is_not_private_is_the_minimiser_as_it_is(monkeypatch: pytest.Monke
     for site, answer in zip(sites, answers, strict=True):
         fit = minimise(STEEP, shard, site.terms.strength, tolerance=TOLERANCE)
         assert np.abs(answer - fit).max() <= 2.0**-WEIGHT_BITS
-        assert (site.event, site.deviation, site.moved) == (NonPrivateEvent(), 0.0, math.inf)
+        assert (site.event, site.deviation, site.output_sensitivity) == (NonPrivateEvent(), 0.0, math.inf)
         assert site.kind == (ExactMinimiser, "gaussian", STEEP)
         site.check_noise()
     alone = to_reals(ExactMinimiser.answer(sites[:1], ExactMinimiser.prepare(sites[:1], shard), noise))

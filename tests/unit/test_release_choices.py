@@ -165,9 +165,9 @@ def test_how_far_sites_move_is_shaped_like_their_view() -> None:
     of = unlike()
     algorithm = releases(mechanism="output", regularization=0.5, sites=[{"party": "party-2", "mechanism": "objective"}])
     reaches = [output(algorithm.terms(of, index)[1]).reach for index in (0, 2)]
-    assert algorithm.moved(of.everyone).tolist() == [reaches[0], np.inf, reaches[1]]
-    assert algorithm.moved(of.of(2)).shape == ()
-    assert algorithm.moved(of.of(slice(1, 3))).tolist() == [np.inf, reaches[1]]
+    assert algorithm.output_sensitivity(of.everyone).tolist() == [reaches[0], np.inf, reaches[1]]
+    assert algorithm.output_sensitivity(of.of(2)).shape == ()
+    assert algorithm.output_sensitivity(of.of(slice(1, 3))).tolist() == [np.inf, reaches[1]]
 
 
 def test_each_site_of_a_mixed_stack_draws_from_its_own_source() -> None:

@@ -120,7 +120,7 @@ def test_noise_drawn_once_hides_whoever_moves_the_sum_furthest(
         alone = output(algorithm.terms(of, index)[1])
         scales = [each.scale for each in algorithm.own_sites(of.everyone) if isinstance(each, OutputPerturbation)]
         cost = algorithm.event(1, of.of(index))
-        assert algorithm.moved(of.of(index)) >= alone.reach
+        assert algorithm.output_sensitivity(of.of(index)) >= alone.reach
         if isinstance(cost, L2LaplaceEvent):
             assert cost.epsilon == 0.5, "the strictest"
             beta = max(scales) if shares else site.scale
@@ -136,7 +136,7 @@ def test_in_shares_the_average_bears_the_noise_of_the_smallest_site() -> None:
     of = replace(facts(secure_sum=True), n_examples=np.array([100, 20, 60]))
     for law in LAWS:
         sites = releases("average", law=law, regularization=1.0).own_sites(of.everyone)
-        assert {site.moved for site in sites} == {output(terms(n_examples=20, regularization=1.0)).reach}
+        assert {site.output_sensitivity for site in sites} == {output(terms(n_examples=20, regularization=1.0)).reach}
         (scale,) = {site.scale for site in sites if isinstance(site, OutputPerturbation)}
         least = gaussian_sigma(1.0, 1e-5, 2 / 20)
         assert scale == pytest.approx(least if law == "gaussian" else 20 / 2, rel=1e-4)

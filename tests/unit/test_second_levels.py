@@ -98,8 +98,8 @@ def test_a_model_is_the_others_by_the_aggregators_weights(second: str) -> None:
 def test_its_mechanism_is_told_its_own_size_and_budget_and_as_many_features_as_other_sites() -> None:
     level = full(second_regularization=0.05, law="l2_laplace", calibration="paper", second_mechanism="output")
     due = SiteTerms(Huber(), 200, K - 1, 0.05, 2.0, 1e-6, "l2_laplace", "paper")
-    assert level.told(unlike()) == due
-    assert level.told(unlike(), 3.0) == replace(due, regularization=3.0)
+    assert level.site_terms(unlike()) == due
+    assert level.site_terms(unlike(), 3.0) == replace(due, regularization=3.0)
     assert level.site(unlike()) == output(due)
     assert level.event(2, unlike().of(1)) == L2LaplaceEvent(2.0, K - 1)
 
@@ -107,7 +107,7 @@ def test_its_mechanism_is_told_its_own_size_and_budget_and_as_many_features_as_o
 def test_only_the_aggregators_records_move_what_it_answers() -> None:
     of, query = unlike(), Query(2, "weigh", np.eye(K - 1, D))
     level = full(second_mechanism="output", second_regularization=0.05)
-    reach = output(level.told(of)).reach
+    reach = output(level.site_terms(of)).reach
     assert np.asarray(level.sensitivity(query, of.everyone)).tolist() == [0.0, reach, 0.0, 0.0, 0.0]
     assert [float(level.sensitivity(query, of.of(index))) for index in range(K)] == [0.0, reach, 0.0, 0.0, 0.0]
     within = full().sensitivity(query, of.of(1))
@@ -140,7 +140,7 @@ def test_noise_that_does_not_fit_is_refused_but_where_none_is_added() -> None:
 def test_its_lambda_follows_the_rule_of_releases(second_mechanism: Any) -> None:  # noqa: ANN401
     """Of its own noise at lambda = 1, and a quarter of the drift of releases."""
     of, level = unlike(), full(second_mechanism=second_mechanism)
-    at_1 = MECHANISMS[second_mechanism](replace(level.told(of), regularization=1.0)).deviation
+    at_1 = MECHANISMS[second_mechanism](replace(level.site_terms(of), regularization=1.0)).deviation
     due = choose_regularization({}, at_1, DRIFTS[second_mechanism] / 4)
     assert level.choose(of, {}, 10) == {"second_regularization": due["regularization"]}
     assert level.choose(of, {"second_regularization": 0.5}, 10) == {}

@@ -122,7 +122,7 @@ def ensemble(name: str, loss: Loss, m: int, **parameters: object) -> tuple[Ensem
     facts = FederationFacts.uniform(
         np.full(m, 5), epsilon=1.0, delta=1e-5, n_features=D, loss=loss, public=X, public_shape=X.shape
     )
-    return built, facts, built.asked(X)
+    return built, facts, built.rows_asked(X)
 
 
 @EVERY_LOSS

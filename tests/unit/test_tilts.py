@@ -97,7 +97,7 @@ def test_a_tilt_moves_weights_by_itself_over_the_ridge(law: Law) -> None:
     site = objective(site_of(Logistic(), law))
     each_way = site.tilt if law == "gaussian" else math.sqrt(D + 1) / site.tilt
     assert site.deviation == pytest.approx(each_way / site.strength)
-    assert site.moved == math.inf, "noise inside a minimisation is not on an answer"
+    assert site.output_sensitivity == math.inf, "noise inside a minimisation is not on an answer"
 
 
 # ── the solver ───────────────────────────────────────────────────────────────

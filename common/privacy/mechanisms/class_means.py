@@ -189,7 +189,7 @@ class Centroids(SiteRelease):
         return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), Additive(law))
 
     @property
-    def moved(self) -> float:
+    def output_sensitivity(self) -> float:
         """Of the sums."""
         return _MOVED
 

@@ -149,7 +149,7 @@ class OutputPerturbation(SiteRelease):
         fitting(self.deviation)
 
     @property
-    def moved(self) -> float:
+    def output_sensitivity(self) -> float:
         """``reach``."""
         return self.reach
 

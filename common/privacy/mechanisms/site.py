@@ -113,7 +113,7 @@ class SiteRelease(ABC):
     @classmethod
     @abstractmethod
     def proof(cls, sites: Sequence[Self]) -> Proof | None:
-        """Why the events of these sites, which answer together, hold; ``moved`` is the sensitivity."""
+        """Why the events of these sites, which answer together, hold; ``output_sensitivity`` is the sensitivity."""
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ class SiteRelease(ABC):
         return type(self), self.terms.law, self.terms.loss
 
     @property
-    def moved(self) -> float:
+    def output_sensitivity(self) -> float:
         """How far a neighbour's answer differs before its noise; infinite where the noise is inside a minimisation."""
         return float("inf")
 
