@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -25,9 +26,16 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def make_ledgers(*configs: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Have each party make its ledger, by its settings file, all at once; in this process's environment or another."""
-    commands = [(COMMANDS / "parley-party", "init", "--config", config) for config in configs]
+def make_ledgers(
+    *configs: Path,
+    command: Sequence[str | Path] = (COMMANDS / "parley-party",),
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Have each party make its ledger, by its settings file, all at once.
+
+    The party's ``command`` may be of another installation, and have another environment than this process.
+    """
+    commands = [(*command, "init", "--config", config) for config in configs]
     begun = [subprocess.Popen(each, stdout=subprocess.DEVNULL, env=environment) for each in commands]  # noqa: S603 -- our own
     for process in begun:
         if process.wait():
@@ -81,6 +89,12 @@ def _is_ready(client: httpx.Client, url: str) -> bool:
         return client.get(f"{url}/readyz").is_success
     except httpx.TransportError:
         return False
+
+
+def cpu_seconds(pid: int) -> float:
+    """The seconds of processors that a process and its threads have used, its children's aside."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user's and system's: fields 14 and 15
 
 
 def resident_mb(pid: int, what: str = "VmRSS") -> float:

@@ -13,7 +13,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -27,7 +27,7 @@ from parley.common.errors import ParleyError, QuorumLostError, UnavailableError
 from parley.common.protocol.messages import Query, Reply
 from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import Signed
-from parley.common.service.tracing.switch import traced_round
+from parley.common.service.tracing import traced_round
 
 if TYPE_CHECKING:
     from parley.common.client.party import PartyClient
@@ -79,49 +79,26 @@ class PartyPool(ABC):
             return tuple(range(len(self._parties)))
         return tuple(sorted({index for contributors in self._recent for index in contributors}))
 
+    @property
+    def asked(self) -> tuple[PartyClient, ...]:
+        """The active parties."""
+        return tuple(self._parties[index] for index in self.active)
+
+    @abstractmethod
     async def answer(self, run: str, query: Query) -> Reply:
-        """What the active parties answer, in a span of its own where rounds are traced; raises what `_ask` raises."""
-        with traced_round(run, query.round):
-            return await self._answer(run, query)
+        """What the active parties answer, in a span of its own where rounds are traced.
+
+        Raises PartyRefusedError naming the party that refused, QuorumLostError naming the silent and the charged.
+        """
 
     def end(self) -> None:  # noqa: B027 -- most have nothing to end
         """Nobody will be asked any more."""
 
-    @abstractmethod
-    async def _answer(self, run: str, query: Query) -> Reply:
-        """The same, by a subclass."""
+    def _conclude(self, round: int, outcomes: Sequence[_T | ParleyError], took: Mapping[str, float]) -> dict[int, _T]:
+        """End a round in which the active parties answered so, in so many seconds each; the answers by their indices.
 
-    async def _ask(self, round: int, request: Callable[[PartyClient], Awaitable[_T]]) -> dict[int, _T]:
-        """What all active parties answer in time, by their indices.
-
-        Raises PartyRefusedError naming who refused, QuorumLostError naming who was silent and who was charged.
+        Raises as `answer` does.
         """
-        started = time.monotonic()
-        took: dict[str, float] = {}
-
-        async def ask(party: PartyClient) -> _T:
-            answer = await request(party)
-            took[party.name] = time.monotonic() - started
-            return answer
-
-        asked = [self._parties[index] for index in self.active]
-        answers, silent = self._sift(round, await ask_all(asked, ask, self._deadline))
-        stragglers = tuple(name for name, seconds in took.items() if seconds > self._deadline / 2)
-        self._settle(tuple(answers), silent)
-        self.report = replace(self.report, seconds=time.monotonic() - started, stragglers=stragglers)
-        return answers
-
-    def _settle(self, contributors: tuple[int, ...], silent: Mapping[str, str]) -> None:
-        """End a round to which these contributed, and tell who of the silent is dropped."""
-        self._recent.append(contributors)
-        still = {self._parties[index].name for index in self.active}
-        self.report = RoundReport(
-            dropped={name: why for name, why in silent.items() if name not in still},
-            missed={name: why for name, why in silent.items() if name in still},
-        )
-
-    def _sift(self, round: int, outcomes: Sequence[_T | ParleyError]) -> tuple[dict[int, _T], dict[str, str]]:
-        """The answers by the parties' indices, and the silent ones' reasons by name."""
         answers: dict[int, _T] = {}
         silent: dict[str, str] = {}
         for index, outcome in zip(self.active, outcomes, strict=True):
@@ -141,19 +118,34 @@ class PartyPool(ABC):
                 silent=list(silent),
                 charged=charged,
             )
-        return answers, silent
+        self._settle(tuple(answers), silent)
+        stragglers = tuple(name for name, seconds in took.items() if seconds > self._deadline / 2)
+        self.report = replace(self.report, stragglers=stragglers)
+        return answers
+
+    def _settle(self, contributors: tuple[int, ...], silent: Mapping[str, str]) -> None:
+        """End a round to which these contributed, and report who of the silent is dropped."""
+        self._recent.append(contributors)
+        still = {party.name for party in self.asked}
+        self.report = RoundReport(
+            dropped={name: why for name, why in silent.items() if name not in still},
+            missed={name: why for name, why in silent.items() if name in still},
+        )
 
 
 class HttpFederation(PartyPool):
     """Parties whose answers the learner sees."""
 
-    async def _answer(self, run: str, query: Query) -> Reply:
+    async def answer(self, run: str, query: Query) -> Reply:
         """All active parties' answers, or their exact sum."""
         width = self._questions[query.round - 1].answer
-
-        answers = await self._ask(query.round, lambda party: party.answer(run, query, width))
-        contributors, work = tuple(answers), partial(self._value, query, answers)
-        return Reply(await asyncio.to_thread(work) if width > _PIECE else work(), contributors)
+        with traced_round(run, query.round):
+            started, took = time.monotonic(), dict[str, float]()
+            outcomes = await ask_all(self.asked, lambda party: party.answer(run, query, width), self._deadline, took)
+            answers = self._conclude(query.round, outcomes, took)
+            self.report = replace(self.report, seconds=time.monotonic() - started)
+            contributors, work = tuple(answers), partial(self._value, query, answers)
+            return Reply(await asyncio.to_thread(work) if width > _PIECE else work(), contributors)
 
     def _value(self, query: Query, answers: dict[int, IntArray]) -> FloatArray:
         """The sum (m,) of answers (m,), or each (K, m), in reals; they are used up, lest two copies be there."""

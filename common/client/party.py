@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from parley.common.arrays import IntArray
-from parley.common.client.receipts import ReceiptedPeer
-from parley.common.encoding.canonical_json import JSON
+from parley.common.client.peer import Peer
 from parley.common.encoding.fixed_point import checked_integers
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
@@ -20,7 +20,7 @@ from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, Pin
 _LONGEST_REFUSAL = 2**16
 
 
-class PartyClient(ReceiptedPeer):
+class PartyClient(Peer):
     """One party. All methods raise UnavailableError or PartyRefusedError."""
 
     role: ClassVar[str] = "party"
@@ -31,15 +31,18 @@ class PartyClient(ReceiptedPeer):
 
     async def facts(self) -> PartyFacts:
         """What the party says of itself."""
-        return self._parse(PartyFacts, await self._ask("GET", "/v1/party"))
+        content, _ = await self._request("GET", "/v1/party")
+        return self._parse(PartyFacts, content)
 
     async def pins(self) -> PinnedKeys:
         """Whom its owner trusts in secure sums with this learner."""
-        return self._parse(PinnedKeys, await self._ask("GET", "/v1/party/pins"))
+        content, _ = await self._request("GET", "/v1/party/pins")
+        return self._parse(PinnedKeys, content)
 
     async def budget(self) -> BudgetReport:
         """What the party's ledger has left."""
-        return self._parse(BudgetReport, await self._ask("GET", "/v1/budget"))
+        content, _ = await self._request("GET", "/v1/budget")
+        return self._parse(BudgetReport, content)
 
     async def greet(self) -> None:
         """A bare round trip."""
@@ -59,8 +62,8 @@ class PartyClient(ReceiptedPeer):
 
     async def _consent(self, proposal: RunProposal, offer: bytes) -> tuple[Approval, SignedApproval]:
         """The consent to an offer, which its receipt binds to run and specification."""
-        asked = Binding(proposal.run, APPROVAL, proposal.spec.digest, "")
-        body, receipt = await self._ask_signed("POST", "/v1/runs", offer, JSON, asked)
+        bind = partial(Binding.of, proposal.run, APPROVAL, proposal.spec.digest)
+        body, receipt = await self._request("POST", "/v1/runs", offer, bind=bind)
         return self._parse(Approval, body), SignedApproval(approval=body.decode(), receipt=receipt.text)
 
     async def answer(self, run: str, query: Query, width: int) -> IntArray:
@@ -69,9 +72,9 @@ class PartyClient(ReceiptedPeer):
         No more is read of a response than such an answer has, or a refusal needs.
         """
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
-        asked = Binding(run, query.round, query.digest, "")
+        bind = partial(Binding.of, run, query.round, query.digest)
         longest = max(longest_body([(width,)]), _LONGEST_REFUSAL)
-        content = await self._ask("PUT", path, query.body, NPY, asked, longest)
+        content, _ = await self._request("PUT", path, query.body, NPY, bind=bind, longest=longest)
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
         except InvalidInputError as error:
@@ -92,4 +95,4 @@ class PartyClient(ReceiptedPeer):
 
     async def end(self, run: str) -> None:
         """Tell the party that a run has ended."""
-        await self._ask("DELETE", f"/v1/runs/{run}")
+        await self._request("DELETE", f"/v1/runs/{run}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
@@ -19,6 +19,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from parley.common.client.endpoints import PeerEntry
+from parley.common.client.receipts import ReceiptKeeper
 from parley.common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
 from parley.common.encoding.canonical_json import JSON, check_counts
 from parley.common.errors import (
@@ -30,12 +31,14 @@ from parley.common.errors import (
     TooLargeError,
     UnavailableError,
 )
+from parley.common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import MessageError, SignatureError
 from parley.common.secure_sum.messages import Roster
 from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE as SIGNED
 from parley.common.service.http.tls import client_context
-from parley.common.service.tracing.switch import traced_request
+from parley.common.service.tracing import traced_request
+from parley.common.service.witnessing import HeldReceipts
 from parley.common.strict import one_line
 from parley.common.wire.key_holder_api import Signature
 
@@ -68,20 +71,24 @@ _NEVER = frozenset({LedgerError.kind})
 """Kinds of problems that time does not mend, whatever their status says."""
 _LONGEST_REASON = 500  # characters of a peer's own words
 _LONGEST_PROBLEM = 2**16  # bytes of a problem document
+_RECEIPT = RECEIPT_HEADER.lower().encode()
 _LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does not suffice
 
 
 class Peer:
-    """A service, over the line to it.
+    """A service that keeps a chain of records, over the line to it: it is shown a receipt, and answers with a newer.
 
-    ``role`` is what problem documents name it by; its methods raise UnavailableError or ``refusal``.
+    ``role`` is what problem documents name it by; its methods raise UnavailableError or ``refusal``. ``receipt`` is the
+    newest that is known of it at first, and ``key`` its public key, None for the one of its first receipt; ``receipts``
+    has the newest from then on.
     """
 
     role: ClassVar[str]
     refusal: ClassVar[type[RefusedError]]
 
-    def __init__(self, name: str, line: Line) -> None:
+    def __init__(self, name: str, line: Line, receipt: Receipt | None = None, key: str | None = None) -> None:
         self.name = name
+        self.receipts = ReceiptKeeper(name, key, receipt)
         self._line = line
         self._rests_until = 0.0  # by the event loop's clock
 
@@ -97,29 +104,70 @@ class Peer:
         """The error that says that this peer's answer cannot be used."""
         return self.refusal(f"{self.name} refused: {detail}", reason=reason, **{self.role: self.name}, **facts)
 
-    async def _send(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
-        """One request; the body of a response that says success."""
-        return (await self._request(method, path, body, media)).content
+    async def held(self) -> Sequence[str]:
+        """The receipts that it holds of others."""
+        content, _ = await self._request("GET", "/v1/receipts")
+        return self._parse(HeldReceipts, content).receipts
 
-    async def _request(
+    async def hold(self, texts: Sequence[str]) -> None:
+        """Have it hold receipts of others: of each that it has the key of, the newest."""
+        await self._request("PUT", "/v1/receipts", HeldReceipts(receipts=tuple(texts)).model_dump_json().encode())
+
+    async def _request(  # noqa: PLR0913 -- a request, and what its response must be
         self,
         method: str,
         path: str,
-        body: bytes,
-        media: str,
-        *headers: tuple[str, str],
+        body: bytes = b"",
+        media: str = JSON,
+        *,
+        bind: Callable[[bytes], Binding] | None = None,
+        longest: int = LONGEST_ANSWER,
+    ) -> tuple[bytes, Receipt]:
+        """The body of a response that says success, and its receipt, which goes on from the newest that was known.
+
+        The peer first accounts for receipts of it that others handed on. In a round, ``bind`` says what the receipt of
+        a body must bind it to.
+        """
+        for receipt in tuple(self.receipts.unsettled.values()):
+            await self._account_for(receipt)
+        shown = self.receipts.newest
+        response = await self._send(method, path, body, media, shown, longest)
+        bound = bind(response.content) if bind else None
+        try:
+            return response.content, self.receipts.take(response.header(_RECEIPT), shown, bound)
+        except LedgerError as error:
+            raise self.refuse(LedgerError.kind, error.detail) from None
+
+    async def _account_for(self, receipt: Receipt) -> None:
+        """Have it say that its ledger holds, or has replaced, what one of its receipts says.
+
+        If that is not so, it refuses all requests from then on, whichever service asks.
+        """
+        response = await self._send("GET", "/v1/receipts", shown=receipt)
+        try:
+            self.receipts.settle(response.header(_RECEIPT), receipt)
+        except LedgerError as error:
+            raise self.refuse(LedgerError.kind, error.detail) from None
+
+    async def _send(  # noqa: PLR0913, PLR0917 -- a request
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        media: str = JSON,
+        shown: Receipt | None = None,
         longest: int = LONGEST_ANSWER,
     ) -> PeerResponse:
-        """One request, once the peer may be asked; a response that says success, of ``longest`` bytes at most."""
-        sent = ("Content-Type", media), ("Accept", media), *headers
+        """A response that says success, of ``longest`` bytes at most; its receipt, if it has one, is not looked at."""
         if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(rest)
+        headers = [("Content-Type", media), ("Accept", media)]
+        if shown is not None:
+            headers.append((RECEIPT_HEADER, shown.text))
         try:
-            response = await traced_request(
-                self.name,
-                method,
-                lambda traced: self._line.ask(method, path, body, *sent, *traced, longest=longest),
-            )
+            with traced_request(self.name, method) as traced:
+                response = await self._line.ask(method, path, body, *headers, *traced.headers, longest=longest)
+                traced.status = response.status
         except httpx.TransportError as error:
             raise UnavailableError(f"{self.name} cannot be reached ({type(error).__name__})") from None
         if len(response.content) > longest:
@@ -128,20 +176,18 @@ class Peer:
             raise self._failure(response)
         return response
 
-    async def _ask(self, method: str, path: str, body: bytes = b"", media: str = JSON) -> bytes:
-        """One request of the protocol: by default a bare one."""
-        return await self._send(method, path, body, media)
-
     async def _exchange(self, path: str, message: Signed) -> Signed:
         """What the peer answers to a signed message; its signature is not checked."""
+        content, _ = await self._request("PUT", path, message.to_bytes(), SIGNED)
         try:
-            return Signed.from_bytes(await self._ask("PUT", path, message.to_bytes(), SIGNED))
+            return Signed.from_bytes(content)
         except MessageError as error:
             raise self.refuse(error.reason, f"its answer cannot be used: {error.detail}") from None
 
     async def _sign(self, path: str, roster: Signed, key: str) -> bytes:
         """The peer's signature of a roster that it is sent, if the holder of ``key`` made it."""
-        answer = self._parse(Signature, await self._ask("PUT", path, roster.to_bytes(), SIGNED))
+        content, _ = await self._request("PUT", path, roster.to_bytes(), SIGNED)
+        answer = self._parse(Signature, content)
         try:
             signature = bytes.fromhex(answer.signature)
             Signed(roster.body, signature).verify(Roster.TAG, key)
@@ -172,21 +218,48 @@ class Peer:
 
 
 async def ask_all(
-    peers: Sequence[P], request: Callable[[P], Awaitable[_T]], seconds: float
+    peers: Sequence[P],
+    request: Callable[[P], Awaitable[_T]],
+    seconds: float,
+    took: MutableMapping[str, float] | None = None,
 ) -> list[_T | UnavailableError | RefusedError]:
     """What each peer answers to a request, or the error that stands for it, in the order of ``peers``.
 
     All are asked at once, each repeatedly while it is unavailable, for so many seconds. Nobody's failure hides
-    another's answer.
+    another's answer. ``took`` gets the seconds that each answer took, by the peer's name.
     """
+    took = {} if took is None else took
+    return await asyncio.gather(*(_outcome(peer, request, seconds, took) for peer in peers))
 
-    async def ask(peer: P) -> _T | UnavailableError | RefusedError:
+
+async def _outcome(
+    peer: P, request: Callable[[P], Awaitable[_T]], seconds: float, took: MutableMapping[str, float]
+) -> _T | UnavailableError | RefusedError:
+    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable; or the error.
+
+    Where this process was stopped past the deadline, the peer could not answer in time, and is asked again.
+    """
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    while True:
+        reason, pause, deadline = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE, clock() + seconds
         try:
-            return await _persist(peer, request, seconds)
-        except (UnavailableError, RefusedError) as error:
-            return error
-
-    return await asyncio.gather(*map(ask, peers))
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        answer = await request(peer)
+                    except (AwaitingOwnerError, RefusedError) as error:
+                        return error  # the first: people take longer than this
+                    except UnavailableError as error:
+                        reason = error.detail
+                    else:
+                        took[peer.name] = clock() - started
+                        return answer
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        except TimeoutError:
+            if clock() - deadline < _STOPPED:
+                return UnavailableError(reason, **{peer.role: peer.name})
 
 
 def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
@@ -223,30 +296,6 @@ def names_in(error: ParleyError) -> tuple[str, ...]:
     return tuple(str(name) for names in (one, *several) for name in names)
 
 
-async def _persist(peer: P, request: Callable[[P], Awaitable[_T]], seconds: float) -> _T:
-    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable.
-
-    Where this process was stopped past the deadline, the peer has had no say, and is asked anew.
-    """
-    clock = asyncio.get_running_loop().time
-    while True:
-        reason, pause, deadline = f"{peer.name} did not answer within {seconds:g} s", _FIRST_PAUSE, clock() + seconds
-        try:
-            async with asyncio.timeout_at(deadline):
-                while True:
-                    try:
-                        return await request(peer)
-                    except AwaitingOwnerError:
-                        raise  # people take longer than this
-                    except UnavailableError as error:
-                        reason = error.detail
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-        except TimeoutError:
-            if clock() - deadline < _STOPPED:
-                raise UnavailableError(reason, **{peer.role: peer.name}) from None
-
-
 class Line:
     """The way to one service by its entry: connections that stay open, and the token that it knows this learner by.
 
@@ -272,23 +321,28 @@ class Line:
 
         Its body is cut off somewhere past ``longest`` bytes. Raises httpx.TransportError.
         """
-        response = await self._send(method, path, body, headers, longest)
-        if response.status == httpx.codes.UNAUTHORIZED:
-            with suppress(InvalidInputError):  # a file that is gone holds no other token
-                refused, self._token = self._token, self._entry.token_text()
-                if self._token != refused:
-                    return await self._send(method, path, body, headers, longest)
+        token = self._token
+        response = await self._transport.send(self._request(method, path, body, headers, longest))
+        if response.status == httpx.codes.UNAUTHORIZED and self._has_other_token(token):
+            response = await self._transport.send(self._request(method, path, body, headers, longest))
         return response
 
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
 
-    async def _send(
+    def _request(
         self, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]], longest: int
-    ) -> PeerResponse:
+    ) -> PeerRequest:
+        """A request as it is spelt on the wire, with the token that is known now."""
         own = ("Host", self._host), ("Authorization", f"Bearer {self._token}"), ("Accept-Encoding", "identity")
-        return await self._transport.send(PeerRequest(method, self._base + path, (*own, *headers), body, longest))
+        return PeerRequest(method, self._base + path, (*own, *headers), body, longest)
+
+    def _has_other_token(self, refused: str) -> bool:
+        """Whether the token that is to be shown is another now than the one that was refused, by its file."""
+        with suppress(InvalidInputError):  # a file that is gone holds no other token
+            self._token = self._entry.token_text()
+        return self._token != refused
 
 
 def _seconds(text: str) -> float:

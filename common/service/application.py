@@ -39,7 +39,7 @@ from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits, Shares
 from parley.common.service.tokens import KnownToken, SignInError, Tokens
-from parley.common.service.tracing.switch import traced_answer
+from parley.common.service.tracing import traced_answers
 
 EVENTS_MEDIA_TYPE = "text/event-stream"
 _EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}
@@ -185,7 +185,7 @@ class Boundary:
             self._sign_in(scope)
             async with self.turns.turn(asks, is_probe="parley.caller" not in scope) as reply.turn:
                 self._admit(scope, body)
-                await traced_answer(self.app, scope, body.receive, reply.send)
+                await traced_answers(self.app)(scope, body.receive, reply.send)
         except ParleyError as error:
             async with self.turns.turn(asks) as reply.turn:  # refusals are work as well
                 await self._refusal(error, scope)(scope, receive, reply.send)

@@ -15,7 +15,7 @@ from typing import Literal, TextIO, cast
 
 import structlog
 
-from parley.common.service.tracing.switch import current_trace
+from parley.common.service.tracing import current_trace
 
 
 def configure(log_format: Literal["json", "text"] = "json", level: int = logging.INFO) -> None:

@@ -32,13 +32,14 @@ from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
 
 from parley.common.errors import InvalidInputError
+from parley.common.extras import require_extra
 from parley.common.service import logs
 from parley.common.service.http.connections import Beside, BoundedServer, connections_allowed
 from parley.common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import ServiceSettings, Tls
 from parley.common.service.tokens import Tokens
-from parley.common.service.tracing.switch import begin_tracing
+from parley.common.service.tracing import Tracing, trace_with
 
 _AFTER = (50_000, 1, 2**31 - 1)
 """New objects before the collector looks at them, not 700: it took most of the time that a large JSON body took. It
@@ -121,6 +122,18 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     sys.setswitchinterval(_SWITCH_SECONDS)
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         BoundedServer(config, settings.limits, tend, beside, most, settings.shares.connections).run()
+
+
+def begin_tracing(settings: Tracing | None, service: str) -> None:
+    """Trace from now on, as the service of this name, if there are settings for it.
+
+    Raises MissingExtraError without the extra ``tracing``.
+    """
+    if settings is not None:
+        require_extra("tracing", "settings: tracing")
+        from parley.common.service.spans import Spans  # noqa: PLC0415 -- costs nobody who does not trace
+
+        trace_with(Spans.sent_to(str(settings.endpoint), service))
 
 
 def _allow_connections() -> None:

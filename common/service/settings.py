@@ -30,7 +30,7 @@ from pydantic_settings.exceptions import SettingsError
 from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError
 from parley.common.service.tokens import Caller, KnownToken
-from parley.common.service.tracing.switch import Tracing
+from parley.common.service.tracing import Tracing
 from parley.common.storage.keys import identity_key, read_key
 from parley.common.strict import Identifier, Setting, faults, is_loopback
 

@@ -18,8 +18,7 @@ from parley.common.client.approval import with_sizes
 from parley.common.client.awaited import Switchboard
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.party import PartyClient
-from parley.common.client.peer import Line
-from parley.common.client.receipts import ReceiptedPeer
+from parley.common.client.peer import Line, Peer
 from parley.common.data.study import Study
 from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import ConflictError, DamagedError, UnauthorizedError
@@ -100,7 +99,7 @@ class LearnerService:
                 for e in settings.parties
             }
             sums = SecureSumCoordinator.build(settings, board.connect, store.sessions, receipts)
-            witnesses = Witnesses(ChainMap[str, ReceiptedPeer](roster, sums.holders))  # type: ignore[arg-type]
+            witnesses = Witnesses(ChainMap[str, Peer](roster, sums.holders))  # type: ignore[arg-type]
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
             known = RosterStore(settings.state / "roster")

@@ -126,15 +126,15 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
 
 def _facts(settings: LearnerSettings) -> dict[str, Any]:
     """What others should know of the learner; raises ParleyError for whatever it could not start with."""
+    from parley.common.extras import require_extra
     from parley.common.secure_sum.envelope import public_hex
     from parley.common.service.serve import tls_context
-    from parley.common.service.tracing.switch import require_tracing
     from parley.learner.settings import load_studies
 
     if settings.tls:
         tls_context(settings.tls)
     if settings.tracing:
-        require_tracing()
+        require_extra("tracing", "settings: tracing")
     studies = load_studies(settings.studies)
     if settings.studies and not settings.studies.is_dir():
         raise InvalidInputError(f"studies: {settings.studies} is no directory")

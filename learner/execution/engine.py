@@ -45,8 +45,7 @@ import structlog
 from parley.common.client.approval import Recruited, propose, recruit, views_of
 from parley.common.client.federation import HttpFederation
 from parley.common.client.party import PartyClient
-from parley.common.client.peer import ask_all, names_in
-from parley.common.client.receipts import ReceiptedPeer
+from parley.common.client.peer import Peer, ask_all, names_in
 from parley.common.data.study import Study
 from parley.common.errors import (
     AwaitingOwnerError,
@@ -81,7 +80,7 @@ from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
     from parley.common.client.federation import RoundReport
-    from parley.common.client.receipts import ReceiptedPeer
+    from parley.common.client.peer import Peer
     from parley.learner.secure_sum.coordinator import SecureSumCoordinator
     from parley.learner.storage.run_store import RunStore
 
@@ -169,7 +168,7 @@ class StoredLog:
     worker: Worker
     run: str
     length: int
-    peers: tuple[ReceiptedPeer, ...]
+    peers: tuple[Peer, ...]
     reporter: Reporter
     report: Callable[[], RoundReport]
 
@@ -185,7 +184,7 @@ class StoredLog:
         await self.worker.do(lambda: self._append(query, reply, went))
 
     def _append(self, query: Query, reply: Reply, went: RoundReport) -> None:
-        receipts = [peer.receipt for peer in self.peers if peer.receipt]
+        receipts = [newest for peer in self.peers if (newest := peer.receipts.newest)]
         notices = self.reporter.notices(query, reply, went)
         self.store.append(self.run, query, reply, notices, receipts, opened=went.opened)
 
@@ -470,10 +469,10 @@ class Engine:
 
     async def _keep_receipts(self, run: Run) -> None:
         """Store the newest receipts of a run's peers."""
-        receipts = [peer.receipt for peer in self._peers(run) if peer.receipt]
+        receipts = [newest for peer in self._peers(run) if (newest := peer.receipts.newest)]
         await asyncio.to_thread(self._store.keep, receipts)
 
-    def _peers(self, run: Run) -> tuple[ReceiptedPeer, ...]:
+    def _peers(self, run: Run) -> tuple[Peer, ...]:
         """A run's parties, as far as the roster has them, and its key holders."""
         parties = [self._roster[name] for name in run.spec.names if name in self._roster]
         return (*parties, *(self._sums.key_holders if run.spec.secure_sum != "none" else ()))

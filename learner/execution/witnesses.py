@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import structlog
 
-from parley.common.client.receipts import ReceiptedPeer
+from parley.common.client.peer import Peer
 from parley.common.errors import LedgerError, RefusedError, UnavailableError
 from parley.common.protocol.receipts import Receipt, read_receipt
 from parley.common.service.witnessing import MOST_RECEIPTS
@@ -31,14 +31,14 @@ _TOLD_A_TURN = 2  # witnesses
 class Witnesses:
     """All ``peers`` by name, as witnesses of each other."""
 
-    def __init__(self, peers: Mapping[str, ReceiptedPeer]) -> None:
+    def __init__(self, peers: Mapping[str, Peer]) -> None:
         self._peers = peers
         self._told: dict[str, dict[str, str]] = {}
         """By witness and signer, the link that it was told last."""
 
     def newest(self, name: str) -> Receipt | None:
         """The newest receipt of a peer; None without any, or for an unknown name."""
-        return self._peers[name].receipt if name in self._peers else None
+        return self._peers[name].receipts.newest if name in self._peers else None
 
     async def ask(self, names: Iterable[str]) -> None:
         """Ask these what they hold of all; whoever signed it must account for it before it is asked anything else."""
@@ -64,9 +64,9 @@ class Witnesses:
                 await asyncio.sleep(_PAUSE)
                 await self.tell(names[start : start + _TOLD_A_TURN])
 
-    async def _tell(self, witness: ReceiptedPeer) -> None:
+    async def _tell(self, witness: Peer) -> None:
         told = self._told.setdefault(witness.name, {})
-        newest = [peer.receipt for peer in self._peers.values() if peer is not witness]
+        newest = [peer.receipts.newest for peer in self._peers.values() if peer is not witness]
         news = [each for each in newest if each and told.get(each.signer) != each.head.link][:MOST_RECEIPTS]
         if not news:
             return

@@ -26,6 +26,7 @@ from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import PackingError, Reason
 from parley.common.secure_sum.learner import LearnerRole, Sum
+from parley.common.service.tracing import traced_round
 from parley.learner.storage.session_store import Round, SessionStore
 
 if TYPE_CHECKING:
@@ -70,19 +71,20 @@ class SecureSumFederation(PartyPool):
         self._thread.submit(self._role.end)
         self._thread.shutdown(wait=False)
 
-    async def _answer(self, run: str, query: Query) -> Reply:
+    async def answer(self, run: str, query: Query) -> Reply:
         """The exact sum of all active parties' answers."""
         if query.reveal != "sum":
             raise InvalidInputError(f"round {query.round} asks for each party's answer, which a secure sum never shows")
-        started = time.monotonic()
-        asked, contributions = await self._begin(run, query)
-        if not contributions:
-            contributions = await self._collect(run, query.round, asked)
-        total = await self._open(query.round, contributions)
-        reply = await self._do(lambda: self._checked(query, total))
-        opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
-        self.report = replace(self.report, seconds=time.monotonic() - started, opened=opened)
-        return reply
+        with traced_round(run, query.round):
+            started = time.monotonic()
+            asked, contributions = await self._begin(run, query)
+            if not contributions:
+                contributions = await self._collect(run, query.round, asked)
+            total = await self._open(query.round, contributions)
+            reply = await self._do(lambda: self._checked(query, total))
+            opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
+            self.report = replace(self.report, seconds=time.monotonic() - started, opened=opened)
+            return reply
 
     async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
         """The round's signed query, and the contributions if their set was chosen before."""
@@ -116,7 +118,9 @@ class SecureSumFederation(PartyPool):
             await self._check(party, contribution)
             return contribution
 
-        answers = await self._ask(round, contribute)
+        took: dict[str, float] = {}
+        outcomes = await ask_all(self.asked, contribute, self._deadline, took)
+        answers = self._conclude(round, outcomes, took)
         contributions = {self._parties[index].name: contribution for index, contribution in answers.items()}
         silent = {**self.report.dropped, **self.report.missed}
         await self._do(lambda: self._store.choose(run, contributions, silent))

@@ -168,7 +168,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     Prints the party's public facts and the owner's rules in words. Exits with status 3 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
-    from parley.common.service.tracing.switch import require_tracing
+    from parley.common.extras import require_extra
     from parley.common.wire.party_api import BudgetReport
     from parley.party.answers.party import check_pin, facts_of, open_store
     from parley.party.commands import tell_unmet
@@ -178,7 +178,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     with quietly():
         settings = PartySettings.load(config)
         if settings.tracing:
-            require_tracing()
+            require_extra("tracing", "settings: tracing")
         holding, left = load_holding(settings), {}
         facts = facts_of(settings, holding).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():

@@ -19,7 +19,6 @@ import argparse
 import ast
 import io
 import json
-import os
 import re
 import statistics
 import subprocess
@@ -32,6 +31,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from scripts.benchmarks.checkouts import environment_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ROOT / "tests" / "unit" / "words.toml"
@@ -260,12 +261,8 @@ def longest_chain(graph: Imports) -> int:
 
 def walk_figures(root: Path) -> dict[str, str]:
     """The figures that running a checkout's code gives, from a process of its own."""
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
     with tempfile.TemporaryDirectory(prefix="parley-house-") as folder:
-        about = Path(folder) / f"{project.replace('-', '_')}-0.dist-info" / "METADATA"  # this one alone is installed
-        about.parent.mkdir()
-        about.write_text(f"Metadata-Version: 2.1\nName: {project}\nVersion: 0\n", encoding="utf-8")
-        environment = os.environ | {"PYTHONPATH": f"{root}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = environment_of(root, Path(folder))
         command = (sys.executable, "-P", WALKS)
         walked = subprocess.run(command, cwd=root, env=environment, check=True, stdout=subprocess.PIPE)  # noqa: S603 -- our own
     document = json.loads(walked.stdout.splitlines()[-1])

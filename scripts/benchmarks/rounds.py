@@ -10,7 +10,8 @@ nothing. The goal is a ``ratio_to_floor`` of at most 2, and a first round within
 
 With ``--against``, the services of another checkout and these are up side by side, and each pair is a run of as many
 rounds with the one and then with the other. A line for each d has the ratio that half of the pairs exceed, and the
-quartiles of all: what a change has cost, on a machine whose speed changes by itself.
+quartiles of all: what a change has cost, on a machine whose speed changes by itself. ``cpu_ratio`` is that of the time
+of processors that all six services take for the same rounds, which depends less on what else the machine does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -38,7 +38,8 @@ import pyarrow.parquet as pq
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.service.tokens import hash_token, new_token
-from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
+from scripts.benchmarks.checkouts import command_of, environment_of
+from scripts.loopback import cpu_seconds, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 PARTIES, ROWS = 5, 2_000
 FEATURES = (50, 1_000)
@@ -78,15 +79,25 @@ def compare(other: Path, rounds: int, pairs: int) -> None:
                 for checkout in (other, ROOT)
             )
             times: list[tuple[float, float]] = []
+            cpu: list[tuple[float, float]] = []
             for pair in range(pairs + 1):  # the first is not counted: files grow and caches fill in it
                 in_turn = both[::-1] if pair % 2 else both  # neither is always the second
-                ms = {each.url: each.measure(rounds).ms_per_round for each in in_turn}
+                measured = {federation.url: federation.measure(rounds) for federation in in_turn}
                 if pair:
-                    times.append((ms[before.url], ms[now.url]))
-        medians = [round(statistics.median(column), 2) for column in zip(*times, strict=True)]
-        quartiles = [round(value, 3) for value in statistics.quantiles([now / before for before, now in times])]
-        line = {"benchmark": "rounds", "d": d, "pairs": pairs, "ms_before": medians[0], "ms_now": medians[1]}
-        print(json.dumps(line | {"ratio": quartiles[1], "quartiles": quartiles[::2]}), flush=True)
+                    times.append((measured[before.url].ms_per_round, measured[now.url].ms_per_round))
+                    cpu.append((measured[before.url].cpu_ms_per_round, measured[now.url].cpu_ms_per_round))
+        line: dict[str, Any] = {"benchmark": "rounds", "d": d, "pairs": pairs}
+        for prefix, column in (("", times), ("cpu_", cpu)):
+            line |= ratio_of(column, prefix)
+        print(json.dumps(line), flush=True)
+
+
+def ratio_of(pairs: Sequence[tuple[float, float]], prefix: str) -> dict[str, Any]:
+    """The medians of pairs (before, now), and the quartiles of their ratios, with names that begin so."""
+    before, now = (round(statistics.median(column), 2) for column in zip(*pairs, strict=True))
+    lower, ratio, upper = (round(value, 3) for value in statistics.quantiles([now / before for before, now in pairs]))
+    figures = {"ms_before": before, "ms_now": now, "ratio": ratio, "quartiles": [lower, upper]}
+    return {f"{prefix}{name}": value for name, value in figures.items()}
 
 
 def new_folder() -> tempfile.TemporaryDirectory[str]:
@@ -128,9 +139,10 @@ async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run took: milliseconds a round, and seconds until the first."""
+    """What one run took: milliseconds a round, also of processors by all services, and seconds until the first."""
 
     ms_per_round: float
+    cpu_ms_per_round: float
     seconds_to_first_round: float
 
 
@@ -144,9 +156,15 @@ class Federation:
 
     def measure(self, rounds: int) -> Measured:
         """Submit a run of so many rounds after some that do not count, and watch it."""
+        used = self._cpu_seconds()
         first, times = watch(self.url, self.token, rounds + WARM_UP)
+        used = self._cpu_seconds() - used
         ms = (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) * 1000
-        return Measured(round(ms, 2), round(first, 2))
+        return Measured(round(ms, 2), round(used / len(times) * 1000, 2), round(first, 2))
+
+    def _cpu_seconds(self) -> float:
+        """The seconds of processors that all services have used."""
+        return sum(cpu_seconds(process.pid) for process in self.running.values())
 
 
 @contextmanager
@@ -157,12 +175,13 @@ def federation(folder: Path, d: int, checkout: Path) -> Iterator[Federation]:
     token = new_token()
     write_settings(folder, d, ports, token)
     commands: dict[str, Sequence[str | Path]] = {
-        name: [COMMANDS / f"parley-{name.split('-')[0]}", "serve", "--config", folder / f"{name}.toml"]
+        name: [*command_of(checkout, name.split("-")[0]), "serve", "--config", folder / f"{name}.toml"]
         for name in names
     }
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
-    make_ledgers(*(folder / f"{name}.toml" for name in names if name != "learner"), environment=environment)
+    environment = environment_of(checkout, folder / "installed")
+    configs = (folder / f"{name}.toml" for name in names if name != "learner")
+    make_ledgers(*configs, command=command_of(checkout, "party"), environment=environment)
     with processes(commands, folder, environment) as running:
         wait_until_ready(urls)
         yield Federation(urls["learner"], token, running)

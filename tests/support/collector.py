@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from parley.common.service.tracing.spans import Spans
-from parley.common.service.tracing.switch import trace_with
+from parley.common.service.spans import Spans
+from parley.common.service.tracing import trace_with
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from parley.common.client.peer import Peer
+from parley.common.client.transport import PeerResponse
 from parley.common.service.serve import serve
 from parley.common.storage.sqlite import Database
 from parley.learner.api.app import create_learner_app
@@ -59,10 +60,10 @@ def _serve(settings: LearnerSettings, last: int) -> None:
             yield inside
         steps.take()
 
-    async def counted_send(self: Peer, *args: Any, **more: Any) -> bytes:  # noqa: ANN401
-        content = await send(self, *args, **more)
+    async def counted_send(self: Peer, *args: Any, **more: Any) -> PeerResponse:  # noqa: ANN401
+        response = await send(self, *args, **more)
         steps.take()
-        return content
+        return response
 
     def counted_enter(self: RunStore, run: str, state: Any, **more: Any) -> None:  # noqa: ANN401
         if state == "recruiting":

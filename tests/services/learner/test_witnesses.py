@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import httpx
 import pytest
 
-from parley.common.client.receipts import ReceiptedPeer
+from parley.common.client.peer import Peer
 from parley.common.protocol.receipts import Head, write_receipt
 from parley.learner.execution import witnesses
 from tests.support.cluster import Cluster, submit, watch
@@ -57,7 +57,7 @@ async def test_no_witness_holds_up_or_fails_a_run(
 
 
 async def test_a_run_that_is_cancelled_as_witnesses_are_asked_leaves_nothing_behind() -> None:
-    class Asked(ReceiptedPeer):
+    class Asked(Peer):
         async def held(self) -> Sequence[str]:
             await asyncio.sleep(60)
             return ()

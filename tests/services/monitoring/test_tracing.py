@@ -28,8 +28,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from parley.common.errors import InvalidInputError
 from parley.common.service import logs
+from parley.common.service.serve import begin_tracing
 from parley.common.service.tokens import hash_token
-from parley.common.service.tracing.switch import Tracing, begin_tracing, traced_answer, traced_round
+from parley.common.service.tracing import Tracing, traced_answers, traced_round
 from tests.support.cluster import AUTHORIZED, LEARNER, Cluster, party_apps, submit, train, watch
 from tests.support.collector import collecting, remembered_spans
 from tests.support.intercepted import learner_of
@@ -128,7 +129,7 @@ async def answered_with(headers: dict[str, str], caller: str | None = "learner")
     scope["headers"] = [(key.encode(), value.encode()) for key, value in headers.items()]
     ended: list[int] = []
     with remembered_spans() as remembered:
-        await traced_answer(app, scope | ({"parley.caller": caller} if caller else {}), receive, send)
+        await traced_answers(app)(scope | ({"parley.caller": caller} if caller else {}), receive, send)
         spans = list(remembered.get_finished_spans())
     assert ended == [len(spans)]
     return spans
@@ -196,7 +197,8 @@ def test_without_the_setting_no_part_of_it_is_loaded() -> None:
 def test_a_collector_that_hangs_does_not_keep_a_service_from_stopping() -> None:
     program = """
 import sys, time
-from parley.common.service.tracing.switch import Tracing, begin_tracing, traced_round
+from parley.common.service.serve import begin_tracing
+from parley.common.service.tracing import Tracing, traced_round
 begin_tracing(Tracing(endpoint=sys.argv[1]), "learner")
 for round in range(5000):
     with traced_round("run", round):
@@ -212,7 +214,7 @@ print(time.time())
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "parley.common.service.tracing.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "parley.common.service.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(InvalidInputError, match=r"pip install 'parley-learning\[tracing\]'"):
         begin_tracing(Tracing.model_validate({"endpoint": "http://127.0.0.1:4318/v1/traces"}), "party")

@@ -9,9 +9,10 @@ to learn it.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, TypeVar
+from functools import partial
+from typing import Self
 
 import requests
 from opentelemetry import trace
@@ -26,11 +27,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.common import parley_version
-
-if TYPE_CHECKING:
-    from parley.common.service.tracing.switch import HasStatus, SentHeaders
-
-_R = TypeVar("_R", bound="HasStatus")
+from parley.common.service.tracing import TracedRequest
 
 _PARENT = "traceparent"
 _EXPORT_SECONDS = 2.0
@@ -59,28 +56,35 @@ class Spans:
 
     @contextmanager
     def of_round(self, run: str, round: int) -> Iterator[None]:
-        """A round's, which begins a trace whatever else is on."""
+        """The span of a round, which begins a trace whatever else is on."""
         span = self._tracer.start_span(
             "round", Context(), SpanKind.INTERNAL, {"parley.run": run, "parley.round": round}
         )
         with _current(span):
             yield
 
-    async def of_request(self, peer: str, method: str, ask: Callable[[SentHeaders], Awaitable[_R]]) -> _R:
-        """That of a request, if it is part of a trace."""
+    @contextmanager
+    def of_request(self, peer: str, method: str) -> Iterator[TracedRequest]:
+        """The span of a request to a peer, if it is part of a trace; the request's headers then name it."""
+        request = TracedRequest()
         if not trace.get_current_span().get_span_context().is_valid:
-            return await ask(())
+            yield request
+            return
         attributes = {"parley.peer": peer, "http.request.method": method}
         span = self._tracer.start_span(f"ask {peer}", None, SpanKind.CLIENT, attributes)
         with _current(span):
             carrier: dict[str, str] = {}
             TraceContextTextMapPropagator().inject(carrier)
-            response = await ask(((_PARENT, carrier[_PARENT]),))
-            _note_status(span, response.status)
-        return response
+            request.headers = ((_PARENT, carrier[_PARENT]),)
+            yield request
+            if request.status is not None:
+                _note_status(span, request.status)
 
-    async def of_answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """That of an answer to a known caller who has sent a ``traceparent``."""
+    def of_answers(self, app: ASGIApp) -> ASGIApp:
+        """An application whose answers to known callers who have sent a ``traceparent`` have a span each."""
+        return partial(self._answer, app)
+
+    async def _answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         sent = Headers(scope=scope).get(_PARENT, "") if "parley.caller" in scope else ""
         parent = TraceContextTextMapPropagator().extract({_PARENT: sent}, Context())
         if not trace.get_current_span(parent).get_span_context().is_valid:

@@ -1,1 +1,0 @@
-"""Traces of rounds by OpenTelemetry, for services whose settings name a collector."""
