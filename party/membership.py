@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.common.encoding.texts import decode_text
 from parley.common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
+from parley.common.routes import JOIN
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.http.proxy import ProxyAccess, spell_hosts
 from parley.common.service.tokens import hash_token, new_token
@@ -160,7 +161,7 @@ class Enrolment:
     def join(self, asked: JoinRequest) -> Membership:
         """Use the invitation up; raises ConflictError where somebody else has."""
         headers = {"Authorization": f"Bearer {self._invitation.secret}", "Content-Type": "application/json"}
-        response = self._send("POST", "/v1/roster", asked.model_dump_json(), headers)
+        response = self._send(*JOIN.to(), asked.model_dump_json(), headers)
         if not response.is_success:
             detail = one_line(str(_json(response).get("detail", f"HTTP status {response.status_code}"))[:500])
             unknown = response.status_code == httpx.codes.UNAUTHORIZED

@@ -38,6 +38,7 @@ from parley.common.client.endpoints import LearnerAddress
 from parley.common.client.peer import parse_answer
 from parley.common.encoding.texts import as_utf8, decode_text
 from parley.common.errors import InvalidInputError, ParleyError, TooLargeError, UnavailableError
+from parley.common.routes import CONNECT, RENEW_CERTIFICATE
 from parley.common.service.http.connections import Beside, BoundedProtocol, BoundedServer
 from parley.common.service.http.proxy import ProxyAccess, spell_hosts
 from parley.common.service.http.tls import client_context
@@ -47,7 +48,6 @@ from parley.common.wire.membership import CertificateRequest, Membership
 
 UPGRADE = "parley-peer"
 """What connections become: HTTP/1.1 with the roles turned round."""
-CONNECT_PATH = "/v1/connections"
 
 _A = TypeVar("_A", bound=BaseModel)
 _LONGEST = 2**16  # bytes of a head and the problem after it
@@ -84,7 +84,7 @@ async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
         if context is not None:
             await shake.secure(context, url.host)
     own = [f"Authorization: Bearer {shown.token}", "Connection: Upgrade", f"Upgrade: {UPGRADE}"]
-    path = url.raw_path.decode().rstrip("/") + CONNECT_PATH
+    path = url.raw_path.decode().rstrip("/") + CONNECT.at()
     status = await shake.ask(f"GET {path}", url.netloc.decode(), own)
     if status != _SWITCHED:
         raise UnavailableError(f"{address.name} does not take the connection: {_meaning(status)}")
@@ -246,8 +246,6 @@ def _meaning(status: int) -> str:
     return f"HTTP status {status}" + (f", {meant[status]}" if status in meant else "")
 
 
-RENEWAL_PATH = "/v1/roster/certificate"
-
 _SHARE_LEFT = 1 / 3  # of its lifetime, from when on it is renewed
 _LOOK_SECONDS = 3600.0
 
@@ -284,7 +282,7 @@ def renew_for(address: LearnerAddress) -> None:
     if held.share_left <= 0 or not is_due(held):
         return
     request = CertificateRequest(certificate_request=held.request())
-    told = ask_as_member(address, RENEWAL_PATH, Membership, "renew the certificate", request)
+    told = ask_as_member(address, RENEW_CERTIFICATE.at(), Membership, "renew the certificate", request)
     try:
         renewed = Credentials.read((told.certificate or "").encode(), held.key_pem.encode())
     except ValueError:

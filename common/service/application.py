@@ -15,7 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from fastapi import FastAPI
@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.common import parley_version
 from parley.common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
+from parley.common.routes import Route
 from parley.common.service import problems
 from parley.common.service.fair_use import CallerTurns, SignIns, Turn
 from parley.common.service.http.bodies import CountedBody, StrictRoute
@@ -87,6 +88,7 @@ _SLICE_SECONDS, _MEMORY_SECONDS, _REST_SECONDS = 2.0, 2.0, 0.25
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def service(  # noqa: PLR0913 -- what a service is, by name
@@ -148,6 +150,11 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     _add_operations(app, metrics, ready)
     _complete_document(app, public_paths)
     return app
+
+
+def answers(app: FastAPI, route: Route, **options: Any) -> Callable[[Function], Function]:  # noqa: ANN401 -- FastAPI's
+    """Have a function answer a route; ``options`` are those of ``FastAPI.get``."""
+    return app.api_route(route.path, methods=[route.method], **options)
 
 
 def caller(request: Request) -> str:

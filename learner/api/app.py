@@ -27,11 +27,12 @@ from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import predict
-from parley.common.service.application import PUBLIC_PATHS, caller, service
+from parley.common.service.application import PUBLIC_PATHS, answers, caller, service
 from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
 from parley.common.service.prometheus import Metrics
 from parley.common.service.tokens import Tokens
+from parley.learner.api import routes
 from parley.learner.api.catalogue import add_catalogue, add_public, add_user
 from parley.learner.api.membership import LiveRoster, add_connections, add_membership
 from parley.learner.api.page import PAGE_PATHS, add_page
@@ -172,7 +173,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
 def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
     """Look ahead."""
 
-    @app.post("/v1/forecasts", summary="What a run would achieve, before it is run", tags=["forecasts"])
+    @answers(app, routes.FORECAST, summary="What a run would achieve, before it is run", tags=["forecasts"])
     @large_json
     async def forecast_run(order: ForecastRequest, request: Request) -> ForecastView:
         """The excess fitness to expect, the best coalition, each owner's worth, what is left to it, and the run's time.
@@ -210,7 +211,7 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
 def _add_runs(app: FastAPI, learner: LearnerService) -> None:
     """Queue, look at and cancel runs."""
 
-    @app.post("/v1/runs", status_code=202, summary="Train a model", tags=["runs"])
+    @answers(app, routes.SUBMIT, status_code=202, summary="Train a model", tags=["runs"])
     @large_json
     async def submit_run(
         order: RunRequest,
@@ -238,7 +239,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
 
         return await _carried(learner, response, queue)
 
-    @app.get("/v1/runs", summary="A page of the runs, newest first", tags=["runs"])
+    @answers(app, routes.LIST_RUNS, summary="A page of the runs, newest first", tags=["runs"])
     def list_runs(
         limit: PageLimit = 100,
         after: PageStart = None,
@@ -257,12 +258,12 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
                 damaged.append(run.id)
         return RunPage(runs=tuple(shown), damaged=tuple(damaged), next=found.last)
 
-    @app.get("/v1/runs/{run}", summary="One run", tags=["runs"])
+    @answers(app, routes.SHOW_RUN, summary="One run", tags=["runs"])
     def show_run(run: str) -> RunView:
         """State, rounds done, the problem of a run that failed, and why a run is paused."""
         return learner.view(run)
 
-    @app.get("/v1/runs/{run}/receipts", summary="The sums that were opened", tags=["runs"])
+    @answers(app, routes.LIST_OPENED, summary="The sums that were opened", tags=["runs"])
     def list_receipts(run: str) -> list[OpenedRound]:
         """Each round that key holders opened: who contributed, and what each key holder signed. Of a secure sum."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
@@ -270,13 +271,13 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         with decoding_row("openings", run):
             return [OpenedRound.of(opening, names, session.roster) for opening in openings if session]
 
-    @app.post("/v1/runs/{run}/cancel", summary="Cancel a run", tags=["runs"])
+    @answers(app, routes.CANCEL, summary="Cancel a run", tags=["runs"])
     async def cancel_run(run: str) -> RunView:
         """End a run that has not ended; what its parties have been charged stays charged."""
         await learner.engine.cancel(run)
         return await asyncio.to_thread(learner.view, run)
 
-    @app.post("/v1/runs/{run}/resume", summary="Have a paused run go on", tags=["runs"])
+    @answers(app, routes.RESUME, summary="Have a paused run go on", tags=["runs"])
     async def resume_run(run: str) -> RunView:
         """Ask again at once, and for as long as a new run would; a paused run goes on by itself, but later.
 
@@ -310,7 +311,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         learner.fair.streams.take(user)
         return partial(learner.fair.streams.give_back, user)
 
-    @app.get("/v1/events", summary="Watch all runs", tags=["runs"], response_class=EventStream)
+    @answers(app, routes.WATCH_ALL, summary="Watch all runs", tags=["runs"], response_class=EventStream)
     async def watch_runs(request: Request, limit: PageLimit = 50) -> EventStream:
         """Server-sent events ``runs``, each a list of runs in short: first the newest, then those that have news.
 
@@ -319,8 +320,9 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         news = watch_all(learner.store, learner.notifier, limit, summaries)
         return EventStream.of_runs(_while_known(news, request), shared(request))
 
-    @app.get(
-        "/v1/runs/{run}/events",
+    @answers(
+        app,
+        routes.WATCH_RUN,
         summary="Watch a run",
         tags=["runs"],
         response_class=EventStream,
@@ -337,15 +339,16 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
 def _add_models(app: FastAPI, learner: LearnerService) -> None:
     """Use what was trained."""
 
-    @app.get("/v1/runs/{run}/model", summary="The trained model", tags=["models"], response_model=ModelDocument)
+    @answers(app, routes.SHOW_MODEL, summary="The trained model", tags=["models"], response_model=ModelDocument)
     def show_model(run: str) -> Response:
         """Weights, the study they belong to, the run's guarantees, and what its newest evaluation found."""
         document = learner.store.evaluated_model(run)
         check_format(document)
         return StreamingResponse(document_lines(document), media_type="application/json")
 
-    @app.get(
-        "/v1/runs/{run}/card",
+    @answers(
+        app,
+        routes.SHOW_CARD,
         summary="The trained model's card",
         tags=["models"],
         response_class=HTMLResponse,
@@ -361,7 +364,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
             return WholeBody(card, media_type="text/markdown")
         return WholeBody(card_page(card), media_type="text/html", headers=page_headers(CARD_SOURCES))
 
-    @app.get("/v1/runs/{run}/evaluation", summary="What an evaluation could tell at most", tags=["models"])
+    @answers(app, routes.FORECAST_EVALUATION, summary="What an evaluation could tell at most", tags=["models"])
     def forecast_evaluation(
         run: str,
         epsilon: Annotated[float, Query(description="what it would cost each party")],
@@ -377,7 +380,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         assert found is not None  # noqa: S101 -- the draft evaluates
         return found
 
-    @app.post("/v1/runs/{run}/evaluation", status_code=202, summary="Evaluate a trained model", tags=["models"])
+    @answers(app, routes.EVALUATE_RUN, status_code=202, summary="Evaluate a trained model", tags=["models"])
     async def evaluate_run(
         run: str,
         order: EvaluationRequest,
@@ -408,12 +411,12 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
 
         return await _carried(learner, response, queue)
 
-    @app.get("/v1/runs/{run}/description", summary="What a description found", tags=["models"])
+    @answers(app, routes.SHOW_DESCRIPTION, summary="What a description found", tags=["models"])
     def show_description(run: str) -> Description:
         """Of a run of `describe`: counts, means, variances and histograms of columns, with intervals from the noise."""
         return description_of(learner.store.run(run).spec, learner.store.model(run))
 
-    @app.post("/v1/runs/{run}/predictions", summary="Predict with the trained model", tags=["models"])
+    @answers(app, routes.PREDICT, summary="Predict with the trained model", tags=["models"])
     @large_json
     def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""

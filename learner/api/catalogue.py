@@ -15,9 +15,10 @@ from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError, NotFoundError, ParleyError
 from parley.common.runs.specification import PublicRows
 from parley.common.service import problems
-from parley.common.service.application import caller
+from parley.common.service.application import answers, caller
 from parley.common.service.problems import ProblemDocument
 from parley.common.wire.party_api import BudgetReport, PartyFacts
+from parley.learner.api import routes
 from parley.learner.api.schemas import (
     AlgorithmView,
     NewestReceipt,
@@ -39,7 +40,12 @@ if TYPE_CHECKING:
 def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
     """What there is to run, and on whom."""
 
-    @app.get("/v1/parties", summary="The parties of the roster and what they say of themselves", tags=["catalogue"])
+    @answers(
+        app,
+        routes.LIST_PARTIES,
+        summary="The parties of the roster and what they say of themselves",
+        tags=["catalogue"],
+    )
     async def list_parties() -> list[PartyView]:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
         parties = list(learner.roster.values())
@@ -51,14 +57,14 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         told = zip(parties, answers, budgets, strict=True)
         return [_party_view(party.name, urls.get(party.name), answer, report) for party, answer, report in told]
 
-    @app.get("/v1/parties/{name}/receipt", summary="The newest receipt of a party or key holder", tags=["catalogue"])
+    @answers(app, routes.SHOW_RECEIPT, summary="The newest receipt of a party or key holder", tags=["catalogue"])
     async def show_newest_receipt(name: str) -> NewestReceipt:
         """What its owner needs to begin a new ledger in the place of a lost one: parley-party recover --receipt."""
         if (receipt := learner.witnesses.newest(name)) is None:
             raise NotFoundError(f"there is no receipt of {name[:100]!r}")
         return NewestReceipt(signer=name, receipt=receipt.text)
 
-    @app.get("/v1/algorithms", summary="The algorithms and their parameters", tags=["catalogue"])
+    @answers(app, routes.LIST_ALGORITHMS, summary="The algorithms and their parameters", tags=["catalogue"])
     async def list_algorithms() -> dict[str, AlgorithmView]:
         """Each algorithm by name, with the JSON Schema of its parameters."""
         return {
@@ -72,12 +78,12 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
             for name, kind in REGISTRY.items()
         }
 
-    @app.get("/v1/studies", summary="The studies that runs may name", tags=["catalogue"])
+    @answers(app, routes.LIST_STUDIES, summary="The studies that runs may name", tags=["catalogue"])
     def list_studies() -> list[StudySummary]:
         """In short, by name."""
         return [StudySummary.of(study) for _, study in sorted(learner.studies.items())]
 
-    @app.get("/v1/studies/{study:path}", summary="One study", tags=["catalogue"])
+    @answers(app, routes.SHOW_STUDY, summary="One study", tags=["catalogue"])
     def show_study(study: str) -> Study:
         """All of it: columns with their public bounds or values, label, loss."""
         if study not in learner.studies:
@@ -89,8 +95,9 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
     """Rows that are no secret, for runs to ask about."""
     uploads = Uploads()
 
-    @app.put(
-        "/v1/public",
+    @answers(
+        app,
+        routes.UPLOAD_PUBLIC_ROWS,
         status_code=201,
         summary="Upload public rows",
         tags=["public rows"],
@@ -120,7 +127,7 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
             table = await uploads.read(request, learner.studies[study], kind)
             return await asyncio.to_thread(learner.rows.add, table)
 
-    @app.get("/v1/public", summary="A page of the public rows that are kept here", tags=["public rows"])
+    @answers(app, routes.LIST_PUBLIC_ROWS, summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:
         """Their digests and shapes, in the order of their digests."""
         rows, damaged, last = learner.rows.page(limit, after or "")
@@ -130,7 +137,7 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
 def add_user(app: FastAPI, roles: Roles) -> None:
     """Who one is."""
 
-    @app.get("/v1/user", summary="Whose token this is", tags=["catalogue"])
+    @answers(app, routes.SHOW_USER, summary="Whose token this is", tags=["catalogue"])
     def show_user(request: Request) -> UserView:
         """The caller's name, and what it may do here."""
         user = caller(request)

@@ -21,16 +21,17 @@ from pydantic import BaseModel, Field
 
 from parley.common.client.awaited import Switchboard
 from parley.common.client.endpoints import PartyEntry, PeerEntry
-from parley.common.client.outbound import CONNECT_PATH, UPGRADE, is_due, keep_renewed, read_credentials, renewing
+from parley.common.client.outbound import UPGRADE, is_due, keep_renewed, read_credentials, renewing
 from parley.common.client.party import PartyClient
 from parley.common.data.study import Study
 from parley.common.encoding.key_words import check_words, words_of
 from parley.common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from parley.common.protocol.receipts import Receipt
+from parley.common.routes import CONNECT, JOIN, RENEW_CERTIFICATE, SHOW_KEYS
 from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.secure_sum.paillier import require_gmpy2
-from parley.common.service.application import caller
+from parley.common.service.application import answers, caller
 from parley.common.service.http.bodies import large_json
 from parley.common.service.http.connections import TAKE_OVER, Beside
 from parley.common.service.http.tls import read_authority
@@ -48,6 +49,7 @@ from parley.common.wire.membership import (
     Membership,
     RosterKeys,
 )
+from parley.learner.api import routes
 from parley.learner.api.roles import check_certified, invited_of, peer_of
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 from parley.learner.settings import INVITED, PEER, Joining, KeyHolderEntry, LearnerSettings
@@ -342,7 +344,7 @@ def _near(name: str, others: Iterable[str]) -> str | None:
 def add_membership(app: FastAPI, members: LiveRoster) -> None:
     """The routes."""
 
-    @app.post("/v1/invitations", status_code=201, summary="Invite an owner", tags=["roster"])
+    @answers(app, routes.INVITE, status_code=201, summary="Invite an owner", tags=["roster"])
     async def invite_member(asked: InvitationRequest) -> SealedInvitation:
         """A file to hand over, which counts once and until it expires, and the words to read out by telephone.
 
@@ -351,36 +353,36 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
         """
         return await members.invite(asked)
 
-    @app.get("/v1/roster", summary="Who is invited, and who has joined", tags=["roster"])
+    @answers(app, routes.SHOW_ROSTER, summary="Who is invited, and who has joined", tags=["roster"])
     def show_roster() -> list[MemberView]:
         """With whether they are connected; the words of a member's key are told by its owner alone."""
         return members.views()
 
-    @app.post("/v1/roster", summary="Join", tags=["roster"])
+    @answers(app, JOIN, summary="Join", tags=["roster"])
     @large_json
     async def join_roster(asked: JoinRequest, request: Request) -> Membership:
         """Takes an invitation's secret as its bearer token. The same request again gets the same answer."""
         presented = hash_of_bearer(request.headers["authorization"])
         return await members.join(invited_of(caller(request)), presented, asked)
 
-    @app.get("/v1/roster/keys", summary="The keys of the others, for a member", tags=["roster"])
+    @answers(app, SHOW_KEYS, summary="The keys of the others, for a member", tags=["roster"])
     def show_keys(request: Request) -> RosterKeys:
         """Of parties and key holders: what a member's owner may pin when the words have been compared."""
         return members.keys(but=peer_of(caller(request)))
 
-    @app.post("/v1/roster/certificate", summary="Have one's certificate renewed, as a member", tags=["roster"])
+    @answers(app, RENEW_CERTIFICATE, summary="Have one's certificate renewed, as a member", tags=["roster"])
     async def renew_certificate(asked: CertificateRequest, request: Request) -> Membership:
         """For the name of who asks, whatever the request's is; the certificate that it has must be shown meanwhile."""
         name = peer_of(caller(request))
         check_certified(request, name)
         return await members.renew(name, asked)
 
-    @app.post("/v1/roster/{name}/confirmation", status_code=204, summary="Confirm a member", tags=["roster"])
+    @answers(app, routes.CONFIRM_MEMBER, status_code=204, summary="Confirm a member", tags=["roster"])
     async def confirm_member(name: str, confirmation: Confirmation) -> None:
         """Have who has joined take part: the words that its owner reads out must be those of its key."""
         await members.confirm(name, confirmation.words)
 
-    @app.delete("/v1/roster/{name}", status_code=204, summary="Remove a member", tags=["roster"])
+    @answers(app, routes.REMOVE_MEMBER, status_code=204, summary="Remove a member", tags=["roster"])
     async def remove_member(name: str) -> None:
         """Its tokens and its invitation count no more; runs that need it pause. Its ledger stays its own."""
         await members.remove(name)
@@ -392,7 +394,7 @@ _SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrad
 def add_connections(app: FastAPI, board: Switchboard, needs_certificate: Callable[[str], bool]) -> None:
     """The route; of some names a certificate has to be shown that is for that name."""
 
-    @app.get(CONNECT_PATH, summary="Have a party or key holder asked on this connection", tags=["connections"])
+    @answers(app, CONNECT, summary="Have a party or key holder asked on this connection", tags=["connections"])
     async def take_connection(request: Request) -> Response:
         """Answers 101; from then on the learner asks, by HTTP/1.1, and who has connected answers.
 

@@ -1,4 +1,4 @@
-"""Who may do what: each route's least role, in one table, checked before any route does anything.
+"""Who may do what: each route's least role, which it is declared with, is checked before the route does anything.
 
 Who asks, beside users: parties and key holders that connect themselves, and whoever is invited.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from parley.common.errors import ForbiddenError
 from parley.common.service.application import caller
 from parley.common.service.http.connections import CERTIFIED
+from parley.learner.api.routes import ROUTES
 from parley.learner.settings import INVITED, PEER, UserEntry, UserRole
 from parley.learner.storage.run_store import RunStore
 
@@ -48,47 +49,6 @@ def invited_of(user: str) -> str:
 
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
-LEAST_ROLES: Mapping[tuple[str, str], UserRole | Literal["peer", "invited"]] = {
-    ("GET", "/v1/connections"): "peer",
-    ("GET", "/v1/roster"): "viewer",
-    ("POST", "/v1/roster"): "invited",
-    ("DELETE", "/v1/roster/{name}"): "operator",
-    ("POST", "/v1/roster/{name}/confirmation"): "operator",
-    ("GET", "/v1/roster/keys"): "peer",
-    ("POST", "/v1/roster/certificate"): "peer",
-    ("POST", "/v1/invitations"): "operator",
-    ("GET", "/v1/user"): "viewer",
-    ("GET", "/v1/parties"): "viewer",
-    ("GET", "/v1/parties/{name}/receipt"): "submitter",
-    ("GET", "/v1/algorithms"): "viewer",
-    ("GET", "/v1/studies"): "viewer",
-    ("GET", "/v1/studies/{study}"): "viewer",
-    ("GET", "/v1/public"): "viewer",
-    ("PUT", "/v1/public"): "submitter",
-    ("POST", "/v1/forecasts"): "viewer",
-    ("POST", "/v1/runs"): "submitter",
-    ("GET", "/v1/events"): "viewer",
-    ("GET", "/v1/runs"): "viewer",
-    ("GET", "/v1/runs/{run}"): "viewer",
-    ("GET", "/v1/runs/{run}/receipts"): "viewer",
-    ("GET", "/v1/runs/{run}/events"): "viewer",
-    ("GET", "/v1/runs/{run}/model"): "viewer",
-    ("GET", "/v1/runs/{run}/card"): "viewer",
-    ("GET", "/v1/runs/{run}/description"): "viewer",
-    ("POST", "/v1/runs/{run}/predictions"): "viewer",
-    ("GET", "/v1/runs/{run}/evaluation"): "viewer",
-    ("POST", "/v1/runs/{run}/evaluation"): "submitter",
-    ("POST", "/v1/runs/{run}/cancel"): "submitter",
-    ("POST", "/v1/runs/{run}/resume"): "submitter",
-}
-"""The least role that may use a route, by its method and path. Of a run that is another user's, see `CHANGES`.
-
-A ``peer`` is a party or a key holder, and no user; who is ``invited`` is neither yet.
-"""
-
-CHANGES = frozenset({("POST", "/v1/runs/{run}/cancel"), ("POST", "/v1/runs/{run}/resume")})
-"""The routes that change a run: a submitter may use them on its own runs, an operator on all."""
-
 
 @dataclass(frozen=True, slots=True)
 class Roles:
@@ -108,8 +68,8 @@ class Roles:
 
     async def check(self, request: Request) -> None:
         """Raise ForbiddenError where the user's role is too low for the route; NotFoundError for an unknown run."""
-        place = (request.method, request.scope["route"].path_format)
-        user, least = caller(request), LEAST_ROLES[place]
+        route = ROUTES[request.method, request.scope["route"].path_format]
+        user, least = caller(request), route.role
         if least == "peer":
             peer_of(user)
             return
@@ -121,7 +81,7 @@ class Roles:
         role = self.role(user)
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
-        if place not in CHANGES or role == "operator":
+        if not route.owned or role == "operator":
             return
         run = await asyncio.to_thread(self.store.run, request.path_params["run"])
         if run.user != user:
@@ -129,12 +89,9 @@ class Roles:
 
 
 def check_every_route(app: FastAPI) -> None:
-    """Raise LookupError that names the routes without a least role, before anybody asks for one."""
+    """Raise LookupError that names the routes that are not declared and so have no least role."""
     routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path.startswith("/v1/")]
-    if (
-        missing := {(method, route.path_format) for route in routes for method in route.methods or ()}
-        - LEAST_ROLES.keys()
-    ):
+    if missing := {(method, route.path_format) for route in routes for method in route.methods or ()} - ROUTES.keys():
         raise LookupError(f"no least role for {sorted(missing)}")
 
 

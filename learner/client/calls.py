@@ -6,14 +6,13 @@ TableRows to predict for, as people have them: records, columns by name, or a da
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypedDict, TypeVar, Unpack
-from urllib.parse import quote, urlencode
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,9 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.description import Description
 from parley.common.runs.model_document import ModelDocument
 from parley.common.runs.specification import PublicRows
+from parley.learner.api import routes
 from parley.learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
-from parley.learner.client.connection import Call, body_bytes, run_path, upload_call
+from parley.learner.client.connection import Call, asked, body_bytes, key_header, upload_call
 from parley.learner.forecasting.views import ForecastView
 
 TableRows = Any
@@ -146,7 +146,6 @@ def _odd(value: object) -> str | None:
     return str(value) if equal is True else None
 
 
-_Answer = TypeVar("_Answer")
 _STUDIES = TypeAdapter(list[StudySummary])
 _PARTIES = TypeAdapter(list[PartyView])
 _OPENED = TypeAdapter(list[OpenedRound])
@@ -173,37 +172,53 @@ class RunOptions(TypedDict, total=False):
     seconds: float
 
 
-class Calls:
-    """What a learner is asked; `Learner` and `AsyncLearner` have each as a method of the same name, but `predictions`.
+def prediction_calls(run: str, rows: TableRows) -> Iterator[Call[list[Prediction]]]:
+    """What a run's model predicts for rows, asked for in pieces that a learner takes."""
+    headers = {"Content-Type": "application/json"}
+    for body in bodies_of(records_of(rows)):
+        yield Call(*routes.PREDICT.to(run=run), _PREDICTIONS.validate_json, headers=headers, content=body)
 
-    A ``run`` is its identifier. All methods of the two raise the exception that the learner's problem document names,
-    and UnavailableError where no learner answers.
+
+def _read_document(content: bytes) -> ModelDocument:
+    return _DOCUMENT.validate_python(read_lines(BytesIO(content)))
+
+
+def _terms(study: str | Study, epsilon: float, delta: float, options: RunOptions) -> dict[str, Any]:
+    """A run's request."""
+    named = study if isinstance(study, str) else study.model_dump(mode="json")
+    return {"study": named, "epsilon": epsilon, "delta": delta, **options}
+
+
+class Calls:
+    """What a learner can be asked: methods of `Learner`, which return the answer, and of `AsyncLearner`, to await.
+
+    A ``run`` is its identifier. All methods raise the exception that the learner's problem document names, and
+    UnavailableError if no learner answers.
     """
 
-    @staticmethod
-    def user() -> Call[UserView]:
+    @asked
+    def user(self) -> Call[UserView]:
         """Whose token this is, and what it may do."""
-        return _get("/v1/user", UserView.model_validate_json)
+        return Call(*routes.SHOW_USER.to(), UserView.model_validate_json)
 
-    @staticmethod
-    def parties() -> Call[list[PartyView]]:
+    @asked
+    def parties(self) -> Call[list[PartyView]]:
         """The parties of the roster: what they say of themselves, or the problem that keeps them from it."""
-        return _get("/v1/parties", _PARTIES.validate_json)
+        return Call(*routes.LIST_PARTIES.to(), _PARTIES.validate_json)
 
-    @staticmethod
-    def studies() -> Call[list[StudySummary]]:
+    @asked
+    def studies(self) -> Call[list[StudySummary]]:
         """The studies that runs may name, in short."""
-        return _get("/v1/studies", _STUDIES.validate_json)
+        return Call(*routes.LIST_STUDIES.to(), _STUDIES.validate_json)
 
-    @staticmethod
-    def study(name: str) -> Call[Study]:
+    @asked
+    def study(self, name: str) -> Call[Study]:
         """One study: columns with their public bounds or values, label, loss."""
-        if not isinstance(name, str):
-            raise InvalidInputError(f"name a study by a text, not by a {type(name).__name__}")
-        return _get(f"/v1/studies/{quote(name)}", Study.model_validate_json)
+        return Call(*routes.SHOW_STUDY.to(study=name), Study.model_validate_json)
 
-    @staticmethod
+    @asked
     def forecast(
+        self,
         study: str | Study,
         *,
         epsilon: float,
@@ -216,10 +231,11 @@ class Calls:
         Among ``owners`` of so many examples each, by name; else among the parties of the roster, who are asked.
         """
         terms = _terms(study, epsilon, delta, options) | ({} if owners is None else {"owners": dict(owners)})
-        return _post("/v1/forecasts", ForecastView.model_validate_json, terms)
+        return Call(*routes.FORECAST.to(), ForecastView.model_validate_json, terms)
 
-    @staticmethod
+    @asked
     def submit(
+        self,
         study: str | Study,
         *,
         epsilon: float,
@@ -232,58 +248,52 @@ class Calls:
         What is asked again with the same ``idempotency_key`` is the same run.
         """
         terms = _terms(study, epsilon, delta, options)
-        return _post("/v1/runs", RunView.model_validate_json, terms, idempotency_key)
+        return Call(*routes.SUBMIT.to(), RunView.model_validate_json, terms, key_header(idempotency_key))
 
-    @staticmethod
-    def page(limit: int = 100, after: str | None = None) -> Call[RunPage]:
+    @asked
+    def page(self, limit: int = 100, after: str | None = None) -> Call[RunPage]:
         """The newest runs, at most 1000, or those that follow on a page: ``after`` its ``next``."""
-        query = urlencode({"limit": limit} | ({"after": after} if after else {}))
-        return _get(f"/v1/runs?{query}", RunPage.model_validate_json)
+        query = {"limit": limit} | ({"after": after} if after else {})
+        return Call(*routes.LIST_RUNS.to(query), RunPage.model_validate_json)
 
-    @staticmethod
-    def run(run: str) -> Call[RunView]:
+    @asked
+    def run(self, run: str) -> Call[RunView]:
         """One run: its terms, state, rounds done, and why it failed or is paused."""
-        return _get(run_path(run), RunView.model_validate_json)
+        return Call(*routes.SHOW_RUN.to(run=run), RunView.model_validate_json)
 
-    @staticmethod
-    def cancel(run: str) -> Call[RunView]:
+    @asked
+    def cancel(self, run: str) -> Call[RunView]:
         """End a run; what its parties have been charged stays charged."""
-        return _post(run_path(run, "cancel"), RunView.model_validate_json)
+        return Call(*routes.CANCEL.to(run=run), RunView.model_validate_json)
 
-    @staticmethod
-    def resume(run: str) -> Call[RunView]:
+    @asked
+    def resume(self, run: str) -> Call[RunView]:
         """Have a paused run ask again at once."""
-        return _post(run_path(run, "resume"), RunView.model_validate_json)
+        return Call(*routes.RESUME.to(run=run), RunView.model_validate_json)
 
-    @staticmethod
-    def opened(run: str) -> Call[list[OpenedRound]]:
+    @asked
+    def opened(self, run: str) -> Call[list[OpenedRound]]:
         """The sums of a run that key holders opened, with what each signed."""
-        return _get(run_path(run, "receipts"), _OPENED.validate_json)
+        return Call(*routes.LIST_OPENED.to(run=run), _OPENED.validate_json)
 
-    @staticmethod
-    def model(run: str) -> Call[ModelDocument]:
+    @asked
+    def model(self, run: str) -> Call[ModelDocument]:
         """The document of a completed run's model: weights, study, guarantees, evaluation."""
-        return _get(run_path(run, "model"), lambda content: _DOCUMENT.validate_python(read_lines(BytesIO(content))))
+        return Call(*routes.SHOW_MODEL.to(run=run), _read_document)
 
-    @staticmethod
-    def card(run: str) -> Call[str]:
+    @asked
+    def card(self, run: str) -> Call[str]:
         """A model's card, in Markdown: its purpose, data, training, privacy, evaluation, limits and certificate."""
-        return _get(f"{run_path(run, 'card')}?to=markdown", bytes.decode)
+        return Call(*routes.SHOW_CARD.to({"to": "markdown"}, run=run), bytes.decode)
 
-    @staticmethod
-    def description(run: str) -> Call[Description]:
+    @asked
+    def description(self, run: str) -> Call[Description]:
         """What a run of the algorithm `describe` found of the study's columns."""
-        return _get(run_path(run, "description"), Description.model_validate_json)
+        return Call(*routes.SHOW_DESCRIPTION.to(run=run), Description.model_validate_json)
 
-    @staticmethod
-    def predictions(run: str, rows: TableRows) -> Iterator[Call[list[Prediction]]]:
-        """What a run's model predicts for rows, asked for in pieces that a learner takes."""
-        path, headers = run_path(run, "predictions"), {"Content-Type": "application/json"}
-        for body in bodies_of(records_of(rows)):
-            yield Call("POST", path, _PREDICTIONS.validate_json, headers=headers, content=body)
-
-    @staticmethod
+    @asked
     def evaluate(  # noqa: PLR0913 -- a keyword each
+        self,
         run: str,
         *,
         epsilon: float,
@@ -301,29 +311,15 @@ class Calls:
             "parameters": dict(parameters),
             "purpose": purpose,
         }
-        return _post(run_path(run, "evaluation"), RunView.model_validate_json, terms, idempotency_key)
+        return Call(*routes.EVALUATE_RUN.to(run=run), RunView.model_validate_json, terms, key_header(idempotency_key))
 
-    @staticmethod
+    @asked
     def upload_public_rows(
-        study: str, table: Path | str, *, start: bool = False, labelled: bool = False
+        self, study: str, table: Path | str, *, start: bool = False, labelled: bool = False
     ) -> Call[PublicRows]:
         """Keep the rows of a CSV or Parquet file, which are no secret, for runs to ask about; names them by digest.
 
         With ``start`` what is kept are weights that fit them, and ``labelled`` ones keep their labels.
         """
-        query = urlencode({"study": study, "start": str(start).lower(), "labelled": str(labelled).lower()})
-        return replace(upload_call(f"/v1/public?{query}", table), read=PublicRows.model_validate_json)
-
-
-def _get(path: str, read: Callable[[bytes], _Answer]) -> Call[_Answer]:
-    return Call("GET", path, read)
-
-
-def _post(path: str, read: Callable[[bytes], _Answer], body: object = None, key: str | None = None) -> Call[_Answer]:
-    return Call("POST", path, read, body, {"Idempotency-Key": key} if key else {})
-
-
-def _terms(study: str | Study, epsilon: float, delta: float, options: RunOptions) -> dict[str, Any]:
-    """A run's request."""
-    named = study if isinstance(study, str) else study.model_dump(mode="json")
-    return {"study": named, "epsilon": epsilon, "delta": delta, **options}
+        query = {"study": study, "start": str(start).lower(), "labelled": str(labelled).lower()}
+        return replace(upload_call(routes.UPLOAD_PUBLIC_ROWS.at(query), table), read=PublicRows.model_validate_json)

@@ -15,18 +15,18 @@ No input or output here: `parley.learner.client.connection` and its asynchronous
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import json
 import os
 import random
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import update_wrapper, wraps
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
-from urllib.parse import quote
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
@@ -34,10 +34,12 @@ from parley.common import errors as known
 from parley.common.errors import InvalidInputError, ParleyError, SecureSumError, UnavailableError
 from parley.common.service.http.proxy import ProxyAccess, spell_hosts, spell_hosts_async
 from parley.common.strict import is_loopback
+from parley.learner.api.routes import WATCH_RUN
 from parley.learner.client.token import read_token
 from parley.learner.runs.states import ENDS, RunEvent
 
 Reading = TypeVar("Reading")
+Given = ParamSpec("Given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,14 @@ class Call(Generic[Reading]):
         return sent | {"content": self.content if self.body is None else body_bytes(self.body)}
 
 
-def run_path(run: str, part: str = "") -> str:
-    """The path of a run, or of a part of it; raises InvalidInputError for what is no text, as a run itself is none."""
-    if not isinstance(run, str):
-        raise InvalidInputError(f"name a run by its identifier, as run.id is, not by a {type(run).__name__}")
-    return f"/v1/runs/{quote(run, safe='')}{part and '/'}{part}"
-
-
 def json_call(method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Call[Any]:
     """A call whose answer is any JSON value, or nothing."""
     return Call(method, path, lambda content: json.loads(content) if content else None, body, dict(headers or {}))
+
+
+def key_header(key: str | None) -> dict[str, str]:
+    """The header by which a repeated request makes no second run; none without a key."""
+    return {"Idempotency-Key": key} if key else {}
 
 
 def upload_call(path: str, table: Path | str) -> Call[Any]:
@@ -375,7 +375,7 @@ class BlockingConnection:
         watching = Watching(run, self.patience)
         while not watching.has_ended:
             try:
-                with self._http.stream("GET", run_path(run, "events"), headers=watching.headers) as response:
+                with self._http.stream(*WATCH_RUN.to(run=run), headers=watching.headers) as response:
                     if response.is_success:
                         for line in response.iter_lines():
                             yield from watching.take(line)
@@ -438,10 +438,12 @@ class AsyncConnection:
 
     async def watch(self, run: str) -> AsyncIterator[RunEvent]:
         """A run's events from its first to its end, as they come, as `BlockingConnection.watch` has them."""
+        import asyncio  # noqa: PLC0415 -- 40 modules, without which commands and blocking clients start faster
+
         watching = Watching(run, self.patience)
         while not watching.has_ended:
             try:
-                async with self._http.stream("GET", run_path(run, "events"), headers=watching.headers) as response:
+                async with self._http.stream(*WATCH_RUN.to(run=run), headers=watching.headers) as response:
                     if response.is_success:
                         async for line in response.aiter_lines():
                             for event in watching.take(line):
@@ -455,3 +457,34 @@ class AsyncConnection:
                 lost = unreachable(self.url, error)
             if not watching.has_ended:
                 await asyncio.sleep(watching.pause(lost))
+
+
+class asked(Generic[Given, Reading]):  # noqa: N801 -- a decorator
+    """A method of a client from one that makes a `Call`: it returns the answer, or of `AsyncConnection` a coroutine."""
+
+    def __init__(self, call: Callable[Concatenate[Any, Given], Call[Reading]]) -> None:
+        self.call = call
+        self._method = self._sending()
+        update_wrapper(self, call)  # type: ignore[arg-type]  # it is documented as one
+
+    @overload
+    def __get__(self, client: None, kind: type) -> Callable[Concatenate[Any, Given], Reading]: ...
+    @overload
+    def __get__(self, client: BlockingConnection, kind: type) -> Callable[Given, Reading]: ...
+    @overload
+    def __get__(self, client: AsyncConnection, kind: type) -> Callable[Given, Awaitable[Reading]]: ...
+    def __get__(self, client: Any, kind: type) -> Any:
+        """The method of a client, or of its class; its words and its arguments are the call's."""
+        return self._method if client is None else self._method.__get__(client, kind)
+
+    def _sending(self) -> Callable[..., Any]:
+        """What sends the call, with a signature that returns the answer."""
+
+        @wraps(self.call)
+        def send(client: Any, /, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- as the call and the client have it
+            return client.send(self.call(client, *args, **options))
+
+        signature = inspect.signature(self.call)
+        answer = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
+        vars(send)["__signature__"] = signature.replace(return_annotation=answer)
+        return send

@@ -1,60 +1,17 @@
-"""A learner for programs that wait for its answers: `Learner`.
+"""A learner for programs that wait for its answers, `Learner`, and for programs with an event loop, `AsyncLearner`.
 
-The calls of the API as methods: one that waits for the answer, and one to await.
-
-What a run came to, for who waited for its end.
-
-A learner for programs with an event loop: `AsyncLearner`.
+What both can ask is in `Calls`; here is what takes more than one request, or shows progress.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import AsyncIterator, Iterator
 
 from parley.common.errors import ConflictError
 from parley.learner.api.schemas import Prediction, RunView
-from parley.learner.client.calls import Calls, TableRows, counted_from
-from parley.learner.client.connection import AsyncConnection, BlockingConnection, Call, Reading, refusal_by
+from parley.learner.client.calls import Calls, TableRows, counted_from, prediction_calls
+from parley.learner.client.connection import AsyncConnection, BlockingConnection, refusal_by
 from parley.learner.client.progress import RunBar
-
-_Given = ParamSpec("_Given")
-
-
-def blocking(
-    call: Callable[_Given, Call[Reading]],
-) -> Callable[Concatenate[BlockingConnection, _Given], Reading]:
-    """A method that sends a call and returns its answer; its words and its arguments are the call's."""
-
-    def method(self: BlockingConnection, /, *args: _Given.args, **options: _Given.kwargs) -> Reading:
-        return self.send(call(*args, **options))
-
-    _sign(method, call)
-    return method
-
-
-def awaited(
-    call: Callable[_Given, Call[Reading]],
-) -> Callable[Concatenate[AsyncConnection, _Given], Awaitable[Reading]]:
-    """The same as a coroutine."""
-
-    async def method(self: AsyncConnection, /, *args: _Given.args, **options: _Given.kwargs) -> Reading:
-        return await self.send(call(*args, **options))
-
-    _sign(method, call)
-    return method
-
-
-def _sign(method: Any, call: Callable[..., object]) -> None:  # noqa: ANN401 -- a function that is to have a signature
-    """Give a method the call's words and signature, behind ``self`` and with its answer, for help and editors."""
-    update_wrapper(method, call)
-    signature = inspect.signature(call)
-    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    answer = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
-    parameters = [this, *signature.parameters.values()]
-    method.__signature__ = signature.replace(parameters=parameters, return_annotation=answer)
 
 
 def completed_run(run: RunView) -> RunView:
@@ -66,30 +23,13 @@ def completed_run(run: RunView) -> RunView:
     return run
 
 
-class Learner(BlockingConnection):
+class Learner(Calls, BlockingConnection):
     """A learner, as the user whose token this is: studies, forecasts, runs and models.
 
     >>> with Learner("https://learner.example", token="a-token") as learner:
     ...     learner
     Learner('https://learner.example')
     """
-
-    user = blocking(Calls.user)
-    parties = blocking(Calls.parties)
-    studies = blocking(Calls.studies)
-    study = blocking(Calls.study)
-    forecast = blocking(Calls.forecast)
-    submit = blocking(Calls.submit)
-    page = blocking(Calls.page)
-    run = blocking(Calls.run)
-    cancel = blocking(Calls.cancel)
-    resume = blocking(Calls.resume)
-    opened = blocking(Calls.opened)
-    model = blocking(Calls.model)
-    card = blocking(Calls.card)
-    description = blocking(Calls.description)
-    evaluate = blocking(Calls.evaluate)
-    upload_public_rows = blocking(Calls.upload_public_rows)
 
     def runs(self) -> Iterator[RunView]:
         """All runs, newest first, asked for page by page as they are taken."""
@@ -105,7 +45,7 @@ class Learner(BlockingConnection):
         Many rows are sent in several requests.
         """
         found: list[Prediction] = []
-        for call in Calls.predictions(run, rows):
+        for call in prediction_calls(run, rows):
             with counted_from(len(found)):
                 piece = self.send(call)
                 found += piece
@@ -122,25 +62,8 @@ class Learner(BlockingConnection):
         return completed_run(self.run(run))
 
 
-class AsyncLearner(AsyncConnection):
+class AsyncLearner(Calls, AsyncConnection):
     """As `Learner`, with coroutines for methods."""
-
-    user = awaited(Calls.user)
-    parties = awaited(Calls.parties)
-    studies = awaited(Calls.studies)
-    study = awaited(Calls.study)
-    forecast = awaited(Calls.forecast)
-    submit = awaited(Calls.submit)
-    page = awaited(Calls.page)
-    run = awaited(Calls.run)
-    cancel = awaited(Calls.cancel)
-    resume = awaited(Calls.resume)
-    opened = awaited(Calls.opened)
-    model = awaited(Calls.model)
-    card = awaited(Calls.card)
-    description = awaited(Calls.description)
-    evaluate = awaited(Calls.evaluate)
-    upload_public_rows = awaited(Calls.upload_public_rows)
 
     async def runs(self) -> AsyncIterator[RunView]:
         """All runs, newest first, asked for page by page as they are taken."""
@@ -158,7 +81,7 @@ class AsyncLearner(AsyncConnection):
         Many rows are sent in several requests.
         """
         found: list[Prediction] = []
-        for call in Calls.predictions(run, rows):
+        for call in prediction_calls(run, rows):
             with counted_from(len(found)):
                 piece = await self.send(call)
                 found += piece

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.common.errors import InvalidInputError
+from parley.common.routes import SHOW_KEYS
 from parley.common.service.commands import FormatOption, print_result
 from parley.party.commands import DEFAULT_CONFIG, Config, quietly, read_text
 
@@ -107,5 +108,5 @@ def _by_learner(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
 
     if not settings.outbound:
         raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
-    told = ask_as_member(settings.outbound[0], "/v1/roster/keys", RosterKeys, "tell")
+    told = ask_as_member(settings.outbound[0], SHOW_KEYS.at(), RosterKeys, "tell")
     return {key.name: (table, key) for table in _KINDS for key in getattr(told, table)}

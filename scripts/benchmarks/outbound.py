@@ -19,7 +19,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from parley.common.client.outbound import CONNECT_PATH, UPGRADE
+from parley.common.client.outbound import UPGRADE
+from parley.common.routes import CONNECT
 from parley.common.service.tokens import hash_token, new_token
 from scripts.benchmarks import rounds as own
 from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
@@ -118,7 +119,7 @@ async def _healthy(port: int, token: str, pings: list[int], few: asyncio.Semapho
     async with few:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(
-            f"GET {CONNECT_PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n"
+            f"GET {CONNECT.at()} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n"
             f"Authorization: Bearer {token}\r\n\r\n".encode()
         )
         if b" 101 " not in await reader.readuntil(b"\r\n\r\n"):

@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from parley.common.client.outbound import CONNECT_PATH, UPGRADE
+from parley.common.client.outbound import UPGRADE
+from parley.common.routes import CONNECT
 from parley.common.service.tokens import hash_token
 from parley.party.settings import KnownLearner, PartySettings
 from tests.support.attackers import half_sent, under_attack
@@ -91,7 +92,7 @@ def test_a_party_connects_again_where_users_have_all_connections(tmp_path: Path)
         users=[{"name": f"watcher-{number}", "token_hash": hash_token(token)} for number, token in enumerate(users)],
     )
     shake = (
-        f"GET {CONNECT_PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {party}\r\n"
+        f"GET {CONNECT.at()} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {party}\r\n"
         f"Connection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n"
     )
     with stopped_at_exit(start_learner(settings)), ExitStack() as stack:

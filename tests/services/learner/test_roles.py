@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from parley.common.service.tokens import hash_token
-from parley.learner.api.roles import CHANGES, LEAST_ROLES
+from parley.learner.api.routes import ROUTES
 from parley.learner.settings import UserRole
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercepted, learner_of
@@ -53,25 +53,24 @@ async def operations(client: httpx.AsyncClient) -> list[tuple[str, str]]:
 
 async def test_every_operation_has_a_least_role(client: httpx.AsyncClient) -> None:
     found = await operations(client)
-    print(f"{len(found)} operations, each with a least role: {sorted(set(LEAST_ROLES.values()))}")
-    assert set(found) <= set(LEAST_ROLES)
-    assert set(LEAST_ROLES) >= CHANGES
-    assert all(LEAST_ROLES[place] != "viewer" for place in found if place[0] != "GET" and place not in BODIES)
+    print(f"{len(found)} operations, each with a least role: {sorted({route.role for route in ROUTES.values()})}")
+    assert set(found) == set(ROUTES)
+    assert all(ROUTES[place].role != "viewer" for place in found if place[0] != "GET" and place not in BODIES)
 
 
 async def test_each_role_may_do_its_own_and_no_more(client: httpx.AsyncClient) -> None:
     use(client, "ruth")
     run = await submit(client, parameters={"n_rounds": 1})
     await watch(client, run)
-    asked = [place for place in await operations(client) if LEAST_ROLES[place] in ROLES and place not in ENDLESS]
-    assert {LEAST_ROLES[place] for place in ENDLESS} == {"viewer"}, "what is not asked for is nobody's to be refused"
+    asked = [place for place in await operations(client) if ROUTES[place].role in ROLES and place not in ENDLESS]
+    assert {ROUTES[place].role for place in ENDLESS} == {"viewer"}, "what is not asked for is nobody's to be refused"
     refused = 0
     for (method, path), role in product(asked, ROLES):
         use(client, USERS[role])
         url = path.replace("{run}", run).replace("{study}", "made-up")
         response = await client.request(method, url, json=BODIES.get((method, path)))
-        another_users = (method, path) in CHANGES and role != "operator"
-        may = ROLES.index(role) >= ROLES.index(cast("UserRole", LEAST_ROLES[method, path])) and not another_users
+        another_users = ROUTES[method, path].owned and role != "operator"
+        may = ROLES.index(role) >= ROLES.index(cast("UserRole", ROUTES[method, path].role)) and not another_users
         assert (response.status_code != 403) == may, (method, path, role, response.text)
         if not may:
             refused += 1
@@ -80,7 +79,7 @@ async def test_each_role_may_do_its_own_and_no_more(client: httpx.AsyncClient) -
 
 
 async def test_users_are_no_parties(client: httpx.AsyncClient) -> None:
-    asked = [place for place in await operations(client) if LEAST_ROLES[place] not in ROLES]
+    asked = [place for place in await operations(client) if ROUTES[place].role not in ROLES]
     assert len(asked) > 2
     for method, path in asked:
         use(client, "olga")
