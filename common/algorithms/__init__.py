@@ -7,14 +7,14 @@ their help, load none.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from parley.common.errors import InvalidInputError
+from parley.common.registry import Registry
 from parley.common.strict import faults
 
 if TYPE_CHECKING:
@@ -22,41 +22,23 @@ if TYPE_CHECKING:
     from parley.common.protocol.facts import FederationFacts
 
 
-class Registry(Mapping[str, "type[Algorithm]"]):
-    """The algorithms by name, each loaded from ``module:Class``.
-
-    Loading a class that has no method ``proof`` raises InvalidInputError.
-    """
+class AlgorithmRegistry(Registry["type[Algorithm]"]):
+    """The algorithms by name. Loading a class that has no method ``proof`` raises InvalidInputError."""
 
     def __init__(self, **places: str) -> None:
-        self._places = places
+        super().__init__("algorithm", **places)
 
-    def add(self, name: str, place: str) -> None:
-        """Add an algorithm from another package. Raises InvalidInputError if another class has this name already."""
-        if self._places.setdefault(name, place) != place:
-            raise InvalidInputError(f"there is an algorithm {name!r} already")
-
-    def __getitem__(self, name: str) -> type[Algorithm]:
-        module, _, attribute = self._places[name].partition(":")
-        cls = getattr(import_module(module), attribute)
-        if "proof" in getattr(cls, "__abstractmethods__", {"proof"}):
+    def check(self, name: str, entry: type[Algorithm]) -> type[Algorithm]:
+        """The algorithm, if it has a method ``proof``."""
+        if "proof" in getattr(entry, "__abstractmethods__", {"proof"}):
             raise InvalidInputError(
-                f"the algorithm {name!r} declares events and no proof of them: give {attribute} a method 'proof', as "
-                "CONTRIBUTING.md says"
+                f"the algorithm {name!r} declares events and no proof of them: give {entry.__name__} a method 'proof', "
+                "as CONTRIBUTING.md says"
             )
-        return cast("type[Algorithm]", cls)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        return entry
 
 
-REGISTRY = Registry(
+REGISTRY = AlgorithmRegistry(
     dp_gd="parley.common.algorithms.dp_gd:DpGd",
     psgd="parley.common.algorithms.psgd:Psgd",
     gop="parley.common.algorithms.gop:Gop",

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from parley.common.arrays import FloatArray
 from parley.common.forecast.dynamics import Answers, Forecaster, Load, Method, Problem
 from parley.common.forecast.excess_risk import Interval, Response, response_of
-from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from parley.common.forecast.forecasters import forecaster_of
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 
@@ -136,7 +136,7 @@ class CoalitionRun:
 def expected_excess(algorithm: Algorithm, facts: FederationFacts) -> float:
     """The estimate of a forecast of the excess fitness of all owners together; infinite where there is none."""
     forecaster = forecaster_of(algorithm)
-    if isinstance(forecaster, str) or in_place_of_forecast(algorithm, facts) or not algorithm.is_private(facts):
+    if isinstance(forecaster, str) or not algorithm.is_private(facts):
         return math.inf
     with np.errstate(all="ignore"):
         estimate = CoalitionRun.of(forecaster, facts).outcome.estimate

@@ -1,23 +1,26 @@
-"""How each algorithm trains and what noise its answers carry, as a forecast sees them: a registry by type.
+"""Forecasters: how each algorithm trains and what noise its answers carry, as a forecast sees them.
 
-A type stands as the ``module:Class`` that it is loaded from, so that none is loaded to forecast another. What is not
-here has no forecast, and says why where the reason is known.
+`FORECASTERS` has an entry by the name that the algorithm has in `parley.common.algorithms.REGISTRY`. Forecasts live
+apart from algorithms, so that an algorithm can be added before anybody knows a bound: without an entry it has no
+forecast. A package that adds an algorithm adds its forecaster in the same way: ``FORECASTERS.add(name, place)``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from parley.common.algorithms import REGISTRY
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.dynamics import Answers, Average, Descent, Forecaster, Method, Tilt
 from parley.common.privacy import calibration
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
+from parley.common.registry import Registry
 
 if TYPE_CHECKING:
     from parley.common.algorithms.average import AverageMethod
@@ -34,25 +37,33 @@ if TYPE_CHECKING:
 
 def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
     """How to forecast an algorithm; or, in words, why there is no forecast."""
-    kind = type(algorithm)
-    found = _ENTRIES.get(f"{kind.__module__}:{kind.__name__}")
-    if found is None:
-        return f"no bound on the excess fitness of {kind.__name__} is known"
-    if isinstance(found, str):
-        return found
-    return found.unless(algorithm) or _Bound(algorithm, found)
+    entry = _entry_of(algorithm)
+    if isinstance(entry, ForecasterEntry):
+        return entry.unless(algorithm) or _Bound(algorithm, entry)
+    if isinstance(entry, NoForecaster):
+        return entry.reason
+    return f"no bound on the excess fitness of {type(algorithm).__name__} is known"
 
 
 def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | None:
     """What to expect, in words, of an algorithm that trains no model; None of one that does."""
+    entry = _entry_of(algorithm)
+    return entry.words(algorithm, facts) if isinstance(entry, Expectation) else None
+
+
+def _entry_of(algorithm: Algorithm) -> ForecasterEntry | NoForecaster | Expectation | None:
+    """The entry of any name that the algorithm's type is registered by."""
     kind = type(algorithm)
-    expect = _IN_PLACE.get(f"{kind.__module__}:{kind.__name__}")
-    return expect and expect(algorithm, facts)
+    names = REGISTRY.names_of(f"{kind.__module__}:{kind.__qualname__}")
+    return next((FORECASTERS[name] for name in names if name in FORECASTERS), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """What the registry has of a type; see `Forecaster`. ``unless`` says, in words, why one of it has no forecast."""
+class ForecasterEntry:
+    """The dynamics and the answers of an algorithm; see `Forecaster`.
+
+    ``unless`` says, in words, why an algorithm with certain parameters has no forecast.
+    """
 
     dynamics: Callable[[Any, FederationFacts], Method]
     answers: Callable[[Any, OwnFacts], Answers]
@@ -61,11 +72,25 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class NoForecaster:
+    """Why there is no forecast, where that is known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What to expect, in words, where there is no model to forecast."""
+
+    words: Callable[[Any, FederationFacts], str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Bound:
     """An entry with its algorithm."""
 
     algorithm: Algorithm
-    entry: _Entry
+    entry: ForecasterEntry
 
     @property
     def curator(self) -> bool:
@@ -210,26 +235,6 @@ def _no_noise(_algorithm: Pooled, _facts: OwnFacts) -> Answers:
     return Answers.drawn_once(0.0)
 
 
-_ENTRIES: Mapping[str, _Entry | str] = {
-    "parley.common.algorithms.dp_gd:DpGd": _Entry(_dp_gd, _dp_gd_answers),
-    "parley.common.algorithms.psgd:Psgd": _Entry(_psgd, _psgd_answers, coupled=True),
-    "parley.common.algorithms.wu:WuStronglyConvex": _Entry(_wu_strongly_convex, _wu_answers),
-    "parley.common.algorithms.wu:WuSubgradient": _Entry(_wu_subgradient, _wu_answers),
-    "parley.common.algorithms.average:AverageMethod": _Entry(_average, _average_answers, unless=_several_mechanisms),
-    "parley.common.algorithms.average:LocalAverage": _Entry(_average, _average_answers),
-    "parley.common.algorithms.gop:Gop": _Entry(_gop, _gop_answers, coupled=True),
-    "parley.common.algorithms.baselines:Pooled": _Entry(_pooled, _no_noise, coupled=True),
-    "parley.common.algorithms.parameter_average:ParameterAverage": "no forecast is known of averages that hide parties",
-    "parley.common.algorithms.release:PrivateRelease": "each owner releases a model of its own: there is no common one",
-    "parley.common.algorithms.simplex:SampledSimplex": "no bound is known of samples but the worst case's",
-    "parley.common.algorithms.feature:FeatureMethod": "no bound is known of models that are weighed by a second level",
-    "parley.common.algorithms.feature:MultilevelFeature": "no bound is known of models that climb a tree",
-    "parley.common.algorithms.matrix_perturbation:MatrixPerturbation": "every owner releases a model of its own",
-    "parley.common.algorithms.baselines:Local": "every owner keeps a model of its own: no common one is forecast",
-    "parley.common.algorithms.evaluate:Evaluate": "it trains no model, and tells how good one is",
-}
-
-
 def _describe(algorithm: Describe, facts: FederationFacts) -> str:
     """How wide the interval of each count will be, where all contribute."""
     reach, rows = 1.96 * algorithm.deviation(facts, range(len(facts.parties))), facts.n_total
@@ -258,9 +263,27 @@ def _led(algorithm: PrivateLeader, facts: FederationFacts) -> str:
     )
 
 
-_IN_PLACE: Mapping[str, Callable[[Any, FederationFacts], str]] = {
-    "parley.common.algorithms.describe:Describe": _describe,
-    "parley.common.algorithms.ftrl:PrivateLeader": _led,
-    "parley.common.algorithms.ensemble:EnsembleVote": _ensemble,
-    "parley.common.algorithms.ensemble:EnsembleSoft": _ensemble,
-}
+FORECASTERS: Registry[ForecasterEntry | NoForecaster | Expectation] = Registry(
+    "forecaster",
+    dp_gd=ForecasterEntry(_dp_gd, _dp_gd_answers),
+    psgd=ForecasterEntry(_psgd, _psgd_answers, coupled=True),
+    wu_strongly_convex=ForecasterEntry(_wu_strongly_convex, _wu_answers),
+    wu_subgradient=ForecasterEntry(_wu_subgradient, _wu_answers),
+    average=ForecasterEntry(_average, _average_answers, unless=_several_mechanisms),
+    local_average=ForecasterEntry(_average, _average_answers),
+    gop=ForecasterEntry(_gop, _gop_answers, coupled=True),
+    pooled=ForecasterEntry(_pooled, _no_noise, coupled=True),
+    parameter_average=NoForecaster("no forecast is known of an average that hides parties"),
+    release=NoForecaster("each owner releases a model of its own: there is no common one"),
+    simplex=NoForecaster("no bound is known of samples but the worst case's"),
+    feature=NoForecaster("no bound is known of models that are weighed by a second level"),
+    multilevel_feature=NoForecaster("no bound is known of models that climb a tree"),
+    matrix_perturbation=NoForecaster("every owner releases a model of its own"),
+    local=NoForecaster("every owner keeps a model of its own: no common one is forecast"),
+    evaluate=NoForecaster("it trains no model, and tells how good one is"),
+    describe=Expectation(_describe),
+    ftrl=Expectation(_led),
+    ensemble_vote=Expectation(_ensemble),
+    ensemble_soft=Expectation(_ensemble),
+)
+"""The entries, by the algorithm's name; of an algorithm with several names, by one of them."""

@@ -1,4 +1,4 @@
-"""An evaluation as a run: what it is asked for, by what it is paid, and what its noisy sums say of the model.
+"""An evaluation as a run: its specification, its budget, and what its noisy sums say about the model.
 
 Public by what is public already: a model that was released, noisy sums, the deviation that the run's terms imply.
 """
@@ -7,33 +7,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, create_model
 
 from parley.common.algorithms.evaluate import Evaluate
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Label
 from parley.common.encoding.fixed_point import MAX_NORM
 from parley.common.errors import InvalidInputError
-from parley.common.learning.evaluation import Evaluation, evaluate_classes, evaluate_errors
+from parley.common.learning import evaluation as estimates
+from parley.common.learning.evaluation import COVERAGE, NoisyCounts, NoisyErrors
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import Model
-from parley.common.learning.tallies import Errors
+from parley.common.learning.statistics import STATISTICS, LabelKind, Statistic
+from parley.common.learning.tallies import Cells, Errors
 from parley.common.privacy.account import DELTA_UNITS, MICRO
 from parley.common.runs.certificate import Certificate
 from parley.common.runs.pricing import guarantees
 from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.common.runs.weights import whole_weights
+from parley.common.strict import Strict
 
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""
 _NOT_TRAINED = "0" * 64
 
 
+class EvaluationTerms(Strict):
+    """How sure an evaluation is."""
+
+    rate: Annotated[float, Field(description="how often an interval holds the true value of the held-out rows")] = (
+        COVERAGE
+    )
+    deviation: Annotated[float, Field(description="of the noise on each count or sum")]
+
+
+def _field_of(statistic: Statistic) -> tuple[Any, None]:
+    """The type and the default of a statistic's field: what its function returns, or null."""
+    returned = get_type_hints(statistic.estimate, localns=vars(estimates))["return"]
+    return Annotated[returned | None, Field(description=statistic.description)], None
+
+
+if TYPE_CHECKING:
+
+    class Evaluation(EvaluationTerms):
+        """Its fields are the statistics, which the type checker does not know."""
+
+        def __getattr__(self, name: str) -> Any: ...  # noqa: ANN401
+
+else:
+    Evaluation = create_model(
+        "Evaluation",
+        __base__=EvaluationTerms,
+        __doc__="How good a model is on rows that its training did not see. What does not fit the label is null.",
+        **{name: _field_of(statistic) for name, statistic in STATISTICS.items()},
+    )
+
+
 class RunEvaluation(Evaluation):
-    """What a run found of a model, on how many held-out rows of whom, and what it cost whoever it cost most."""
+    """An evaluation by a run: on how many held-out rows, whose they are, and what it cost the party that paid most."""
 
     run: Annotated[str | None, Field(description="the run that found it; null in that run's own document")] = None
     rows: Annotated[int, Field(description="how many rows the contributors hold out, dropped ones among them")]
@@ -46,6 +80,23 @@ class RunEvaluation(Evaluation):
             description="of the run that found it; null in that run's own document", exclude_if=lambda it: it is None
         ),
     ] = None
+
+
+def evaluate(tally: Cells | Errors, sums: FloatArray, deviation: float, label: Sequence[str] | float) -> Evaluation:
+    """The statistics of noisy sums (m,) of a tally; ``deviation`` is that of the noise on each.
+
+    ``label`` is the names of the classes, or half the distance of a real label's bounds, in the label's units.
+    """
+    kind: LabelKind
+    noisy: NoisyCounts | NoisyErrors
+    if isinstance(tally, Errors):
+        assert isinstance(label, float)  # noqa: S101 -- as the tally is by the label
+        kind, noisy = "number", NoisyErrors.of(tally, sums, deviation, label)
+    else:
+        assert not isinstance(label, float)  # noqa: S101 -- as above
+        kind, noisy = "two classes" if tally.bins else "classes", NoisyCounts.of(tally, sums, deviation, label)
+    values = {name: each.estimate(noisy) for name, each in STATISTICS.items() if each.is_for(kind)}
+    return Evaluation(deviation=deviation, **values)
 
 
 def evaluation_spec(
@@ -121,20 +172,16 @@ def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> R
     if not isinstance(algorithm, Evaluate):
         return None
     answered = tuple(spec.index(name) for name in contributors)
-    what, deviation, label = algorithm.tally(facts), algorithm.deviation(facts, answered), spec.study.label
-    if isinstance(what, Errors):
-        assert not isinstance(label, Label)  # noqa: S101 -- as the tally is by the label
-        found = evaluate_errors(what, model.weights, deviation, (label.upper - label.lower) / 2)
-    else:
-        assert isinstance(label, Label)  # noqa: S101 -- as above
-        found = evaluate_classes(what, model.weights, deviation, label.values)
+    label = spec.study.label
+    classes_or_unit = label.values if isinstance(label, Label) else (label.upper - label.lower) / 2
+    evaluation = evaluate(algorithm.tally(facts), model.weights, algorithm.deviation(facts, answered), classes_or_unit)
     promise = guarantees(algorithm, facts)[0]
     return RunEvaluation(
         rows=facts.examples(answered),
         contributors=tuple(contributors),
         epsilon=promise.epsilon,
         delta=promise.delta,
-        **dict(found),
+        **dict(evaluation),
     )
 
 

@@ -1,13 +1,18 @@
-"""The learner's page for people, as files: it holds no data; its scripts ask the API, as any other client does."""
+"""The learner's page for people, as files: it holds no data; its scripts ask the API, as any other client does.
+
+One script is not a file of the folder: `statistics.js`, which lists the statistics that this version knows.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 
+from parley.common.learning.statistics import STATISTICS
 from parley.common.service.http.pages import page_headers
 
 _FOLDER = Path(__file__).parent / "web"
@@ -26,10 +31,9 @@ class PageFile:
     tag: str
 
     @classmethod
-    def read(cls, path: Path) -> PageFile:
-        """The file at ``path``, and the tag by which a browser asks whether it has changed."""
-        content = path.read_bytes()
-        return cls(content, _MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:16]}"')
+    def of(cls, content: bytes, suffix: str) -> PageFile:
+        """A file, with the tag by which a browser asks whether it has changed."""
+        return cls(content, _MEDIA_TYPES[suffix], f'"{sha256(content).hexdigest()[:16]}"')
 
     async def answer(self, request: Request) -> Response:
         """The file, or that the browser has it; nothing is loaded from elsewhere, and no script is in the markup."""
@@ -39,11 +43,21 @@ class PageFile:
         return Response(self.content, media_type=self.media_type, headers=headers)
 
 
+def statistics_script() -> bytes:
+    """The script that lists the statistics with a title, in the order of their registry."""
+    entries = [
+        {"name": name, "title": statistic.title, "shown": statistic.shown, "better": statistic.better}
+        for name, statistic in STATISTICS.items()
+        if statistic.title
+    ]
+    return f"export const STATISTICS = {json.dumps(entries, ensure_ascii=False)};\n".encode()
+
+
 _FILES = {
-    "/" if path.name == "index.html" else f"/page/{path.name}": PageFile.read(path)
+    "/" if path.name == "index.html" else f"/page/{path.name}": PageFile.of(path.read_bytes(), path.suffix)
     for path in sorted(_FOLDER.iterdir())
     if path.suffix in _MEDIA_TYPES
-}
+} | {"/page/statistics.js": PageFile.of(statistics_script(), ".js")}
 PAGE_PATHS = frozenset(_FILES)
 """What anybody may load: the page, its scripts and its style."""
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from parley.common.encoding.texts import so_many
+from parley.common.learning.statistics import figures
 from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from parley.learner.experiments.baselines import Baselines
     from parley.learner.experiments.simulation import Metric
 
-_FIGURES = {"accuracy": "accuracy", "majority's share": "majority", "AUC": "auc", "R²": "r_squared", "RMSE": "rmse"}
-"""What figures of an evaluation are called on a terminal."""
 _COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cancelled": "yellow", "paused": "yellow"}
 
 
@@ -165,9 +164,7 @@ def evaluation_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
         return
     cost = f"epsilon {found['epsilon']:.3g}, delta {found['delta']:g}"
     yield f"on {found['rows']} rows held out by {len(found['contributors'])} parties, at {cost}:"
-    recalls = {f"recall of {name}": each for name, each in (found["recall"] or {}).items()}
-    named = {name: found[field] for name, field in _FIGURES.items()} | recalls
-    yield from (f"  {name} {_interval(figure, found['rate'])}" for name, figure in named.items() if figure)
+    yield from (f"  {title} {_interval(figure, found['rate'])}" for title, figure in figures(found))
 
 
 def _interval(figure: Mapping[str, Any], rate: float) -> str:

@@ -9,10 +9,13 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from parley.common.learning.statistics import STATISTICS
 from parley.learner.runs.states import RunEvent
 
-METRIC_WORDS = {"objective": "objective", "accuracy": "accuracy", "auc": "AUC", "r_squared": "R²", "rmse": "RMSE"}
-"""What is called how on a terminal, of what may be known of a model."""
+METRIC_WORDS = {"objective": "objective"} | {
+    name: statistic.title for name, statistic in STATISTICS.items() if statistic.title
+}
+"""The words for each metric of a model on a terminal."""
 
 
 def terminal(*, stderr: bool = False, highlight: bool = True) -> Console:
@@ -70,4 +73,4 @@ def _figures(news: dict[str, Any]) -> str:
 
 def metrics_in_words(news: Mapping[str, Any]) -> list[str]:
     """What the learner knows of a round's weights, from its public examples."""
-    return [f"{words} {news[name]:.3f}" for name, words in METRIC_WORDS.items() if name in news]
+    return [f"{METRIC_WORDS[name]} {value:.3f}" for name, value in news.items() if name in METRIC_WORDS]

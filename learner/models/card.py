@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study
+from parley.common.learning.statistics import figures
 from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING
 from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
@@ -207,21 +208,13 @@ def _in_words(read: ModelDocument) -> str:
     )
 
 
-def _figures(found: RunEvaluation) -> Iterator[dict[str, str]]:
+def _figures(evaluation: RunEvaluation) -> Iterator[dict[str, str]]:
     """An evaluation's figures with their intervals."""
-    named = {
-        "Accuracy": found.accuracy,
-        "Commonest class alone": found.majority,
-        "AUC": found.auc,
-        "R²": found.r_squared,
-        "RMSE": found.rmse,
-        **{f"Recall of {name}": figure for name, figure in (found.recall or {}).items()},
-    }
-    for name, figure in named.items():
-        if figure is not None:
-            estimate = "not known" if figure.estimate is None else f"{figure.estimate:.3g}"
-            low = "−∞" if figure.low is None else f"{figure.low:.3g}"
-            yield {"name": name, "estimate": estimate, "between": f"{low} to {figure.high:.3g}"}
+    for title, figure in figures(dict(evaluation)):
+        estimate = "not known" if figure.estimate is None else f"{figure.estimate:.3g}"
+        low = "−∞" if figure.low is None else f"{figure.low:.3g}"
+        name = f"{title[:1].upper()}{title[1:]}"
+        yield {"name": name, "estimate": estimate, "between": f"{low} to {figure.high:.3g}"}
 
 
 def _limits(read: ModelDocument) -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from parley.common.algorithms import Registry
+from parley.common.algorithms import AlgorithmRegistry
 from parley.common.algorithms._parameters import algorithm
 from parley.common.algorithms.dp_gd import DpGd
 from parley.common.arrays import BoolArray, FloatArray, IntArray
@@ -638,7 +638,7 @@ class Unproven(Cheat):
 
 
 def test_the_registry_refuses_an_algorithm_without_a_proof() -> None:
-    registry = Registry(unproven=f"{__name__}:Unproven", proven=f"{__name__}:SignsOfSums")
+    registry = AlgorithmRegistry(unproven=f"{__name__}:Unproven", proven=f"{__name__}:SignsOfSums")
     assert registry["proven"] is SignsOfSums
     with pytest.raises(InvalidInputError, match="'unproven' declares events and no proof of them"):
         registry["unproven"]

@@ -25,7 +25,7 @@ DRAFTS = (FreshNoise, OneTimeNoise, attempts.RedrawnNoise, Composed)
 
 
 def test_no_party_knows_a_draft() -> None:
-    assert not any(place.startswith("scripts.") for place in REGISTRY._places.values())
+    assert not any(str(place).startswith("scripts.") for place in REGISTRY._entries.values())
     assert all(draft.__module__ == attempts.__name__ for draft in DRAFTS)
 
 

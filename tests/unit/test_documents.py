@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.common.algorithms import REGISTRY, Registry
+from parley.common.algorithms import REGISTRY, AlgorithmRegistry
 from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.forecasters import forecaster_of
@@ -129,7 +129,7 @@ def test_algorithms_with_a_forecast_are_those_that_are_said_to_have_one() -> Non
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AlgorithmRegistry:
     """The examples as the modules that they say they are, and a registry of the lines that the text gives for them."""
     for place, source in examples().items():
         file, module = tmp_path / place, "parley." + place.removesuffix(".py").replace("/", ".")
@@ -141,10 +141,12 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
         made = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, module, made)
         spec.loader.exec_module(made)
-    return Registry(**dict(re.findall(r'`(\w+)="(parley\.common\.algorithms\.[\w.]+:\w+)",`', text("CONTRIBUTING.md"))))
+    return AlgorithmRegistry(
+        **dict(re.findall(r'`(\w+)="(parley\.common\.algorithms\.[\w.]+:\w+)",`', text("CONTRIBUTING.md")))
+    )
 
 
-def test_the_examples_train(registry: Registry) -> None:
+def test_the_examples_train(registry: AlgorithmRegistry) -> None:
     rng, k, n, d = np.random.default_rng(5), 3, 200, 4
     X = rng.normal(size=(k, n, d)) / np.sqrt(4 * d)
     truth, rows = np.array([1.0, -1.0, 0.5, 0.0]), rng.normal(size=(20, d)) / np.sqrt(4 * d)
@@ -161,7 +163,7 @@ def test_the_examples_train(registry: Registry) -> None:
     assert min(agreement.values()) > 0.8
 
 
-def test_the_examples_prove_their_events(registry: Registry) -> None:
+def test_the_examples_prove_their_events(registry: AlgorithmRegistry) -> None:
     for name in registry:
         for secure_sum in (False, True):
             proven = prove(Case(name, registry[name](), secure_sum))

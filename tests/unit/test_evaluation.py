@@ -15,16 +15,14 @@ from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.learning.evaluation import (
     COVERAGE,
-    Evaluation,
     FigureEstimate,
     NoisyCounts,
-    evaluate_classes,
-    evaluate_errors,
 )
 from parley.common.learning.metrics import accuracy, auc, r_squared, recall, rmse
 from parley.common.learning.model import Model
 from parley.common.learning.tallies import Cells, Errors, tally
 from parley.common.privacy.calibration import gaussian_sigma
+from parley.common.runs.evaluation import Evaluation, evaluate
 
 DRAWS = 200
 WEIGHTS = np.array([[4.0, 0.3, 0.0]])
@@ -59,11 +57,7 @@ def draws(
     rng, exact = np.random.default_rng(7), to_reals(tally(what, shard, weights))
     deviation = gaussian_sigma(epsilon, 1e-5, what.sensitivity)
     noisy = [exact + rng.normal(0, deviation, exact.size) for _ in range(DRAWS)]
-    if isinstance(what, Errors):
-        assert isinstance(label, float)
-        return [evaluate_errors(what, sums, deviation, label) for sums in noisy]
-    assert not isinstance(label, float)
-    return [evaluate_classes(what, sums, deviation, label) for sums in noisy]
+    return [evaluate(what, sums, deviation, label) for sums in noisy]
 
 
 def holds(figure: FigureEstimate, truth: float) -> bool:
@@ -127,7 +121,7 @@ def test_intervals_of_a_real_label_hold_the_truth_at_their_rate(n: int, epsilon:
 def test_without_noise_an_evaluation_is_the_truth() -> None:
     shard, model = made(4000, 0.3), Model(WEIGHTS[0])
     sums = to_reals(tally(Cells(2, 20), shard, WEIGHTS))
-    found = evaluate_classes(Cells(2, 20), sums, 0.0, ["no", "yes"])
+    found = evaluate(Cells(2, 20), sums, 0.0, ["no", "yes"])
     assert found.accuracy
     assert found.recall
     assert found.auc
@@ -145,7 +139,7 @@ def test_without_noise_an_evaluation_is_the_truth() -> None:
     assert [each.examples for each in found.calibration] == sums[4:].reshape(2, 20).sum(axis=0).tolist()
     assert (found.calibration[0].low, found.calibration[-1].high) == (0.0, 1.0)
     of_real = tally(Errors(2.0), real(100), WEIGHTS / 8)
-    errors = evaluate_errors(Errors(2.0), to_reals(of_real), 0.0, 1.0)
+    errors = evaluate(Errors(2.0), to_reals(of_real), 0.0, 1.0)
     assert errors.rmse
     assert errors.rmse.estimate == pytest.approx(rmse(Model(WEIGHTS[0] / 8), real(100)), abs=1e-6)
 
@@ -163,25 +157,25 @@ def test_a_smaller_largest_error_leaves_less_noise_and_the_same_truth() -> None:
 
 def test_noise_that_hides_all_leaves_no_estimate_and_the_whole_range() -> None:
     nothing = np.zeros(44)
-    found = evaluate_classes(Cells(2, 20), nothing, 10.0, ["no", "yes"])
+    found = evaluate(Cells(2, 20), nothing, 10.0, ["no", "yes"])
     unknown = FigureEstimate(estimate=None, low=0.0, high=1.0)
     assert found.accuracy == found.auc == found.majority == unknown
     assert found.recall == {"no": unknown, "yes": unknown}
-    errors = evaluate_errors(Errors(2.0), np.zeros(4), 10.0, 3.0)
+    errors = evaluate(Errors(2.0), np.zeros(4), 10.0, 3.0)
     assert errors.rmse == FigureEstimate(estimate=None, low=0.0, high=6.0)
     assert errors.r_squared == FigureEstimate(estimate=None, low=None, high=1.0)
 
 
 def test_two_negative_classes_make_no_area() -> None:
     sums = np.concatenate([np.full(4, -50.0), np.full(20, -10.0)])
-    found = evaluate_classes(Cells(2, 10), sums, 1.0, ["no", "yes"])
+    found = evaluate(Cells(2, 10), sums, 1.0, ["no", "yes"])
     assert found.auc == FigureEstimate(estimate=None, low=0.0, high=1.0)
     assert found.confusion == ((0.0, 0.0), (0.0, 0.0))
 
 
 def test_figures_are_clipped_to_what_is_possible() -> None:
     sums = np.array([60.0, -5, -5, 60, *np.full(5, 12.0), *np.full(5, -1.0), *np.full(5, -1.0), *np.full(5, 12.0)])
-    found = evaluate_classes(Cells(2, 10), sums, 1.0, ["no", "yes"])
+    found = evaluate(Cells(2, 10), sums, 1.0, ["no", "yes"])
     assert found.accuracy
     assert found.auc
     assert found.accuracy.estimate == found.accuracy.high == found.auc.high == 1.0
@@ -194,7 +188,7 @@ def test_counts_by_least_squares_are_the_best_and_know_their_noise() -> None:
     asked = np.concatenate([members, np.eye(12)])
     exact, deviation = asked @ truth, 2.0
     sums = exact + rng.normal(0, deviation, exact.size)
-    counts = NoisyCounts.of(what, sums, deviation)
+    counts = NoisyCounts.of(what, sums, deviation, ["no", "yes"])
     assert counts.values == pytest.approx(np.linalg.lstsq(asked, sums, rcond=None)[0])
     covariance = deviation**2 * np.linalg.inv(asked.T @ asked)
     one, other = rng.normal(size=(2, 12))
@@ -204,7 +198,7 @@ def test_counts_by_least_squares_are_the_best_and_know_their_noise() -> None:
 def test_asking_for_groups_too_is_worth_it() -> None:
     """The deviation of an accuracy is 2.3 times smaller than of bins alone, at the same privacy."""
     what = Cells(2, 20)
-    counts = NoisyCounts.of(what, np.zeros(what.width), what.sensitivity)
+    counts = NoisyCounts.of(what, np.zeros(what.width), what.sensitivity, ["no", "yes"])
     right = np.concatenate([np.arange(20) < 10, np.arange(20) >= 10]).astype(np.float64)
     bins_alone = math.sqrt(2 * right.sum())
     assert bins_alone / math.sqrt(counts.covariance(right, right)) == pytest.approx(2.345, abs=0.001)
@@ -216,7 +210,7 @@ def test_the_sampling_deviation_is_that_of_other_rows() -> None:
     for seed in range(300):
         shard = made(500, 0.5, seed)
         sums = to_reals(tally(Cells(2, 20), shard, WEIGHTS))
-        figures.append(evaluate_classes(Cells(2, 20), sums, 0.0, ["no", "yes"]))
+        figures.append(evaluate(Cells(2, 20), sums, 0.0, ["no", "yes"]))
     accuracies = [each.accuracy for each in figures if each.accuracy]
     areas = [each.auc for each in figures if each.auc]
     spread = float(np.std([each.estimate for each in accuracies if each.estimate]))

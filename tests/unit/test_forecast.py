@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import binom, spearmanr
 
 from parley.common.algorithms import REGISTRY, build_algorithm
+from parley.common.algorithms.dp_gd import DpGd
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Feature, Label, RealLabel
 from parley.common.data.study import Study
@@ -19,6 +20,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.forecast.coalitions import Members
 from parley.common.forecast.excess_risk import RATE
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
+from parley.common.forecast.forecasters import FORECASTERS
 from parley.common.learning.losses import Hinge, Logistic, Softmax, Squared
 from tests.support.worlds import WAYS, World, coalitions, facts_of, predict, random_world
 
@@ -126,6 +128,15 @@ def _held(way: int) -> float:
     return float(np.mean(inside))
 
 
+class Elsewhere(DpGd):
+    """An algorithm of another package's."""
+
+    __slots__ = ()
+
+
+ELSEWHERE = FORECASTERS["dp_gd"]
+
+
 class TestAnswers:
     def test_an_algorithm_without_one_says_why(self) -> None:
         answers = {}
@@ -147,6 +158,18 @@ class TestAnswers:
         assert "it trains no model: of 300 rows, each count will be right to ±" in reasons.pop("describe")
         assert "in 10 rounds its actions will cost at most 20 more than the best column" in reasons.pop("ftrl")
         assert all("no bound" in reason for reason in reasons.values())
+
+    def test_an_algorithm_from_elsewhere_brings_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(REGISTRY, "_entries", dict(REGISTRY._entries))
+        monkeypatch.setattr(FORECASTERS, "_entries", dict(FORECASTERS._entries))
+        REGISTRY.add("elsewhere", f"{__name__}:Elsewhere")
+        facts, ours = facts_of([100, 200], [1.0, 1.0], Logistic()), build_algorithm("dp_gd", {"step": 2.0})
+        theirs = build_algorithm("elsewhere", {"step": 2.0})
+        assert isinstance(forecast(theirs, facts), NoForecast)
+        FORECASTERS.add("elsewhere", f"{__name__}:ELSEWHERE")
+        assert forecast(theirs, facts) == forecast(ours, facts)
+        with pytest.raises(InvalidInputError, match="another forecaster has the name 'elsewhere'"):
+            FORECASTERS.add("elsewhere", f"{__name__}:ANOTHER")
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", REGISTRY)

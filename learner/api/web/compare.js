@@ -1,7 +1,8 @@
 /* Chosen runs side by side: what they cost, what they promise, what was found of their models. */
 
 import { changes, get } from "./api.js";
-import { badge, h, number, percent, table, tellError } from "./dom.js";
+import { badge, h, heading, number, table, tellError, writer } from "./dom.js";
+import { STATISTICS } from "./statistics.js";
 
 export async function show(main, ids, signal) {
   document.title = "Compare runs · Parley";
@@ -32,10 +33,8 @@ const LINES = [
   ["Rounds", ({ run }) => `${run.rounds.done} of ${run.rounds.of}`],
   ["Owners", ({ run }) => String(run.parties.length - Object.keys(run.absent).filter((name) => run.parties.includes(name)).length)],
   ["Secure sum", ({ run }) => run.secure_sum === "none" ? "no" : run.secure_sum],
-  ["Accuracy", ({ model }) => figure(model?.evaluation?.accuracy, percent)],
-  ["AUC", ({ model }) => figure(model?.evaluation?.auc, (value) => number(value, 3))],
-  ["R²", ({ model }) => figure(model?.evaluation?.r_squared, (value) => number(value, 3))],
-  ["RMSE", ({ model }) => figure(model?.evaluation?.rmse, number)],
+  ...STATISTICS.filter(({ better, title }) => better && !title.includes("{}"))
+    .map((statistic) => [heading(statistic.title), ({ model }) => figure(model?.evaluation?.[statistic.name], writer(statistic))]),
   ["By", ({ run }) => run.user],
 ];
 

@@ -54,8 +54,11 @@ export function number(value, digits = 4) {
 }
 export const count = (value) => value.toLocaleString("en");
 /** A clause of the learner's as a sentence. */
-export const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
+export const heading = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
+export const sentence = (words) => `${heading(words)}.`;
 export const percent = (value, digits = 1) => `${(100 * value).toFixed(digits)} %`;
+/** How a statistic's values are written. */
+export const writer = ({ shown }) => (value) => shown === "percent" ? percent(value) : number(value, 3);
 export const when = (text) => new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
 
 /** A time for people: about 8 s, 3 min, 2 h. */

@@ -2,9 +2,10 @@
 
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
-import { count, debounced, field, h, number, percent, table, tell, tellError } from "./dom.js";
+import { count, debounced, field, h, heading, number, percent, table, tell, tellError, writer } from "./dom.js";
 import { predictions } from "./predict.js";
 import { HIDDEN } from "./run.js";
+import { STATISTICS } from "./statistics.js";
 import { facts, factsOf } from "./studies.js";
 import { weights } from "./weights.js";
 
@@ -68,10 +69,15 @@ function quality({ evaluation: found }, asked) {
 }
 
 function evaluation(found) {
-  const named = [["Accuracy", found.accuracy, percent], ["Commonest class alone", found.majority, percent], ["AUC", found.auc], ["R²", found.r_squared], ["RMSE", found.rmse]];
-  for (const [name, figure] of Object.entries(found.recall ?? {})) named.push([`Recall of ${name}`, figure, percent]);
-  const rows = named.filter(([, figure]) => figure).map(([name, { estimate, low, high }, shown = (value) => number(value, 3)]) =>
-    [name, estimate === null ? "not known" : shown(estimate), `${low === null ? "−∞" : shown(low)} to ${shown(high)}`]);
+  const single = [], byClass = [];
+  for (const statistic of STATISTICS.filter(({ name }) => found[name])) {
+    const { name, title } = statistic, values = found[name], write = writer(statistic);
+    const row = (words, { estimate, low, high }) =>
+      [heading(words), estimate === null ? "not known" : write(estimate), `${low === null ? "−∞" : write(low)} to ${write(high)}`];
+    if (title.includes("{}")) byClass.push(...Object.entries(values).map(([label, figure]) => row(title.replace("{}", () => label), figure)));
+    else single.push(row(title, values));
+  }
+  const rows = [...single, ...byClass];
   return [h("h2", {}, "How good it is"),
     h("p", {}, `On ${found.rows} rows that ${found.contributors.length} owners held out, at ε = ${number(found.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(found.rate, 0)} of cases.`),
     table("Figures on held-out rows", ["Figure", "Estimate", "Between"], rows, "evaluation")];
@@ -106,10 +112,11 @@ function evaluating(run, promises, signal) {
 }
 
 /** What an evaluation at some budget could find at most, in words. */
-function telling({ rows, accuracy, rmse, rate }) {
-  const [name, { estimate, low, high }, shown] = accuracy ? ["an accuracy", accuracy, percent] : ["a root mean squared error", rmse, (value) => number(value, 3)];
+function telling({ rows, rate, ...found }) {
+  const statistic = STATISTICS.find(({ name }) => found[name]), write = writer(statistic);
+  const { estimate, low, high } = found[statistic.name];
   if (estimate === null) return [h("span", { class: "warn" }, `So small a budget tells nothing of ${number(rows)} held-out rows: noise would hide it all.`)];
-  return [`Of a model without any error it would say, on ${number(rows)} held-out rows: ${name} between ${shown(low)} and ${shown(high)} (${percent(rate, 0)} sure).`];
+  return [`Of a model without any error it would say, on ${number(rows)} held-out rows: ${statistic.title} between ${write(low)} and ${write(high)} (${percent(rate, 0)} sure).`];
 }
 
 /** Histograms of a description, each with its figures in a table. */

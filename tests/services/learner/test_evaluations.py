@@ -18,13 +18,13 @@ from parley.common.data.columns import Feature, Label, RealLabel
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import to_reals
-from parley.common.learning.evaluation import evaluate_classes
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model
 from parley.common.learning.tallies import Cells, tally
 from parley.common.privacy.account import MICRO
 from parley.common.privacy.noise import NoNoise
 from parley.common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of
+from parley.common.runs.evaluation import evaluate as evaluate_sums
 from parley.common.runs.specification import Budget, PublicRows, RunSpec
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
@@ -388,7 +388,7 @@ def test_figures_are_those_of_who_contributed(cluster: Cluster) -> None:
     found = evaluation_of(spec, Model(np.full(44, 5.0), "statistics"), ("party-1", "party-3"))
     assert found
     assert found.rows == 10 + 10
-    plain = evaluate_classes(Cells(2, 20), np.full(44, 5.0), found.deviation, ["no", "yes"])
+    plain = evaluate_sums(Cells(2, 20), np.full(44, 5.0), found.deviation, ["no", "yes"])
     assert found.accuracy == plain.accuracy
     assert found.deviation == pytest.approx(math.sqrt(2) * float(Evaluate().sigma(spec.facts().of(0))))
 

@@ -36,7 +36,7 @@ CLOSE = {"Connection": "close"}  # what is asked seldom must not meet a connecti
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """One party of 1,000 examples, who allows the forest."""
-    monkeypatch.setitem(REGISTRY._places, "forest", PLACE)
+    monkeypatch.setitem(REGISTRY._entries, "forest", PLACE)
     return Cluster(tmp_path, n_parties=1, n_examples=1000, n_features=10, algorithms=("forest",))
 
 
