@@ -29,7 +29,8 @@ RUN mkdir -p /opt/parley/share/parley && for part in runtime files query sklearn
     done
 COPY scripts/deployment/slim_packages.py scripts/deployment/warm_up.py /tools/
 RUN /opt/parley/bin/python /tools/slim_packages.py /opt/parley/lib/python3*/site-packages
-COPY LICENSE README.md pyproject.toml /src/
+COPY LICENSE pyproject.toml /src/
+COPY docs/how-to/install.md /src/docs/how-to/
 COPY parley /src/parley
 COPY common /src/common
 

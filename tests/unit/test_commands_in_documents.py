@@ -25,7 +25,7 @@ def commands(document: Path) -> Iterator[list[str]]:
     """The words of each command of ours in the shell's blocks of a document."""
     for block in re.findall(r"^ *```(?:sh|console)\n(.*?)^ *```", document.read_text(), re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            for shown in re.findall(r"parley-(?:learner|party)\b[^$`]*", re.sub(r"\$\(?", "", line)):
+            for shown in re.findall(r"parley-(?:learner|party)(?![-:])\b[^$`]*", re.sub(r"\$\(?", "", line)):
                 words = shlex.split(shown.strip().removesuffix(")"), comments=True)
                 ends = [place for place, word in enumerate(words) if _ENDS.match(word)]
                 if len(words) > 1:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +54,15 @@ def paths(document: str | Path) -> Iterator[str]:
             name = word.rstrip(".,:")
             if name.partition("/")[0] in TOP and "/" in name and name not in given:
                 yield name
+
+
+def test_the_description_of_the_distribution_needs_no_repository() -> None:
+    """A package index shows it alone: a relative link or a picture would lead nowhere."""
+    readme = tomllib.loads(text("pyproject.toml"))["project"]["readme"]
+    links = re.findall(r"\]\(([^)\s]+)|^\[[^\]]+\]:\s*(\S+)|(?:href|src)=\"([^\"]+)", text(readme), re.MULTILINE)
+    assert not [link for parts in links for link in parts if link and not link.startswith("https://")]
+    assert "![" not in text(readme)
+    assert "<img" not in text(readme)
 
 
 @pytest.mark.parametrize("document", MAKES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,25 +10,43 @@ import sys
 import sysconfig
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from scripts.loopback import free_ports, processes, wait_until_ready
 from scripts.make_release import ready_version
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("common", "learner", "party")
-FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore")
+FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore", "docs/how-to/install.md")
 FIT = """
 import sys
 import numpy as np
+import common, learner, party
 import parley.common, parley.learner, parley.party
-from parley import Learner, PrivateLogisticRegression
+from parley import PrivateLogisticRegression
+assert (common.WHOSE, learner.WHOSE, party.WHOSE) == ("another project",) * 3
 for package in parley.common, parley.learner, parley.party:
     assert package.__file__.startswith(sys.prefix), package.__file__
 rows = np.random.default_rng(0).normal(size=(400, 3))
 model = PrivateLogisticRegression(bounds=(-4, 4), epsilon=5, delta=1e-5).fit(rows, rows[:, 0] > 0)
-print(Learner.__name__, model.score(rows, rows[:, 0] > 0) > .5)
+print(model.score(rows, rows[:, 0] > 0) > .5)
+"""
+STUDY = {
+    "name": "biopsies",
+    "features": [{"name": "radius", "lower": 0, "upper": 30}],
+    "label": {"name": "malignant", "values": ["no", "yes"]},
+}
+ASK = """
+import sys
+import httpx
+from parley import Learner
+url, token = sys.argv[1:]
+with Learner(url, token=token) as learner:
+    print(*[study.name for study in learner.studies()])
+print("<title>" in httpx.get(url, follow_redirects=True, trust_env=False).text)
 """
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -35,10 +54,14 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not i
 
 def told(*command: str | Path, cwd: Path, **variables: str) -> str:
     """What a command prints in a folder that is its home too: no settings of Python or git reach it."""
-    own = {"GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"], "HOME": str(cwd)}
-    done = subprocess.run(command, cwd=cwd, env=own | variables, capture_output=True, text=True, check=False)
+    environment = own_environment(cwd, **variables)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def own_environment(home: Path, **variables: str) -> dict[str, str]:
+    return {"GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"], "HOME": str(home)} | variables
 
 
 def git(folder: Path, *words: str) -> str:
@@ -70,30 +93,22 @@ def copy_sources(to: Path) -> None:
     for folder in ("parley", *PACKAGES):
         shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
-        shutil.copy(ROOT / name, to)
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, to / name)
 
 
-@pytest.mark.slow
-def test_the_wheel_works_in_an_environment_that_sees_no_checkout(tmp_path: Path) -> None:
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An environment that has the wheel, and finds what it depends on in the environment of the tests."""
     source = tmp_path / "source"
     source.mkdir()
     copy_sources(source)
-    build = [
-        "build",
-        "--quiet",
-        "--offline",
-        "--no-build-isolation",
-        "--wheel",
-        "--python",
-        sys.executable,
-    ]
+    build = ["build", "--quiet", "--offline", "--no-build-isolation", "--wheel", "--python", sys.executable]
     told(sys.executable, "-m", "uv", *build, "--out-dir", tmp_path / "built", source, cwd=tmp_path)
     (wheel,) = (tmp_path / "built").glob("*.whl")
-    assert wheel.name == "parley_learning-0.dev0-py3-none-any.whl", (
-        "there is no history, so the version is the fallback's"
-    )
-    place = tmp_path / "environment"
-    told(sys.executable, "-m", "venv", "--without-pip", place, cwd=tmp_path)
+    assert wheel.name == "parley_learning-0.dev0-py3-none-any.whl", "without history it is the fallback's version"
+    made = tmp_path / "environment"
+    told(sys.executable, "-m", "venv", "--without-pip", made, cwd=tmp_path)
     install = [
         "pip",
         "install",
@@ -102,19 +117,44 @@ def test_the_wheel_works_in_an_environment_that_sees_no_checkout(tmp_path: Path)
         "--no-deps",
         "--no-index",
         "--python",
-        str(place / "bin" / "python"),
+        str(made / "bin" / "python"),
     ]
     told(sys.executable, "-m", "uv", *install, wheel, cwd=tmp_path)
-    (installed,) = place.glob("lib/python3*/site-packages")
+    (installed,) = made.glob("lib/python3*/site-packages")
     assert {each.name for each in installed.iterdir()} == {"parley", "parley_learning-0.dev0.dist-info"}
-    for kept in (each for package in PACKAGES for each in (source / package).rglob("*") if each.is_file()):
-        assert (installed / "parley" / kept.relative_to(source)).read_bytes() == kept.read_bytes(), kept
+    for file in (each for package in PACKAGES for each in (source / package).rglob("*") if each.is_file()):
+        assert (installed / "parley" / file.relative_to(source)).read_bytes() == file.read_bytes(), file
+    (about,) = installed.glob("*.dist-info/METADATA")
+    assert about.read_text().endswith((ROOT / "docs" / "how-to" / "install.md").read_text())
     # A line of a .pth adds a folder, but not what that folder's own .pth files add: the checkout that is tested.
     (installed / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return made
+
+
+@pytest.mark.slow
+def test_the_wheel_works_beside_a_project_that_has_packages_of_the_same_names(place: Path, tmp_path: Path) -> None:
+    (installed,) = place.glob("lib/python3*/site-packages")
+    project = tmp_path / "project"
+    for package in (folder / name for folder in (project, installed) for name in PACKAGES):
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text('WHOSE = "another project"\n')
+    tell = partial(told, cwd=project, PYTHONPATH=str(project))
     for tool in ("parley-learner", "parley-party"):
-        assert told(place / "bin" / tool, "--version", cwd=tmp_path) == f"{tool} 0.dev0\n"
-        assert "Commands:" in told(place / "bin" / tool, "--help", cwd=tmp_path)
-    assert told(place / "bin" / "python", "-c", FIT, cwd=tmp_path) == "Learner True\n"
+        assert tell(place / "bin" / tool, "--version") == f"{tool} 0.dev0\n"
+        assert "Commands:" in tell(place / "bin" / tool, "--help")
+    assert tell(place / "bin" / "python", "-c", FIT) == "True\n"
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    tell(place / "bin" / "parley-learner", "init", url, "--plain-http", "--out", "learner-service")
+    service = project / "learner-service"
+    (service / "studies" / "biopsies.json").write_text(json.dumps(STUDY))
+    serve: list[str | Path] = [place / "bin" / "parley-learner", "serve", "--config", service / "learner.toml"]
+    with processes({"learner": serve}, tmp_path, own_environment(project, PYTHONPATH=str(project))):
+        wait_until_ready({"learner": url})
+        token = (service / "secrets" / "operator.token").read_text().strip()
+        assert tell(place / "bin" / "python", "-c", ASK, url, token) == "biopsies\nTrue\n"
+        shown = tell(place / "bin" / "parley-learner", "list", PARLEY_URL=url, PARLEY_TOKEN=token)
+        assert "algorithm" in shown
 
 
 @needs_git
