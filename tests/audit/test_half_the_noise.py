@@ -4,16 +4,16 @@
 both slopes are as steep as can be: at w = 0, where Huber's slope is 1, or for softmax where all other classes are ruled
 out. What the two answer without noise lies Delta apart. Answers with noise come through `Party`: approved, prepared,
 charged, written down, put on the wire. Under a secure sum those of m_min - t parties are added up, which is all that
-bears noise when t collude; of noise that each adds whole, one party's.
+has noise when t collude; of noise that each adds whole, one party's.
 
 *The statistic.* An event that says mu (or epsilon) is honest if the noise is at least Delta / mu (Delta / epsilon)
-wide, whatever the code says of its own sensitivity. Noise divided by that width is summed up over all draws:
+wide, no matter what the code says of its own sensitivity. Noise divided by that width is summed up over all draws:
 
 - Gaussian, n numbers: their squares, chi-squared with n degrees of freedom.
 - Laplace, n numbers: their absolute values; density exp(-beta |b|), n numbers in all: the lengths. Both are Gamma of
   shape n.
 - Objective perturbation: the tilt is read off the model that it led to, -(Lambda w + gradients at w), and is Gaussian.
-  Of one against the rest with several classes, `tests.contracts.test_proofs` reads the tilt of each class likewise.
+  Of one against the rest with several classes, `tests.contracts.test_proofs` reads the tilts of classes so too.
 
 Among scales this is the most powerful test: the likelihood ratio rises with the statistic. A run is suspect where it is
 below the ALARM quantile of its law, so honest noise, which is no narrower, is suspect at most once in 10^6 audits. Half
@@ -69,7 +69,7 @@ from tests.support.secure_cluster import SecureCluster
 
 ALARM, POWER = 1e-6, 0.99
 D = 16
-"""Features of 1 each make a row of norm 1, all numbers of which the grid holds."""
+"""Features of 1 each make a row of norm 1, and the grid holds all of its numbers."""
 DRAWS = 10
 PARTIES, COLLUDERS = 3, 1
 SHORT: Mapping[str, Any] = {"n_rounds": DRAWS, "l1_clip": 4.0, "regularization": 10.0, "step": 0.1}
@@ -142,7 +142,7 @@ class Heard(ScaledNoise):
         drawn = super().draw(law, scale, shape, *parts) if self.factor and law != self.silent else np.zeros(shape)
         return drawn if law in {"l2_laplace", "gaussian"} else np.asarray(drawn, dtype=np.int64)
 
-    def once(self, name: str, draw: Any) -> Any:  # noqa: ANN401 -- whatever is drawn
+    def once(self, name: str, draw: Any) -> Any:  # noqa: ANN401 -- any draw
         return np.zeros_like(draw())
 
 
@@ -326,7 +326,7 @@ def test_half_of_the_noise_is_caught_in_answers_of_the_real_party(audit: Audit, 
     event, *others = dict.fromkeys(events(algorithm, facts))
     assert not others, "rounds of several kinds: audit each"
     if isinstance(event, NonPrivateEvent):
-        pytest.skip("declares that it is not private, and no ledger bears it")
+        pytest.skip("declares that it is not private, and no ledger allows it")
     if isinstance(event, ApproximateEvent):
         judge_tilts(audit, owners)
         return

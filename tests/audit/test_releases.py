@@ -148,7 +148,7 @@ def surely(law: Law, right: int, wrong: int) -> float:
 
 
 def power(law: Law, halved: float, promised: float) -> float:
-    """How often noise of which the mu or epsilon is ``halved`` is found out, by the binomial laws of its hits."""
+    """How often noise with ``halved`` mu or epsilon is found out, by the binomial laws of its hits."""
     if law == "gaussian":
         chances = float(stats.norm.cdf(halved / 2)), float(stats.norm.sf(halved / 2))
     else:

@@ -1,4 +1,4 @@
-"""A learner that stops a run by what it sees gets no more than the budget, whatever the composition and the end.
+"""A learner that stops a run by what it sees gets no more than the budget, for every composition and end.
 
 The adversary watches the privacy loss of its canary, a random walk of Gaussian steps, and after each answer may stop
 the run and spend what is left of the budget on a second one, pure or Gaussian. Its delta at the budget's epsilon is the
@@ -77,7 +77,7 @@ def with_laplace(epsilon: float) -> FloatArray:
 
 
 def with_gaussian(mu: float) -> FloatArray:
-    """Likewise after a Gaussian run."""
+    """The same after a Gaussian run."""
     if mu == 0:
         return with_laplace(0.0)
     left = EPSILON - LOSSES

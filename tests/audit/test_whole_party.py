@@ -79,19 +79,19 @@ class Audit:
 
     @property
     def parts(self) -> int:
-        """How many answers together bear the noise."""
+        """How many answers share the noise."""
         is_in_answers = self.calibration == "tight" or self.name == "parameter_average"
         return 1 if is_in_answers and not self.summed else PARTIES - COLLUDERS
 
     def facts(self, k: int) -> FederationFacts:
-        """Facts of k parties, of whom so many contribute at least."""
+        """Facts of k parties; so many of them contribute at least."""
         return FederationFacts.uniform(
             np.ones(k, np.int64), epsilon=EPSILON, delta=self.delta, n_features=1, loss=self.loss, public=self.rows,
             public_shape=self.rows.shape, minimum_contributors=PARTIES, colluders=COLLUDERS, secure_sum=self.summed,
         )  # fmt: skip
 
     def promised(self) -> float:
-        """Mu of Gaussian noise, else epsilon."""
+        """Mu of Gaussian noise, epsilon of other noise."""
         return gaussian_mu(EPSILON, DELTA) if self.delta else EPSILON
 
 
@@ -180,7 +180,7 @@ def averaged(audit: Audit, factor: float) -> tuple[FloatArray, FloatArray]:
 
 
 def hits(audit: Audit, noise: FloatArray, apart: FloatArray) -> tuple[int, int]:
-    """How often each shard, of which the other lies ``apart``, is taken for the other: rightly, and falsely."""
+    """How often each of two shards that lie ``apart`` is taken for the second: rightly, and falsely."""
     if audit.delta:
         guesses = [(seen @ apart / (apart @ apart) >= 0.5).sum() for seen in (noise + apart, noise)]
     else:  # where the likelihood ratio is greatest: past the other in all numbers that tell

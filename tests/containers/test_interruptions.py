@@ -1,4 +1,4 @@
-"""Runs across containers that are cut off, frozen, built anew or robbed of their disk in mid-run."""
+"""Runs across containers that are cut off, frozen, rebuilt or robbed of their disk in mid-run."""
 
 from __future__ import annotations
 

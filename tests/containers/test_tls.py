@@ -55,7 +55,7 @@ def test_a_secure_sum_trains_a_model_under_tls(secured: Project) -> None:
     print(f"three parties and a key holder under TLS: accuracy {accuracy:.3f} on public examples after 10 rounds")
 
 
-def test_whoever_shows_no_certificate_is_not_heard(secured: Project) -> None:
+def test_a_client_without_a_certificate_is_refused(secured: Project) -> None:
     asked = [KEY_HOLDER, *PARTIES]
     heard = json.loads(secured.run(LEARNER, "python", "-c", STRANGER, *asked))
     assert heard["certificate"] == [200] * len(asked)

@@ -67,7 +67,7 @@ class Case:
 
     @property
     def public(self) -> dict[str, Any]:
-        """The terms that tell of public rows."""
+        """The terms about public rows."""
         rows = PUBLIC if self.algorithm.rows == "training" else PUBLIC[:1]
         if self.algorithm.public_rows == "labelled":
             rows = np.column_stack([PUBLIC, np.resize([1.0, -1.0], len(PUBLIC))])
@@ -103,7 +103,7 @@ class Case:
 
     @property
     def additive(self) -> bool:
-        """Whether a private answer is an exact one plus noise, whoever gives it."""
+        """Whether a private answer is an exact one plus noise, no matter who gives it."""
         if self.algorithm.roles:  # some have no part in some rounds
             return False
         facts = self.equal_facts(1 if self.algorithm.curator else 2, 10)
@@ -136,7 +136,7 @@ def label_of(name: str, chosen: Mapping[str, object], *, secure: bool) -> str:
 
 
 def all_cases() -> dict[str, Case]:
-    """Each variant of each algorithm; raises ValueError for two of one label, of which one would never be tried."""
+    """Each variant of each algorithm; raises ValueError for two of one label: one would never be tried."""
     cases: dict[str, Case] = {}
     for name in (name for name in REGISTRY if name not in ALIASES):
         for chosen in variants(name):

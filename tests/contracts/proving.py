@@ -1,7 +1,7 @@
-"""The proofs that algorithms owe for their events (`parley.common.privacy.proofs`), run: what is not proven is refused.
+"""The proofs that algorithms must give of their events (`parley.common.privacy.proofs`), run: others are refused.
 
 *Noise* is tested as the owner's service draws it, for one party at a time, and as a simulation does, stacked; in every
-round, and late in a long run; under a secure sum in sums of as many answers as surely bear noise, by parties taken at
+round, and late in a long run; under a secure sum in sums of as many answers as surely have noise, by parties taken at
 random. Each test would reject true noise once in 10^6 times, and must reject the same noise at half its scale.
 
 *Draws of an index* are no matter of chance: the chances that parties ask for are compared, exactly.
@@ -208,7 +208,7 @@ def _proofs_of(setting: Setting, asked: Sequence[Query], *, first: bool = True) 
                 continue
             event, proof = algorithm.event(query.round, own), algorithm.proof(query, own)
             if any(isinstance(release, NonPrivateEvent) for release in releases(event)):
-                yield Proven(type(event).__name__, "none owed", "nothing is claimed")
+                yield Proven(type(event).__name__, "none needed", "nothing is claimed")
             elif isinstance(event, NoEvent):
                 if not (paid and isinstance(proof, Draws)):
                     check_ignores_data(setting, query, group[0])
@@ -282,7 +282,7 @@ def numbers(answer: IntArray) -> IntArray:
 
 
 def check_ignores_data(setting: Setting, query: Query, index: int) -> None:
-    """An answer that costs nothing is the same whatever the shard is."""
+    """An answer that costs nothing is the same for every shard."""
     own, rng = setting.facts(setting.parties).of(index), np.random.default_rng(9)
     algorithm = setting.case.algorithm
     answers = [
@@ -413,7 +413,7 @@ class Trial:
                 raise UnprovenError(f"{self.where} declares {event} and no proof of it")
 
     def released(self, prepared: Any, own: OwnFacts, noise: Noise, query: Query | None = None) -> IntArray:  # noqa: ANN401 -- as `prepare` makes it
-        """What bears the noise: the answer, or what it is a function of."""
+        """What has the noise: the answer, or what it is a function of."""
         query = self.query if query is None else query
         proof = self.algorithm.proof(query, own)
         if isinstance(proof, PostProcessing):
@@ -460,7 +460,7 @@ class Trial:
                 raise UnprovenError(f"{self.where}: the same noise comes again, so some answers may have none")
 
     def together(self, noise: Noise) -> FloatArray:
-        """Likewise of a stack of parties that hold the same, (STACKED, ..., m)."""
+        """The same of a stack of parties that hold equal shards, (STACKED, ..., m)."""
         k = STACKED * self.parts
         facts = self.setting.facts(k).everyone
         shard = repeated(self.shards[0], k)
@@ -491,7 +491,7 @@ class Trial:
                 )
         flat = noise.reshape(self.runs, -1)
         if p_of_correlation(flat[1:], flat[:-1]) < ALARM:
-            raise UnprovenError(f"{self.where}: the noise of one answer tells of the next one's")
+            raise UnprovenError(f"{self.where}: the noise of one answer says something about the next one's")
         if not self.stacked:
             return words
         stack = self.setting.facts(STACKED * self.parts).of(0)  # whose size may tell in the noise
@@ -513,7 +513,7 @@ class Trial:
             for place in range(len(asked))
         )
         if any(p_of_correlation(last, each) < ALARM for each in earlier):
-            raise UnprovenError(f"{self.where}: the noise of a round tells of that of another one")
+            raise UnprovenError(f"{self.where}: the noise of a round says something about another one's")
 
     def sensitivity(self, own: OwnFacts, query: Query) -> float:
         """What the algorithm declares; refused unless it is finite."""
@@ -523,7 +523,7 @@ class Trial:
         return declared
 
     def proven_noise(self, own: OwnFacts) -> object:
-        """The proof of what bears the noise."""
+        """The proof of what has the noise."""
         proof = self.algorithm.proof(self.query, own)
         return proof.of if isinstance(proof, PostProcessing) else proof
 
@@ -573,7 +573,7 @@ class Trial:
                     raise UnprovenError(f"{self.where}: the answer is no function of the release alone")
 
     def proof_(self, own: OwnFacts) -> PostProcessing:
-        """The proof, made anew."""
+        """The proof, made again."""
         return cast("PostProcessing", self.algorithm.proof(self.query, own))
 
     # Noise inside a minimisation.
@@ -681,7 +681,7 @@ class Trial:
                 widest = max(widest, float(np.ptp(mine - its)))
         if most > event.draws or widest > event.spread * (1 + ROUNDING):
             raise UnprovenError(
-                f"{self.where}: {most} draws, of which chances differ by {widest:g}, are more than {event}"
+                f"{self.where}: {most} draws, with chances that differ by {widest:g}, are more than {event}"
             )
         if not most or widest <= event.spread / 2:
             raise UnprovenError(f"{self.where}: of {most} draws, half of the randomness would not be noticed")
@@ -770,8 +770,8 @@ class Trial:
     def check_neighbours(self, asked: Asked, base: Shard, looked: int, runs: int = 0) -> None:
         """That no feature of answers tells extreme neighbours of a base apart better than the event allows.
 
-        ``looked`` answers of each say which pairs to ask more often: at least ``runs`` times, a fifth of which choose
-        anew.
+        ``looked`` answers of each say which pairs to ask more often: at least ``runs`` times, a fifth of them choose
+        again.
         """
         claim, delta = asked.claim()
         if claim > _MOST_CLAIMED:
@@ -825,7 +825,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question to parties whose answers are summed up, of which the first holds one shard or its neighbour."""
+    """A question to parties whose answers are summed up; the first holds one shard or its neighbour."""
 
     algorithm: Algorithm
     query: Query

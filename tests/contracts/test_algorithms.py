@@ -1,4 +1,4 @@
-"""What every algorithm of the registry owes its parties and its learner; a new one is tested without more code."""
+"""What every algorithm of the registry promises its parties and learner; a new one is tested without more code."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_an_answer_is_integers_in_range_and_leaves_the_shard_alone(case: Case) -
 
 
 @EVERY
-def test_work_ends_in_no_error_whatever_the_data_are(case: Case) -> None:
-    """Whether it does would tell of them."""
+def test_work_ends_in_no_error_on_any_data(case: Case) -> None:
+    """Whether it does would say something about them."""
     shard, facts = federation(case)
     queries, rng = conversation(case, facts, seed=5)[0], np.random.default_rng(6)
     corners = rng.choice([-1.0, 1.0], shard.shape)

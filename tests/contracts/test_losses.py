@@ -1,4 +1,4 @@
-"""What every loss owes the proofs: the slope is the derivative, L and c are true bounds, the function is convex."""
+"""What the proofs need of every loss: the slope is the derivative, L and c are true bounds, the function is convex."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every private answer owes its party: a true sensitivity, noise, and a promise that it keeps.
+"""What every private answer promises its party: a true sensitivity, noise, and a promise that it keeps.
 
 That the noise is what its event says is proven in `tests.contracts.test_proofs`.
 """

@@ -189,7 +189,7 @@ PROOFS: list[Callable[[GaussianEvent], Proof | None]] = [
         for name, event in EVENTS.items()
     ],
 )
-def test_a_hundredth_of_the_noise_is_refused_whatever_is_said_of_it(
+def test_a_hundredth_of_the_noise_is_refused_under_every_proof(
     event: Callable[[ApproximateEvent], Event], proof: Callable[[GaussianEvent], Proof | None]
 ) -> None:
     @algorithm
@@ -295,7 +295,7 @@ class ForRareClasses(DpGd):
 
 
 def ranks(_prepared: object, answers: FloatArray) -> FloatArray:
-    """Normal numbers in the order of answers: the law that is due, whatever the answers' is."""
+    """Normal numbers in the order of answers: they have the right law, even where the answers have not."""
     order = (answers.argsort(axis=0).argsort(axis=0) + 0.5) / len(answers)
     return np.asarray(20 * special.ndtri(order))[:, None]
 

@@ -1,6 +1,6 @@
 """Integers, prices and promises as they were recorded: what no change of the code's shape may change.
 
-``python -m tests.contracts.test_recorded`` records them anew, which only a change of what Parley promises may ask for.
+``python -m tests.contracts.test_recorded`` records them again, which only a change of what Parley promises may ask for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def answers(case: Case) -> list[Any]:
 
 
 def prices(case: Case, facts: FederationFacts) -> list[Any]:
-    """What each round costs each party, in whole units, by view; None for a run that no budget bears."""
+    """What each round costs each party, in whole units, by view; None for a run that no budget allows."""
     return [
         {view: _price(case, facts.of(index), view) for view in ("transcript", "model")}
         for index in range(len(facts.parties))

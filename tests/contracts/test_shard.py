@@ -1,4 +1,4 @@
-"""What a shard owes the proofs whatever its owner puts into it; what a study's scaling owes the shard."""
+"""What the proofs need of a shard with any rows in it; what a shard needs of a study's scaling."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def squared_norms(X: FloatArray) -> IntArray:
 
 
 def test_equal_numbers_of_a_row_that_is_projected_fall_on_the_grid_where_they_should() -> None:
-    """Whatever the last bit of the row's norm."""
+    """For every last bit of the row's norm."""
     for value in (0.3, 0.7, 0.9, 1.1):
         assert (Shard(np.full((1, 16), value), np.ones(1)).X == 0.25).all()
 

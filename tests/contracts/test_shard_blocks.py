@@ -31,7 +31,7 @@ def rows_of_every_kind(d: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 @pytest.mark.parametrize("d", [2, 50_000], ids=["one block", "blocks of two"])
-def test_each_kind_of_row_is_made_safe_in_whatever_block_it_lies(d: int) -> None:
+def test_each_kind_of_row_is_made_safe_in_every_block(d: int) -> None:
     X, y, expected = rows_of_every_kind(d)
     labels = [1, 1, -1, 1, 1, 1, -1, 1, 1]
     for shift in range(3):

@@ -1,4 +1,4 @@
-"""What the softmax loss owes the proofs: a slope that is the derivative, true bounds, and training to the best."""
+"""What the proofs need of the softmax loss: a slope that is the derivative, true bounds, and training to the best."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ RELEASES: list[tuple[Mechanism, Law, SiteCalibration, Loss]] = [
 
 
 def dense(seed: int, n: int, d: int, loss: Loss | None = None, entries: int = ENTRIES) -> Shard:
-    """Rows of few entries, of which a quarter of the columns have none; labels of the loss's classes."""
+    """Rows of few entries, which a quarter of the columns have none of; labels of the loss's classes."""
     rng = np.random.default_rng(seed)
     X = np.zeros((n, d))
     for row in X:

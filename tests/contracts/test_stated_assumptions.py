@@ -27,12 +27,12 @@ class WatchedNoise(SeededNoise):
         return super().gaussian(sigma, shape)
 
     def laplace(self, scale: Scale, shape: Shape) -> FloatArray:
-        """Likewise."""
+        """Continuous too."""
         self.inexact = True
         return super().laplace(scale, shape)
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
-        """Likewise."""
+        """Continuous too."""
         self.inexact = True
         return super().l2_laplace(beta, shape, parts)
 

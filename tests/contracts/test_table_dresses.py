@@ -1,4 +1,4 @@
-"""A table is the same rows whatever it wears: by file, by pattern, by query, in predictions and public rows."""
+"""A table is the same rows in every dress: by file, by pattern, by query, in predictions and public rows."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded,
 
 
 def test_the_page_on_dresses_tells_what_is_read(tmp_path: Path) -> None:
-    """Where it does not, ``python -m scripts.make_dresses`` writes it anew."""
+    """Where it does not, ``python -m scripts.make_dresses`` writes it again."""
     assert len(DRESSES) >= 45
     assert PAGE.read_text(encoding="utf-8") == page(tmp_path)

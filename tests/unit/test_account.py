@@ -30,7 +30,7 @@ NOTHING = Cost(0, 0)
 
 
 def of(gdp: int, slack: int = 0) -> Cost:
-    """A cost that no sum of epsilons bears, so that the filter decides."""
+    """A cost beyond every sum of epsilons, so that the filter decides."""
     return Cost(2 * MICRO, 1, gdp, slack)
 
 
@@ -45,7 +45,7 @@ def test_costs_are_reckoned_unit_by_unit_and_never_negative() -> None:
             Cost(*(-int(place == unit) for place in range(4)))
 
 
-def test_a_basic_account_bears_its_limits_and_not_a_unit_more() -> None:
+def test_a_basic_account_allows_its_limits_and_not_a_unit_more() -> None:
     limits = Cost(MICRO, 10**13)
     assert BASIC.bears(limits)
     assert BASIC.bears(replace(limits, gdp=10**20, slack=10**20)), "these do not count"
@@ -68,7 +68,7 @@ def test_what_is_pure_may_add_up_to_epsilon() -> None:
     assert nothing.gdp_limit(slack=False) == nothing.gdp_limit(slack=True) == 0
 
 
-def test_a_filter_bears_its_square_and_not_a_unit_more() -> None:
+def test_a_filter_allows_its_square_and_not_a_unit_more() -> None:
     assert FILTER.bears(of(WHOLE))
     assert not FILTER.bears(of(WHOLE + 1))
     assert replace(FILTER, spent=of(WHOLE - 5)).bears(of(5))
@@ -86,7 +86,7 @@ def test_slack_has_half_of_delta_and_takes_half_of_it_from_the_rest() -> None:
     odd = replace(FILTER, delta_limit=7)
     assert odd.bears(of(0, 3))
     assert not odd.bears(of(0, 4)), "half of 7 is 3"
-    largest = replace(FILTER, delta_limit=10**18 - 1)  # half of which is no float
+    largest = replace(FILTER, delta_limit=10**18 - 1)  # half of it is no float
     assert largest.bears(of(0, 10**18 // 2 - 1))
     assert not largest.bears(of(0, 10**18 // 2))
 

@@ -72,7 +72,7 @@ def rows_of(ledger: Ledger) -> Rows:
     return [json.loads(line) for line in export(ledger)]
 
 
-def signed_anew(rows: Rows) -> list[str]:
+def signed_again(rows: Rows) -> list[str]:
     """The lines of a file whose records were changed by who holds the key: links and receipt fit again."""
     link = bytes(32)
     for number, row in enumerate(rows[1:], 1):
@@ -89,7 +89,7 @@ def with_record(rows: Rows, number: int, change: Callable[[Entry], Any]) -> list
     values = to_json(change(entry), entry.at)
     whole = values | {"attached": dict(entry.attached)} if entry.attached else values
     rows[number]["record"] = canonical(whole).decode()
-    return signed_anew(rows)
+    return signed_again(rows)
 
 
 def test_a_file_gives_back_the_entries_and_the_receipt(ledger: Ledger) -> None:
@@ -107,7 +107,7 @@ def test_a_file_gives_back_the_entries_and_the_receipt(ledger: Ledger) -> None:
     assert [row["number"] for row in rows] == list(range(1, 8))
     assert rows[4]["attachments"] == {"body": base64.b64encode(b"secret").decode()}
     assert sorted(rows[2]["attachments"]) == ["price", "spec"]
-    assert verify(signed_anew(rows_of(ledger)), PARTY.key)[0] == entries
+    assert verify(signed_again(rows_of(ledger)), PARTY.key)[0] == entries
 
 
 def test_without_bodies_a_file_holds_no_answer_and_is_as_good(ledger: Ledger) -> None:
@@ -166,7 +166,7 @@ def test_a_run_of_another_learner_is_another_though_it_has_the_name_of_a_secure_
         (lambda rows: rows.clear(), "does not begin as an audit does"),
     ],
 )
-def test_whatever_is_changed_is_noticed(ledger: Ledger, damage: Callable[[Rows], object], words: str) -> None:
+def test_every_change_is_noticed(ledger: Ledger, damage: Callable[[Rows], object], words: str) -> None:
     rows = rows_of(ledger)
     damage(rows)
     with pytest.raises(LedgerError, match=words):
@@ -204,7 +204,7 @@ def test_what_a_run_costs_at_its_end_is_what_was_left_if_it_failed_and_nothing_e
 ) -> None:
     ledger.fail("ann", "two") if by == "failed" else ledger.end("ann", "two")
     rows = rows_of(ledger)
-    entries, _ = verify(signed_anew(rows), PARTY.key)
+    entries, _ = verify(signed_again(rows), PARTY.key)
     ended = cast("Ended", entries[-1].record)
     assert ended.by == by
     assert ended.cost == (Cost(3, 0) if by == "failed" else Cost(0, 0))
@@ -222,11 +222,11 @@ def test_a_specification_that_was_not_approved_is_noticed_though_it_is_signed(le
     values = json.loads(rows[3]["record"])
     values["attached"]["spec"] = hashlib.sha256(b"{}").hexdigest()
     rows[3]["record"] = canonical(values).decode()
-    assert verify(signed_anew(rows), PARTY.key), "its digest is signed for"
+    assert verify(signed_again(rows), PARTY.key), "its digest is signed for"
     values["attached"]["spec"] = "00"
     rows[3]["record"], rows[3]["attachments"] = canonical(values).decode(), {"price": rows[3]["attachments"]["price"]}
     with pytest.raises(LedgerError, match="entry 3 comes without its specification"):
-        verify(signed_anew(rows), PARTY.key)
+        verify(signed_again(rows), PARTY.key)
 
 
 # ── a run as its owner looks back on it ──────────────────────────────────────

@@ -23,7 +23,7 @@ from parley.learner.experiments.simulation import SimulationSettings, run_simula
 
 
 def split(loss: Loss, y: np.ndarray[tuple[int], np.dtype[np.float64]], k: int = 2, epsilon: float = 5.0) -> Split:
-    """Rows of which the first number is the label, but for half of the second party's."""
+    """Rows whose first number is the label, but for half of the second party's."""
     n = len(y)
     X = np.stack([0.3 * y, np.full(n, 0.9)], axis=1)
     train, test = Shard(X, y), Shard(X, y)

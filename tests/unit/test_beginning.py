@@ -59,7 +59,7 @@ def test_a_killed_beginning_has_begun_nothing_or_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_tells_of_it(tmp_path: Path) -> None:
+def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_it(tmp_path: Path) -> None:
     create_ledger(tmp_path / "old", ME, "replace_one")
     spent, told, ended = Cost(7, 0), list[bool](), KILLED
     while ended == KILLED:
@@ -78,7 +78,7 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_tells_of
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_what_a_killed_recovery_was_told_of_is_charged_by_the_next(tmp_path: Path) -> None:
+def test_the_receipts_shown_to_a_killed_recovery_are_charged_by_the_next(tmp_path: Path) -> None:
     create_ledger(tmp_path / "old", ME, "replace_one", spent=Cost(7, 0), recovered={})
     ended, steps = KILLED, count(1)
     while ended == KILLED:
@@ -90,7 +90,7 @@ def test_what_a_killed_recovery_was_told_of_is_charged_by_the_next(tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_journal_that_a_killed_recovery_replaced_is_told_of_by_the_next(tmp_path: Path) -> None:
+def test_a_journal_that_a_killed_recovery_replaced_is_reported_by_the_next(tmp_path: Path) -> None:
     create_journal(tmp_path / "old", ME)
     shutil.copytree(tmp_path / "old", tmp_path / "whole")
     (first,) = recover_journal(tmp_path / "whole", ME)

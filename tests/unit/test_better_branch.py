@@ -46,7 +46,7 @@ def test_an_epsilon_above_the_cliff_has_no_more_noise_than_one_below(name: str, 
     more.check_noise(of.of(0))
 
 
-def test_an_epsilon_that_the_published_branch_refuses_is_borne() -> None:
+def test_an_epsilon_that_the_published_branch_refuses_is_accepted() -> None:
     of = facts(0.0494)
     with pytest.raises(InvalidInputError, match="noise"):
         build_algorithm("psgd", {"regularization": LAMBDA}).check_noise(of.of(0))

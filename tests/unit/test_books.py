@@ -100,7 +100,7 @@ def test_reserving_answering_and_ending_move_the_account_to_the_unit() -> None:
         assert (account.epsilon_limit, account.delta_limit, account.composition) == (100, 10, "basic")
 
 
-def test_a_run_that_failed_is_charged_what_was_left_whatever_the_limit_is() -> None:
+def test_a_run_that_failed_is_charged_what_was_left_under_any_limit() -> None:
     failed = Ended("ann", "one", "failed", Cost(400, 0, 3), "replace_one")
     books = told(approved("one", Cost(404, 0, 4)), answered("one", 1, Cost(4, 0, 1)), failed)
     assert (books.account.spent, books.account.reserved) == (Cost(404, 0, 4), NOTHING)
@@ -236,11 +236,11 @@ def test_one_answer_that_hides_a_record_is_enough() -> None:
     assert told(approved("run", Cost(5, 0)), answers[1], replace(answers[1], round=3)).weaker == 2
 
 
-def test_a_charge_is_borne_first_by_what_is_reserved_for_its_run() -> None:
+def test_a_charge_is_taken_first_from_what_is_reserved_for_its_run() -> None:
     books = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)))
     one = books.runs["ann", "one"]
-    for borne in (Cost(20, 5), Cost(100, 5)):  # the second: more than is reserved, and no more than the limit
-        books.require(one, borne)
+    for allowed in (Cost(20, 5), Cost(100, 5)):  # the second: more than is reserved, and no more than the limit
+        books.require(one, allowed)
     with pytest.raises(BudgetExhaustedError):
         books.require(one, Cost(101, 5))
     released = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)), Released("ann", "one"))
@@ -250,7 +250,7 @@ def test_a_charge_is_borne_first_by_what_is_reserved_for_its_run() -> None:
             released.require(released.runs["ann", "one"], more)
 
 
-def test_a_limit_that_was_lowered_bears_what_fits_below_it() -> None:
+def test_a_limit_that_was_lowered_allows_what_fits_below_it() -> None:
     lowered = Limited(50, 10, "replace_one", "basic")
     books = told(approved("one", Cost(60, 0)), approved("two", Cost(40, 5)), approved("three", Cost(60, 5)), lowered)
     books.require(books.runs["ann", "one"], Cost(50, 0))
@@ -261,7 +261,7 @@ def test_a_limit_that_was_lowered_bears_what_fits_below_it() -> None:
 
 
 OLD = [Cost(4, 3, 5), Cost(2, 0, 5), Cost(1, 0, 5)]
-"""What older versions charged a run of (10, 3) round by round, of which three rounds were left."""
+"""What older versions charged a run of (10, 3) round by round, with three rounds left."""
 
 
 @pytest.mark.parametrize("answers", [1, 2, 3])

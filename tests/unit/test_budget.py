@@ -1,4 +1,4 @@
-"""What a run costs a party, round by round, and what an account bears."""
+"""What a run costs a party, round by round, and what an account allows."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_without_a_claim_a_view_costs_what_the_transcript_costs() -> None:
 
 @pytest.mark.parametrize("name", ["pooled", "local", "batch", "individual"])
 @pytest.mark.parametrize("view", ["model", "transcript"])
-def test_no_budget_bears_a_run_without_noise(name: str, view: View) -> None:
+def test_no_budget_allows_a_run_without_noise(name: str, view: View) -> None:
     with pytest.raises(BudgetExhaustedError, match="without noise"):
         schedule(build_algorithm(name), facts().of(0), view)
 
@@ -263,10 +263,10 @@ def test_a_delta_that_no_ledger_counts_is_refused() -> None:
         ("psgd", {}, "model", 3),
     ],
 )
-def test_a_budget_bears_many_runs(name: str, parameters: dict[str, object], view: View, least: int) -> None:
+def test_a_budget_allows_many_runs(name: str, parameters: dict[str, object], view: View, least: int) -> None:
     run = price(build_algorithm(name, parameters), facts(0.5, 1e-6).of(0), view).whole
     filtered, added = (limit(5, 1e-5, composition=way).runs_left(run) for way in ("filter", "basic"))
-    print(f"(5, 1e-5) bears {filtered} runs of (.5, 1e-6) by {name} {parameters}, {view} view; added up, {added}")
+    print(f"(5, 1e-5) allows {filtered} runs of (.5, 1e-6) by {name} {parameters}, {view} view; added up, {added}")
     assert filtered >= least
     account = limit(5, 1e-5)
     for _ in range(filtered):
@@ -277,7 +277,7 @@ def test_a_budget_bears_many_runs(name: str, parameters: dict[str, object], view
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("rounds", [1, 77])
-def test_a_run_of_all_the_budget_is_borne_once(epsilon: float, rounds: int) -> None:
+def test_a_run_of_all_the_budget_is_allowed_once(epsilon: float, rounds: int) -> None:
     run = price(build_algorithm("dp_gd", {"n_rounds": rounds}), facts(epsilon).of(0)).whole
     assert limit(epsilon, 1e-5).runs_left(run) == 1
 
@@ -372,7 +372,7 @@ def test_what_is_reserved_counts_until_it_is_released(
         pytest.param(limit(1.0, 0.0), Cost(MICRO, 0, 2 * WHOLE), Cost(0, 1), id="no delta"),
     ],
 )
-def test_the_last_unit_is_borne_and_one_more_is_not(account: Account, whole: Cost, unit: Cost) -> None:
+def test_the_last_unit_is_allowed_and_one_more_is_not(account: Account, whole: Cost, unit: Cost) -> None:
     full = account.charge(whole)
     assert not account.bears(whole + unit)
     assert not account.reserve(whole).bears(unit)
@@ -384,7 +384,7 @@ def test_the_last_unit_is_borne_and_one_more_is_not(account: Account, whole: Cos
     assert full.runs_left(unit) == 0
 
 
-def test_an_account_that_began_without_slack_bears_none() -> None:
+def test_an_account_that_began_without_slack_allows_none() -> None:
     gaussian, other = Cost(1, 1, WHOLE // 10), Cost(1, 1, 1, 1)
     with pytest.raises(BudgetExhaustedError, match="began with Gaussian runs does not bear"):
         LIMIT.charge(gaussian).charge(other)
@@ -392,7 +392,7 @@ def test_an_account_that_began_without_slack_bears_none() -> None:
     assert both.spent == gaussian + other
     assert LIMIT.charge(Cost(0, 0)).bears(other), "a round without a part begins nothing"
     waiting = LIMIT.reserve(other)
-    assert not waiting.bears(gaussian), "else slack might be given up for more of the Gaussian part"
+    assert not waiting.bears(gaussian), "slack must not be given up for more of the Gaussian part"
     assert waiting.bears(other)
     assert waiting.epsilon_left == 0
     assert waiting.release(other).charge(other).bears(gaussian)

@@ -61,7 +61,7 @@ def test_slack_as_published() -> None:
     delta, left = slack(0.1, 0.001, n, c, "paper")  # 2 log(1 + 1/4) > 0.1: nothing would be left
     assert left == 0.05
     assert n * (0.001 + delta) == pytest.approx(c / (math.exp(0.1 / 4) - 1))
-    exactly = 2 * math.log1p(c / (100 * 0.1))  # of which nothing is left
+    exactly = 2 * math.log1p(c / (100 * 0.1))  # with nothing left of it
     delta, left = slack(exactly, 0.1, 100, c, "paper")
     assert left == exactly / 2
     assert 100 * (0.1 + delta) == pytest.approx(c / (math.exp(exactly / 4) - 1))

@@ -75,7 +75,7 @@ def test_promises_are_told_as_they_are(promise: dict[str, Any], told: str) -> No
     assert told in card_of(STUDY, guarantees=[PROMISE | promise])
 
 
-def test_a_model_that_may_be_no_better_than_the_commonest_class_is_told_of() -> None:
+def test_a_model_that_may_be_no_better_than_the_commonest_class_is_reported() -> None:
     figure = {"estimate": 0.8, "low": 0.7, "high": 0.9, "sampling": None}
     found = {"deviation": 3.0, "accuracy": figure, "majority": figure | {"estimate": 0.75}, "run": None, "rows": 50}
     found |= {"contributors": ["a", "b"], "epsilon": 0.5, "delta": 1e-6}
@@ -88,7 +88,7 @@ def test_a_model_that_may_be_no_better_than_the_commonest_class_is_told_of() -> 
 
 
 @pytest.mark.parametrize("place", ["title", "name", "purpose", "description", "value", "why"])
-def test_whatever_a_study_is_called_stays_text(place: str) -> None:
+def test_any_name_of_a_study_stays_text(place: str) -> None:
     words = HOSTILE[:190]
     feature = Feature(name="age", lower=0, upper=1, description=words if place == "description" else "")
     values = (words, "b") if place == "value" else ("a", "b")

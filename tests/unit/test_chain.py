@@ -278,7 +278,7 @@ def test_the_head_file_follows_each_commit(tmp_path: Path) -> None:
         Book(tmp_path)
     (tmp_path / "log.head").write_bytes(b"%020d %064d\n" % (0, 0))
     Book(tmp_path).chain.close()
-    assert (tmp_path / "log.head").read_bytes() == head, "what lagged behind is written anew"
+    assert (tmp_path / "log.head").read_bytes() == head, "what lagged behind is written again"
 
 
 def test_what_is_forbidden_stays_so_after_a_restart(tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ class TestRule:
         facts = facts_of(10_000, 1.0, Squared())
         assert way(chosen(facts)) * noise_of_one_round(facts, 0.25) == pytest.approx(0.2, rel=0.02)
 
-    def test_a_label_that_the_study_tells_of_scales_them(self) -> None:
-        """By its deviation, where the bounds are -1 and +1: a tenth, for 10 to 210 of which it has 10."""
+    def test_a_label_that_the_study_describes_scales_them(self) -> None:
+        """By its deviation, where the bounds are -1 and +1: a tenth, for 10 on a scale up to 210."""
         label = RealLabel(name="y", lower=10, upper=210, mean=40, deviation=10)
         study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label)
         facts = replace(facts_of(10_000, 1.0, Squared()), study=study)
@@ -130,7 +130,7 @@ class TestRule:
     def test_a_regression_starts_from_the_mean_within_the_set_that_it_stays_in(
         self, name: str, given: dict[str, float], start: float
     ) -> None:
-        """A mean of -.7, by an intercept's column of 1/2 of which the weight is -1.4."""
+        """A mean of -.7, by an intercept's column of 1/2 with the weight -1.4."""
         features = tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(19))
         label = RealLabel(name="y", lower=10, upper=210, mean=40, deviation=10)
         facts = replace(facts_of(loss=Squared()), study=Study(name="s", features=features, label=label))
@@ -378,7 +378,7 @@ class TestDescent:
         with pytest.raises(InvalidInputError, match=words):
             build_algorithm("dp_gd", parameters).questions(facts_of(loss=loss))
 
-    def test_momentum_bears_longer_steps(self) -> None:
+    def test_momentum_allows_longer_steps(self) -> None:
         DpGd(step=2.0, momentum=0.5).questions(facts_of(loss=Squared()))
         DpGd(clip_norm=1.4).questions(facts_of(loss=Softmax(3)))
 

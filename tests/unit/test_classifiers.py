@@ -34,7 +34,7 @@ ROWS = np.random.default_rng(1).uniform(-0.5, 0.5, (40, D))
 
 
 def examples(seed: int, n: int, *classes: int) -> tuple[FloatArray, IntArray]:
-    """Rows (n, d) and classes (n,), of these, each of which there is."""
+    """Rows (n, d) and classes (n,), of these, each at least once."""
     rng = np.random.default_rng(seed)
     return rng.uniform(-0.5, 0.5, (n, D)), np.resize(np.array(classes), n)
 

@@ -31,7 +31,7 @@ def epsilon_of(event: Event) -> float:
 
 
 def to_who_sees_the_variance(epsilon: float, bound: float, shape: float) -> float:
-    """The delta to whoever sees how wide the Gaussian is that was drawn: the trapezoid rule over the variance's log."""
+    """The delta to one who sees how wide the Gaussian is that was drawn: the trapezoid rule over the variance's log."""
     width = np.linspace(math.log(gamma.ppf(1e-30, shape)), math.log(gamma.isf(1e-30, shape)), 20_001)
     mu = bound / np.sqrt(2 * np.exp(width))
     deltas = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
@@ -68,7 +68,7 @@ def test_nothing_is_promised_of_what_is_left_of_other_noise_or_without_a_delta()
     assert epsilon_after([with_part(L2LaplaceEvent(0.1, 3), 0.5, 0.0)], 1e-5) == math.inf
 
 
-def test_where_the_delta_bears_all_of_it_no_epsilon_is_needed() -> None:
+def test_where_the_delta_covers_all_of_it_no_epsilon_is_needed() -> None:
     assert to_who_sees_the_variance(0.0, 0.01, 0.5 * 10 / 2) <= 0.05
     assert with_part(L2LaplaceEvent(0.01, 9), 0.5, 0.05) == ApproximateEvent(0.0, 0.05)
 

@@ -27,7 +27,7 @@ def test_of_too_many_those_are_drawn_who_follow_from_the_runs_name() -> None:
     drawn = rule.of("run", NAMES)
     assert len(drawn) == 50
     assert list(drawn) == [name for name in NAMES if name in drawn], "in the order of the roster"
-    assert rule.of("run", NAMES[::-1]) == drawn[::-1], "whoever answers first is no likelier"
+    assert rule.of("run", NAMES[::-1]) == drawn[::-1], "the first to answer is no likelier"
     assert set(rule.of("another", NAMES)) != set(drawn)
     fewer = tuple(name for name in NAMES if name != drawn[0])
     assert set(drawn) - set(rule.of("run", fewer)) == {drawn[0]}, "who stays away changes nobody else's place but one"

@@ -86,7 +86,7 @@ def test_no_shard_leaves_more_than_the_bound_says() -> None:
 
 @pytest.mark.slow
 def test_a_shard_is_never_why_a_run_is_refused_and_no_neighbour_moves_further_than_the_noise_is_for() -> None:
-    """A refusal is made from the facts, and then nothing is computed; else both neighbours are answered."""
+    """A refusal is made from the facts, and then nothing is computed; otherwise both neighbours are answered."""
     stack, other = shards(2), neighbour(shards(2), 3)
     answered, refused, furthest = 0, 0, 0.0
     losses: list[Loss] = [*LOSSES, Softmax(3)]

@@ -1,4 +1,4 @@
-"""A leader that draws seldom: its actions have the same chances, and what it promises holds of whole transcripts."""
+"""A leader that rarely draws: its actions have the same chances, and what it promises holds of whole transcripts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def actions_of(law: dict[tuple[int, ...], float], actions: int) -> FloatArray:
 
 
 def pairs(rng: np.random.Generator, rounds: int, actions: int, n: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """Costs (T, p) of which one vector differs: at random, and as far as it goes."""
+    """Costs (T, p), two of them that differ in one vector: at random, and as far as it goes."""
     for i in range(n):
         costs = rng.integers(-COST_UNIT, COST_UNIT + 1, (rounds, actions))
         other, place = costs.copy(), int(rng.integers(rounds - 1))
@@ -77,7 +77,7 @@ def pairs(rng: np.random.Generator, rounds: int, actions: int, n: int) -> Iterat
 # ── chances ──────────────────────────────────────────────────────────────────
 
 
-def test_each_action_has_the_chances_of_one_that_is_drawn_anew() -> None:
+def test_each_action_has_the_chances_of_one_that_is_drawn_again() -> None:
     rng = np.random.default_rng(3)
     for scale, chance in ((2.0, 0.1), (30.0, 0.4), (1.0, 2.0**-20)):
         board = Dartboard(5, scale, chance)
@@ -98,7 +98,7 @@ def test_the_chance_of_keeping_lies_between_public_ends_that_are_attained(scale:
     assert least == pytest.approx(chance, rel=2e-3)
     assert most == pytest.approx(1 - (1 - chance) * math.exp(-2 / scale), rel=1e-3)
     for beyond in (-2 * COST_UNIT, 5 * COST_UNIT):
-        assert least <= 1 - board.kept(beyond) / WHOLE <= most, "whatever it is asked about"
+        assert least <= 1 - board.kept(beyond) / WHOLE <= most, "in every round"
 
 
 def test_the_coin_is_tossed_with_just_that_chance() -> None:
@@ -241,7 +241,7 @@ def test_the_least_lambda_is_private_and_less_is_not_known_to_be(horizon: int, e
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1e-3, 1e-12), (1.0, 0.5), (1e4, 0.5), (1e9, 1e-12)])
-def test_gamma_lies_where_it_may_whatever_is_allowed(epsilon: float, delta: float) -> None:
+def test_gamma_lies_where_it_may_for_every_budget(epsilon: float, delta: float) -> None:
     for horizon in (1, 3, 1000, 2**30):
         board = least_dartboard(horizon, epsilon, delta)
         assert board is not None
@@ -257,21 +257,21 @@ def test_where_no_board_is_private_there_is_none() -> None:
 # ── terms ────────────────────────────────────────────────────────────────────
 
 
-def test_a_leader_draws_seldom_only_where_that_is_asked_for_and_gains() -> None:
-    anew = LeaderTerms(10, 100_000, 1.0, DELTA)
-    seldom = LeaderTerms(10, 100_000, 1.0, DELTA, adversary="oblivious")
-    assert anew.board is None
-    assert isinstance(anew.event, DrawEvent)
-    assert seldom.board is not None
-    assert seldom.scale == seldom.board.scale
-    assert seldom.event == seldom.board.event
-    assert 0.999 < seldom.guarantee.epsilon <= 1.0
-    assert seldom.guarantee.delta == DELTA
-    assert price_at_once(seldom.event, 1.0, DELTA).whole.slack == 0, "so it fits beside Gaussian runs"
-    assert "no cost hangs on any action" in seldom.guarantee.assumptions[0]
-    assert "before its action is seen" in anew.guarantee.assumptions[0]
-    print(f"regret {anew.regret:,.0f} drawn anew, {seldom.regret:,.0f} drawn seldom")
-    assert seldom.regret < anew.regret / 5
+def test_a_leader_draws_rarely_only_where_that_is_asked_for_and_gains() -> None:
+    afresh = LeaderTerms(10, 100_000, 1.0, DELTA)
+    rarely = LeaderTerms(10, 100_000, 1.0, DELTA, adversary="oblivious")
+    assert afresh.board is None
+    assert isinstance(afresh.event, DrawEvent)
+    assert rarely.board is not None
+    assert rarely.scale == rarely.board.scale
+    assert rarely.event == rarely.board.event
+    assert 0.999 < rarely.guarantee.epsilon <= 1.0
+    assert rarely.guarantee.delta == DELTA
+    assert price_at_once(rarely.event, 1.0, DELTA).whole.slack == 0, "so it fits beside Gaussian runs"
+    assert "no cost hangs on any action" in rarely.guarantee.assumptions[0]
+    assert "before its action is seen" in afresh.guarantee.assumptions[0]
+    print(f"regret {afresh.regret:,.0f} drawn each time, {rarely.regret:,.0f} drawn rarely")
+    assert rarely.regret < afresh.regret / 5
     for horizon, epsilon, delta, calibration in (
         (100_000, 1.0, 0.0, "tight"),
         (100_000, 1.0, DELTA, "paper"),
@@ -305,7 +305,7 @@ def test_regret_grows_as_the_root_of_t_log_p_where_epsilon_is_ten() -> None:
 
 
 @pytest.mark.slow
-def test_a_leader_keeps_its_action_for_many_rounds_and_pays_what_one_that_draws_anew_pays() -> None:
+def test_a_leader_keeps_its_action_for_many_rounds_and_pays_what_one_that_always_draws_pays() -> None:
     rounds, runs = 400, 60
     costs = np.where(np.arange(3) == 1, -1.0, np.ones((rounds, 3)))
     paid, draws = dict[Adversary, float](adaptive=0.0, oblivious=0.0), 0

@@ -45,7 +45,7 @@ N = 900
 
 
 def table(n: int = N, seed: int = 1) -> dict[str, Any]:
-    """Loans: whole ages, of which many lie on the edges of ten bins; gains at their bounds; some values missing."""
+    """Loans: whole ages, many of them on the edges of ten bins; gains at their bounds; some values missing."""
     rng = np.random.default_rng(seed)
     gain = np.clip(rng.normal(2, 3, n), -5, 5)
     gain[::50] = np.nan
@@ -303,7 +303,7 @@ def test_how_wide_intervals_will_be_is_told_beforehand() -> None:
 
 
 @pytest.mark.parametrize("lanes", [-1e6, 0.0, 1e6])
-def test_whatever_the_noise_figures_are_possible(lanes: float) -> None:
+def test_figures_are_possible_under_any_noise(lanes: float) -> None:
     sums = ColumnSums.of(LOANS, asked())
     found = read_sums(sums, np.full(sums.n_lanes, lanes), 50.0, N)
     exact = described(LOANS, table())
@@ -350,7 +350,7 @@ def test_remarks_name_the_majority_and_undeclared_values() -> None:
     assert values(described(LOANS, {**table(), "work": np.array(["state"] * N)}), "work").remarks == ()
 
 
-def test_remarks_say_what_a_study_may_tell_of_a_real_label() -> None:
+def test_remarks_say_what_a_study_may_state_about_a_real_label() -> None:
     price = np.random.default_rng(3).normal(300, 50, N).clip(0, 1000)
     columns = {"age": np.full(N, 40.0), "price": price}
     (told,) = number(described(HOUSES, columns, deviation=1.0), "price").remarks[-1:]

@@ -60,7 +60,7 @@ def test_no_pair_of_laws_of_that_range_costs_more(spread: float, draws: int, del
 
 
 @pytest.mark.parametrize("spread", [1e-3, 0.1, 1.0, 5.0])
-def test_a_gaussian_release_covers_a_draw_whatever_its_range_is_about(spread: float) -> None:
+def test_a_gaussian_release_covers_a_draw_around_any_centre(spread: float) -> None:
     mu = mu_of_draws(spread, 1)
     for part in np.linspace(0.02, 0.98, 25):
         for epsilon in np.linspace(0.0, spread, 20):

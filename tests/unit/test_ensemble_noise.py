@@ -36,7 +36,7 @@ PURE = pytest.mark.parametrize("pure", [False, True])
 
 
 def budgets(loss: Loss, *, pure: bool, **terms: Any) -> FederationFacts:  # noqa: ANN401 -- fields
-    """Four parties of different budgets, three of whom surely contribute, of whom one may collude."""
+    """Four parties of different budgets; three surely contribute, and one may collude."""
     given = {"secure_sum": True, "minimum_contributors": 3, "colluders": 1} | terms
     return replace(facts(loss, 4, ROWS, **given), epsilon=EPSILONS, delta=np.zeros(4) if pure else DELTAS)
 
@@ -58,10 +58,12 @@ def asked_of(algorithm: Ensemble, of: FederationFacts, query: Query) -> tuple[st
 @TWO_LOSSES
 @PURE
 @pytest.mark.parametrize("secure_sum", [False, True])
-def test_votes_bear_what_each_budget_needs_in_shares(name: str, loss: Loss, *, pure: bool, secure_sum: bool) -> None:
+def test_votes_have_the_noise_that_each_budget_needs_in_shares(
+    name: str, loss: Loss, *, pure: bool, secure_sum: bool
+) -> None:
     """One party turns over N votes of two classes, which are counts of one; of more it takes a vote and gives one.
 
-    In shares they bear what the strictest budget of all needs.
+    In shares they have the noise that the strictest budget of all needs.
     """
     of, algorithm = budgets(loss, pure=pure, secure_sum=secure_sum), ensemble(name)
     law, scale, parts = asked_of(algorithm, of, Query(1, "votes", ROWS))
@@ -108,7 +110,7 @@ def test_the_noise_of_all_votes_is_foreseen(loss: Loss, *, pure: bool) -> None:
 @OUTPUT
 @PURE
 @pytest.mark.parametrize("regularization", [1e-7, 10.0])
-def test_a_model_bears_what_the_strictest_budget_needs_in_shares(
+def test_a_model_has_the_noise_that_the_strictest_budget_needs_in_shares(
     name: str, loss: Loss, calibration: str, *, pure: bool, regularization: float
 ) -> None:
     """In units that a program multiplies it by: the sum of three parties' less one colluder's hides what one moves."""
@@ -144,7 +146,7 @@ def test_a_model_bears_what_the_strictest_budget_needs_in_shares(
 
 @pytest.mark.parametrize(("calibration", "of_logistic"), [("paper", 2.0), ("output_tight", 1.0)])
 def test_a_vote_that_flips_moves_a_minimiser_by_its_slopes_over_lambda(calibration: str, of_logistic: float) -> None:
-    """2 L by the paper; of softmax, whatever its classes, sqrt 2; of the logistic loss l'(t) + l'(-t) is -1."""
+    """2 L by the paper; of softmax with any classes, sqrt 2; of the logistic loss l'(t) + l'(-t) is -1."""
     vote = ensemble("ensemble_vote", calibration=calibration, regularization=1e3)
     flips: dict[Loss, float] = {
         Logistic(): of_logistic,
@@ -273,7 +275,7 @@ def chosen(name: str, of: FederationFacts, **given: Any) -> dict[str, Any]:  # n
     (5_000, 500, 10.0, 150), (5_000, 50, 0.5, 30), (20, 500, 10.0, 20), (5_000, 90_000, 1.0, 2_000),
 ])  # fmt: skip
 def test_rows_are_few_where_noise_grows_with_them(rows: int, parties: int, epsilon: float, few: int) -> None:
-    """Three in a hundred of M epsilon, at least 30, under pure epsilon; else all, up to two thousand."""
+    """Three in a hundred of M epsilon, at least 30, under pure epsilon; otherwise all, up to two thousand."""
     public = np.zeros((rows, D))
     pure = facts(Logistic(), parties, public, epsilon=epsilon, delta=0.0)
     pure = replace(pure, epsilon=np.concatenate([pure.epsilon[1:] * 3, pure.epsilon[:1]]))

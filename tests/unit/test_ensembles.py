@@ -193,7 +193,7 @@ class Ballots:
 
 
 def ballots(rng: np.random.Generator, loss: Loss, regularization: float, m: int, *, row: bool) -> Ballots:
-    """Whatever shards may lead to: a party's votes are any, those of the rest too, and with a row that is another one.
+    """All that shards may lead to: a party's votes are any, those of the rest too, and with a row that is another one.
 
     Rows are often all alike, and as long as lets the minimiser be as long as it can; the rest is often in a tie.
     """
@@ -213,10 +213,10 @@ def ballots(rng: np.random.Generator, loss: Loss, regularization: float, m: int,
         both.append((cast[..., None] == np.arange(k)).sum(axis=0))
     if not row:
         return Ballots((rows, rows), (both[0], both[1]))
-    exchanged, anew = rows.copy(), both[1].copy()
+    exchanged, redrawn = rows.copy(), both[1].copy()
     exchanged[0] = -rows[0] if rng.random() < 0.5 else on_sphere(rng, D)
-    anew[0] = both[0][0] if rng.random() < 0.5 else rng.multinomial(m, np.full(k, 1 / k))
-    return Ballots((rows, exchanged), (both[0], anew))
+    redrawn[0] = both[0][0] if rng.random() < 0.5 else rng.multinomial(m, np.full(k, 1 / k))
+    return Ballots((rows, exchanged), (both[0], redrawn))
 
 
 def learnt(algorithm: Ensemble, of: FederationFacts, rows: FloatArray, counts: IntArray) -> FloatArray:
@@ -319,7 +319,7 @@ def average(loss: Loss, regularization: float, calibration: str) -> tuple[IntArr
     shard, _ = stacked_pairs(7, k)
     X, y = np.array(shard.X), np.array(shard.y)
     long = min(1.0, longest(loss) * math.sqrt(regularization))
-    for place in range(0, PAIRS, 8):  # rows as long as can be borne, and their opposites
+    for place in range(0, PAIRS, 8):  # rows as long as they may be, and their opposites
         X[place] = on_sphere(rng, D) * long
         X[place + PAIRS] = -X[place]
         y[[place, place + PAIRS]] = rng.choice([-1.0, 1.0])

@@ -31,7 +31,7 @@ TOO_FEW = float(stats.binom(DRAWS, COVERAGE).ppf(1e-6))
 
 
 def made(n: int, share: float, seed: int = 1) -> Shard:
-    """Examples of two classes of which so large a share is positive."""
+    """Examples of two classes; so large a share is positive."""
     rng = np.random.default_rng(seed)
     y = np.where(np.arange(n) < max(1, round(share * n)), 1.0, -1.0)
     X = rng.normal(0, 0.4, (n, 3)) + y[:, None] * [0.4, 0, 0]
@@ -53,7 +53,7 @@ def classes_of(n: int, seed: int = 1) -> Shard:
 def draws(
     what: Cells | Errors, shard: Shard, weights: FloatArray, epsilon: float, label: Sequence[str] | float
 ) -> list[Evaluation]:
-    """Evaluations of the same rows with noise for so much epsilon, drawn anew, of a label of classes or in units."""
+    """Evaluations of the same rows with noise for so much epsilon, drawn again, of a label of classes or in units."""
     rng, exact = np.random.default_rng(7), to_reals(tally(what, shard, weights))
     deviation = gaussian_sigma(epsilon, 1e-5, what.sensitivity)
     noisy = [exact + rng.normal(0, deviation, exact.size) for _ in range(DRAWS)]

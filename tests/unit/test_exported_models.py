@@ -100,7 +100,7 @@ def by_onnx(predictor: Predictor, frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def by_sklearn(predictor: Predictor) -> Any:  # noqa: ANN401 -- scikit-learn has no types
-    """The pipeline as whoever trusts no type but NumPy's own loads it."""
+    """The pipeline as one loads it who trusts no type but NumPy's own."""
     return skops.io.loads(skops.io.dumps(sklearn_pipeline(predictor)), trusted=["numpy.dtype"])
 
 
@@ -155,7 +155,7 @@ def test_scikit_learn_predicts_as_predict_does(study: Study) -> None:
 
 
 def corners(study: Study, n: int = 200) -> pd.DataFrame:
-    """Rows of which each number is a bound or halfway between them: all at a bound in the first half."""
+    """Rows whose numbers are bounds or halfway between them: all at a bound in the first half."""
     rng = np.random.default_rng(11)
     columns: dict[str, Any] = {}
     for each in study.named:

@@ -55,7 +55,7 @@ def facts(epsilon: float = 1.0, rows: FloatArray | None = LABELLED, **terms: obj
 class TestSpan:
     @pytest.mark.parametrize("size", [1e3, 1.0, 1e-12])
     def test_a_row_s_view_has_length_1_and_keeps_its_direction(self, size: float) -> None:
-        """Whatever models a message holds, and however long the row; what nothing is seen of stays zero."""
+        """For all models in a message, and rows of any length; what nothing is seen of stays zero."""
         models = np.random.default_rng(5).normal(size=(4, D)) * size
         views = in_span(models, TEST)
         lengths = np.linalg.norm(views.X, axis=1)
@@ -147,7 +147,7 @@ class TestSecondLevels:
             program.send(Reply(np.eye(3, D), (0, 2, 4)))
         assert stop.value.value.made_of["span"].any(axis=1).tolist() == [True, False, True, False, True]
 
-    def test_raw_models_show_through_and_no_ledger_bears_them(self) -> None:
+    def test_raw_models_show_through_and_no_ledger_allows_them(self) -> None:
         algorithm = build_algorithm("feature", {"mechanism": "none", **FULL})
         with pytest.raises(BudgetExhaustedError, match="without noise"):
             price(algorithm, facts().of(0))

@@ -220,7 +220,7 @@ def as_the_paper_says(line: str, parties: int, skew: float) -> float:
     return {"psgd": 0.7, "gop": 0.71, "dp_gd": 0.9}.get(line, 0.95)
 
 
-def test_the_papers_claims_can_be_borne_out() -> None:
+def test_the_papers_claims_can_be_confirmed() -> None:
     assert all(verdict.holds for verdict in judge(table(as_the_paper_says)))
 
 

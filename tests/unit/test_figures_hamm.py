@@ -166,7 +166,7 @@ def test_the_table_has_mean_and_deviation(tmp_path: Path) -> None:
 
 
 def as_published(panel: str) -> list[Curve]:
-    """Made-up curves that bear the claims out."""
+    """Made-up curves that confirm the claims."""
     exact = {"batch": 0.9, "individual": 0.49, "vote, paper": 0.8, "soft, paper": 0.76, "average, paper": 0.78}
     curves = []
     for name in LINES:

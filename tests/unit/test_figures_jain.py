@@ -84,7 +84,7 @@ def test_noise_beside_columns_that_are_not_drawn_is_what_it_is_with_them() -> No
     assert (Beside([1, 2], 96).gaussian(3.0, (4,)) == SeededNoise([1, 2]).gaussian(3.0, (4,))).all()
 
 
-def test_mechanisms_are_told_of_columns_that_are_not_stored() -> None:
+def test_mechanisms_know_columns_that_are_not_stored() -> None:
     few, many = (jain_data.split("cod-rna", 0, columns=columns)[0] for columns in (3, 2_000))
     for name, method in METHODS.items():
         told = method.site(Setting(unstored=1_997, regularization=0.05), few, 1.0)

@@ -58,7 +58,7 @@ def test_the_cache_is_json_beside_what_it_is_of_and_nothing_half_written(tmp_pat
     assert document["specification"]["arguments"] == {"log": str(tmp_path / "log"), "x": 0}
 
 
-def test_a_key_tells_apart_whatever_a_result_hangs_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_key_tells_apart_all_that_a_result_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "rows").write_bytes(b"1")
     (tmp_path / "again" / "set").mkdir(parents=True)

@@ -106,7 +106,7 @@ def test_components_hold_nine_tenths_of_the_variance_in_the_unit_ball() -> None:
     assert np.abs(inside.mean(axis=0)).max() < 1e-9
 
 
-def test_rows_of_norm_one_tell_of_no_other_row() -> None:
+def test_rows_of_norm_one_disclose_no_other_row() -> None:
     train, test = table(200, 1), table(50, 2)
     rows = mapped(train, test, n_public=40, unit=True)
     assert np.linalg.norm(rows.test.X, axis=1) == pytest.approx(1, abs=1e-6)
@@ -194,7 +194,7 @@ def verdicts(figure: str, curves: list[Curve]) -> list[Verdict]:
     return list(FIGURES[figure].judge(curves))
 
 
-def test_the_thesis_bears_its_own_numbers_out() -> None:
+def test_the_thesis_confirms_its_own_numbers() -> None:
     assert all(verdict.holds for verdict in verdicts("xie_numbers", numbers()))
     assert len(verdicts("xie_numbers", numbers())) == 4 * 11 + 2
 

@@ -1,4 +1,4 @@
-"""A filter never overspends: what covers a release, how covers add up, and whoever chooses by what was answered."""
+"""A filter never overspends: what covers a release, how covers add up, and one who chooses by what was answered."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_no_delta_allows_nothing_and_more_delta_more(epsilon: float, delta: floa
     assert squares == sorted(squares)
 
 
-# ── what an account bears ────────────────────────────────────────────────────
+# ── what an account allows ───────────────────────────────────────────────────
 
 
 def cost_of(event: Event) -> Cost:
@@ -151,14 +151,14 @@ RELEASES: st.SearchStrategy[Release] = st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(events=st.lists(RELEASES, min_size=1, max_size=30))
-def test_whatever_an_account_bears_is_truly_within_its_budget(events: list[Release]) -> None:
+def test_all_that_an_account_allows_is_truly_within_its_budget(events: list[Release]) -> None:
     """Composed by `dp_accounting`, which rounds up: by a thousandth of delta at most at this grid."""
-    account, borne = limit(1.0, 1e-5), list[Release]()
+    account, allowed = limit(1.0, 1e-5), list[Release]()
     for event in events:
         if account.bears(cost_of(event)):
             account = account.charge(cost_of(event))
-            borne.append(event)
-    truly = float(_composed(tuple(borne), 1e-3).get_delta_for_epsilon(1.0))
+            allowed.append(event)
+    truly = float(_composed(tuple(allowed), 1e-3).get_delta_for_epsilon(1.0))
     assert truly <= 1e-5 * (1 + 1e-3)
     assert float(account.epsilon_spent) <= 1.0
 

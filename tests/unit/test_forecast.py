@@ -289,7 +289,7 @@ class TestLabels:
         assert near is not None
         assert far > near
 
-    def test_softmax_has_a_forecast_of_which_k_weights_a_column_get_noise(self) -> None:
+    def test_softmax_has_a_forecast_with_noise_on_k_weights_a_column(self) -> None:
         two, ten = (predict("local_average", {}, facts_of([10**5], [1.0], Softmax(k))) for k in (2, 10))
         assert two.excess.estimate < ten.excess.estimate
         assert two.proven.noise_energy < ten.proven.noise_energy

@@ -46,7 +46,7 @@ def test_many_more_objects_than_there_were_are_not_looked_at_while_they_come_and
     assert stage.pass_by(20) == [101]
 
 
-def test_many_objects_that_stay_are_looked_at_seldom(stage: Stage) -> None:
+def test_many_objects_that_stay_are_rarely_looked_at(stage: Stage) -> None:
     stage.count += 2_000_000
     assert stage.pass_by(1300) == [600, 1200]
 

@@ -1,4 +1,4 @@
-"""Gradients of K scores: clipped in integers, exact, and the same bits in whatever order and stacking of the rows."""
+"""Gradients of K scores: clipped in integers, exact, and the same bits in every order and stacking of the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that others hand over, small as bytes, or deep: one clear error, whatever they are taken for."""
+"""Documents that others hand over, small as bytes, or deep: one clear error, no matter what they are taken for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows are held out: known to all by their number, the same whoever holds them, and each used once."""
+"""Which rows are held out: known to all by their number, the same at every holder, and each used once."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class TestRequests:
         public = {name for name in dir(Learner) if not name.startswith("_")}
         assert public == {name for name in dir(AsyncLearner) if not name.startswith("_")}
 
-    def test_each_record_is_spelt_once_whatever_pieces_it_is_sent_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_each_record_is_spelt_once_in_all_pieces_it_is_sent_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spelt: list[object] = []
         records: list[dict[str, Any]] = [{"x": 1.5, "c": "\u0437"}, {"x": None}, {}, {"x": [1, 2]}, {"x": 0}]
 
@@ -140,7 +140,7 @@ class TestRequests:
 
     @pytest.mark.slow
     def test_many_rows_are_predicted_in_pieces_that_a_learner_takes(self) -> None:
-        """In the rows' order; a refusal says of which piece its numbers are."""
+        """In the rows' order; a refusal says which piece its numbers count in."""
         sizes: list[int] = []
 
         def answer(request: httpx.Request) -> httpx.Response:

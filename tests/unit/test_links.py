@@ -21,7 +21,7 @@ COUNT, REMEMBERED = 100, 32
 
 @pytest.fixture
 def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chain]:
-    """A chain of `COUNT` records, of which the links of 65 to 100 are remembered, and of 1, 17, 33, 49."""
+    """A chain of `COUNT` records that remembers the links of 65 to 100, and of 1, 17, 33, 49."""
     monkeypatch.setattr(module, "NEWEST", REMEMBERED)
     chain = Chain(tmp_path / "log", chain_schema("log of tests", 0x7E57), lambda *_: None)
     with chain.transaction() as appending:
@@ -73,7 +73,7 @@ def test_all_records_and_heads_are_there_though_few_links_are(chain: Chain) -> N
 
 
 @pytest.mark.parametrize("number", [1, 2, 16, 17, 18, 40, 64, 65])
-def test_a_changed_record_is_noticed_whatever_is_remembered(chain: Chain, tmp_path: Path, number: int) -> None:
+def test_a_changed_record_is_noticed_for_all_that_may_be_remembered(chain: Chain, tmp_path: Path, number: int) -> None:
     """Also where the links after it are made to fit, up to the next that is remembered or to the last."""
     rows = rows_of(tmp_path)
     put(tmp_path, number, b'{"a":0}', rows[number][1])

@@ -1,4 +1,4 @@
-"""A table in a file as a shard: of either kind the same one, whatever its types and blocks; faults tell no value."""
+"""A table in a file as a shard: of either kind the same one, in all types and blocks; faults tell no value."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_file_is_the_shard_of_its_columns(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_columns_that_fill_little_of_their_bounds_are_told_whatever_the_blocks(tmp_path: Path, kind: str) -> None:
+def test_columns_that_fill_little_of_their_bounds_are_named_in_any_blocks(tmp_path: Path, kind: str) -> None:
     """A column is as wide as all of its blocks; by the letter, and beyond the bounds as far as they go."""
     n = 50_000
     late = np.where(np.arange(n) < n - 1, 95, 84)  # of age: 11 in all, though no block but the last has more than one
@@ -108,7 +108,7 @@ def test_columns_that_fill_little_of_their_bounds_are_told_whatever_the_blocks(t
     ],
     ids=lambda column: str(column.type),
 )
-def test_a_value_is_its_spelling_whatever_its_type(tmp_path: Path, column: pa.Array) -> None:
+def test_a_value_is_its_spelling_in_every_type(tmp_path: Path, column: pa.Array) -> None:
     study = Study(name="s", features=(Category(name="x", values=("1", "2")),), label=Label(name="y", values=("1", "2")))
     path = save(pa.table({"x": column, "y": column}), tmp_path / "data.parquet")
     shard = load_examples(path, study).shard
@@ -129,7 +129,7 @@ def test_a_value_is_its_spelling_whatever_its_type(tmp_path: Path, column: pa.Ar
     ],
     ids=lambda column: str(column.type),
 )
-def test_a_number_is_its_value_whatever_its_type(tmp_path: Path, column: pa.Array) -> None:
+def test_a_number_is_its_value_in_every_type(tmp_path: Path, column: pa.Array) -> None:
     study = Study(
         name="s", features=(Feature(name="x", lower=0, upper=1, fill=0.5),), label=Label(name="y", values=("0", "1"))
     )
@@ -308,7 +308,7 @@ def by_rows(study: Study, columns: Columns, lengths: list[int]) -> Loaded:
     ],
     ids=lambda changes: next(iter(changes), ""),
 )  # fmt: skip
-def test_rows_that_come_whole_are_the_same_bits_whatever_their_blocks(changes: dict[str, Any]) -> None:
+def test_rows_that_come_whole_are_the_same_bits_in_any_blocks(changes: dict[str, Any]) -> None:
     study, n, rng = (
         Study(**{"name": "s", "features": WIDE.features, "label": WIDE.label} | changes),
         70_000,
@@ -361,7 +361,9 @@ def test_little_more_than_the_shard_is_ever_in_memory(tmp_path: Path, kind: str)
     command = [sys.executable, "-c", _CHILD, str(path), str(tmp_path / "study.json"), kind]
     run = subprocess.run(command, check=True, capture_output=True, text=True, env={**MEMORY, **os.environ})
     peak, size = map(int, run.stdout.split())
-    print(f"{kind}: peak {peak / size:.2f} of X, without pages of libraries, which hang on what the machine has cached")
+    print(
+        f"{kind}: peak {peak / size:.2f} of X, without pages of libraries, which depend on what the machine has cached"
+    )
     assert peak < 1.2 * size + 100 * 2**20
 
 

@@ -43,7 +43,7 @@ def structlog_as_it_was() -> Iterator[None]:
 @pytest.mark.usefixtures("structlog_as_it_was")
 @pytest.mark.parametrize("stream", [full_disk, reader_that_has_gone, closed])
 def test_what_is_logged_goes_on(stream: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:  # noqa: ANN401
-    """By this program or by a library: an answer that was charged for is sent, whatever becomes of its line."""
+    """By this program or by a library: an answer that was charged for is sent, even if its line is lost."""
     broken = stream()
     monkeypatch.setattr(sys, "stderr", broken)
     logs.configure("text")

@@ -100,7 +100,7 @@ class TestBounds:
     @pytest.mark.parametrize("way", range(len(WAYS)), ids=[f"{name}-{type(loss).__name__}" for name, loss in WAYS])
     @pytest.mark.slow
     def test_no_mean_outcome_exceeds_the_mended_bound(self, way: int) -> None:
-        """On the owners' own examples, of which the bounds speak: 6 random settings, each 5 standard errors' grace."""
+        """On the owners' own examples, which the bounds are about: 6 random settings, each 5 standard errors' grace."""
         ratios = []
         for seed in range(6):
             world = random_world(way, 1000 + seed)

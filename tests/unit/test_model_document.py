@@ -61,7 +61,7 @@ def test_a_document_that_is_none_is_refused(document: dict[str, Any], change: di
         assert why in refused.value.detail
 
 
-def test_statistics_are_read_whatever_their_shape_and_predict_for_nobody(document: dict[str, Any]) -> None:
+def test_statistics_of_any_shape_are_read_and_predict_for_nobody(document: dict[str, Any]) -> None:
     for weights in ([3.0], [[1.0, 2.0]] * 3):
         statistics = document | {"kind": "statistics", "weights": weights}
         _, model = read_model(statistics)

@@ -1,6 +1,6 @@
 """Known bits give known draws, by definition: what no statistical test would notice.
 
-The integers of a known stream are recorded; `tests/unit/test_noise.py` holds their law. Whatever changes a draw by a
+The integers of a known stream are recorded; `tests/unit/test_noise.py` holds their law. All that changes a draw by a
 bit, or takes more bits or fewer, changes them all.
 """
 

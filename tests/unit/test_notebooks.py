@@ -1,6 +1,6 @@
 """Notebooks run from top to bottom, and print what is stored with them, but for what other libraries round otherwise.
 
-What they print and draw is stored anew by ``.venv/bin/python -m tests.unit.test_notebooks [NAME]``.
+What they print and draw is stored again by ``.venv/bin/python -m tests.unit.test_notebooks [NAME]``.
 """
 
 from __future__ import annotations

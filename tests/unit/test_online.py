@@ -88,7 +88,7 @@ def test_the_papers_lambda_is_its_formula(horizon: int) -> None:
 
 
 def neighbours(rng: np.random.Generator, rounds: int, actions: int) -> tuple[IntArray, IntArray]:
-    """Sums (p,) of costs of which one differs: at random, or as far as it goes."""
+    """Sums (p,) of costs that differ in one: at random, or as far as it goes."""
     costs = rng.integers(-COST_UNIT, COST_UNIT + 1, (rounds, actions))
     other = costs.copy()
     place = rng.integers(rounds)
@@ -211,7 +211,7 @@ def one_good(rng: np.random.Generator, rounds: int, actions: int) -> FloatArray:
 
 
 def in_turns(rng: np.random.Generator, rounds: int, actions: int) -> FloatArray:
-    """What fools whoever follows the sums without noise."""
+    """What fools a player that follows the sums without noise."""
     sign = np.where(np.arange(rounds) % 2, 1.0, -1.0)[:, None] * np.where(np.arange(actions) % 2, 1.0, -1.0)
     sign[0] /= 2
     return sign
@@ -352,7 +352,7 @@ def test_a_cost_that_is_none_changes_nothing_and_is_not_repeated(cost: Any) -> N
 @pytest.mark.parametrize(
     "cost", [(1, -0.5, 0), np.array([1, 0, -1]), np.array([1, 0, 0], np.float32), [np.int64(1), 0, 0]]
 )
-def test_whatever_is_numbers_is_a_cost(cost: Any) -> None:  # noqa: ANN401
+def test_anything_made_of_numbers_is_a_cost(cost: Any) -> None:  # noqa: ANN401
     one = leader()
     one.act()
     one.observe(cost)

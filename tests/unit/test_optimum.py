@@ -40,7 +40,7 @@ def test_no_weights_are_better_by_more_than_the_gap(loss: Loss, regularization: 
 
 @pytest.mark.parametrize("regularization", [1.0, 0.1, 0.001])
 def test_the_hinges_is_that_of_the_dual(regularization: float) -> None:
-    """SciPy climbs the box-constrained dual, of which no point lies above the least fitness."""
+    """SciPy climbs the box-constrained dual; no point of it lies above the least fitness."""
     shard = examples()
     rows, n = shard.X * shard.y[:, None], len(shard.y)
 

@@ -135,7 +135,7 @@ def test_of_one_class_or_none_there_is_nothing_to_fit() -> None:
 
 @pytest.mark.parametrize("norm", ["euclidean", "max"])
 def test_dropped_rows_have_no_part_in_a_fit_of_own_classes(norm: Norm) -> None:
-    """Whatever their class is, their numbers are; a row that a study drops is zeros, and one of padding masked."""
+    """Their numbers are, in every class; a row that a study drops is zeros, and one of padding masked."""
     rng = np.random.default_rng(4)
     X, classes = rng.uniform(-1, 1, (2, 6, D)), np.array([[0, 2, 2, 0, 2, 0], [1, 2, 2, 1, 2, 2]])
     X[0, 5] = 0.0

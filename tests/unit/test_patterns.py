@@ -211,7 +211,7 @@ def test_a_column_that_is_blank_in_one_file_of_records_is_one_of_texts_in_anothe
 
 
 def test_accepted_data_are_the_same_rows_in_other_dresses(tmp_path: Path) -> None:
-    """Of a party's pattern one file is saved anew by a German spreadsheet: nothing has changed; or by half: refused."""
+    """A German spreadsheet saves one file of a pattern again: nothing has changed; saved by half, it is refused."""
     cluster = Cluster(tmp_path, n_parties=1)
     whole = (tmp_path / "party-1.csv").read_text().splitlines()
     folder = tmp_path / "files"

@@ -1,4 +1,4 @@
-"""Which keys of a settings file count, and `pin`, which compares them: by words, whoever names the key."""
+"""Which keys of a settings file count, and `pin`, which compares them: by words, no matter who names the key."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def say(path: Path, *args: object) -> Result:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
-    """What the learner tells of its members' keys, by kind and name."""
+    """What the learner says about its members' keys, by kind and name."""
     by_kind = {"key_holders": {"notary": KEYS["notary"]}, "parties": {"hospital-b": KEYS["hospital-b"]}}
 
     def ask(*_: object) -> RosterKeys:
@@ -119,7 +119,7 @@ def test_a_key_that_the_learner_changes_is_not_believed(tmp_path: Path, told: di
     done = say(path, "notary", *words_of(KEYS["swapped"]))
     assert (done.exit_code, path.read_text()) == (3, before)
     assert "these are not the words of notary: somebody may be in between; do not go on" in done.output
-    told["parties"]["hospital-b"] = KEYS["hospital-c"]  # as after it has begun anew: its owner reads out new words
+    told["parties"]["hospital-b"] = KEYS["hospital-c"]  # as after a new start: its owner reads out new words
     assert say(path, "hospital-b", *words_of(KEYS["swapped"])).exit_code == 3
     assert say(path, "hospital-b", *words_of(KEYS["hospital-c"])).exit_code == 0
     assert PartySettings.load(path).party_pins == {"hospital-b": KEYS["hospital-c"]}

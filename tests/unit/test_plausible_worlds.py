@@ -193,7 +193,7 @@ class TestClipping:
     def test_it_is_where_descent_on_clipped_slopes_comes_to_rest(
         self, loss: Logistic | Softmax, clip_norm: float, p: float
     ) -> None:
-        """Rows of one kind, of which one class is right with probability p, the others alike."""
+        """Rows of one kind: one class is right with probability p, the others alike."""
         k = max(2, loss.outputs)
         chances = np.array([p, *[(1 - p) / (k - 1)] * (k - 1)])
         codes = np.array([1.0, -1.0]) if loss.outputs == 1 else encode_classes(np.arange(k), k)

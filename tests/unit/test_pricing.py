@@ -49,7 +49,7 @@ from tests.support.rounds import run_spec
 
 @dataclass(frozen=True)
 class Given(DpGd):
-    """Descent whose rounds cost what a test says, of which the paper may claim something."""
+    """Descent whose rounds cost what a test says; the paper may claim something about it."""
 
     costs: tuple[Event, ...] = ()
     claimed: tuple[Guarantee, ...] = ()
@@ -326,7 +326,7 @@ def test_each_part_costs_a_unit_at_least() -> None:
     assert highest_charge(run, OWN).epsilon == 5
 
 
-def test_a_budget_bears_no_answer_without_noise_even_beside_others() -> None:
+def test_a_budget_allows_no_answer_without_noise_even_beside_others() -> None:
     for run in (given(LaplaceEvent(0.1), NonPrivateEvent()), given(ParallelEvent((NoEvent(), NonPrivateEvent())))):
         for charge in (price, schedule, highest_charge):
             with pytest.raises(BudgetExhaustedError, match="without noise"):

@@ -142,7 +142,7 @@ class TestBudget:
         cross_val_score(search.best_estimator_, X, y, cv=2)
         assert budget.fits == 9
 
-    def test_a_fit_that_it_cannot_bear_draws_no_noise(self) -> None:
+    def test_a_fit_beyond_the_budget_draws_no_noise(self) -> None:
         X, y = table()
         budget = PrivacyBudget(1.5, 1e-5)
         model = regression(1.0, budget=budget).fit(X, y)

@@ -1,4 +1,4 @@
-"""A receipt says who said what of which chain to whom; whatever else is signed, changed or malformed is none."""
+"""A receipt says who said what about which chain to whom; anything signed otherwise or malformed is none."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_receipt_is_read_as_it_was_written() -> None:
     )
     text = written.text
     assert text == signed(CLAIM)
-    assert written == read_receipt(text), "whoever wrote it knows of it what its readers do"
+    assert written == read_receipt(text), "its writer knows what its readers do"
     receipt = verify_receipt(text, "party", public_hex(KEY))
     assert asdict(receipt) == CLAIM | {"text": text}
     assert (receipt.head, receipt.shown, receipt.answer) == (HEAD, SHOWN, ANSWER)

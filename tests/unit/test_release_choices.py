@@ -193,7 +193,7 @@ def test_floating_point_is_an_assumption_where_such_noise_is_on_an_answer() -> N
 
 
 def test_what_cannot_be_released_is_refused_before_a_run_and_names_the_site() -> None:
-    """Of noise on a minimiser whatever the budget is; of the others once there are facts of the noise."""
+    """Of noise on a minimiser for every budget; of the others once there are facts of the noise."""
     of = unlike(loss=Huber(1e-6), epsilon=1e4)
     site = {"party": "party-2", "regularization": 1e-6}
     with pytest.raises(InvalidInputError, match=r"^party-2: no solver surely"):
@@ -261,7 +261,7 @@ def test_a_lambda_is_cautioned_against_that_is_far_less_than_the_noise_needs() -
     assert caution.endswith(f"{enough:.3g} would be chosen")
 
 
-def test_a_lambda_is_not_cautioned_against_where_its_proof_asks_for_a_ridge_that_bears_the_noise() -> None:
+def test_a_lambda_is_not_cautioned_against_where_its_proof_asks_for_a_ridge_that_covers_the_noise() -> None:
     """Of few columns; with many, noise that has no delta moves scores by more, however large the ridge is."""
     for columns, told in ((8, False), (3000, True)):
         of = replace(facts(n_features=columns, epsilon=1.0, delta=0.0), n_examples=np.array([50_000] * 3))
@@ -294,7 +294,7 @@ def test_gop_s_lambda_is_cautioned_against_that_is_far_less_than_the_noise_needs
 
 
 @pytest.mark.parametrize("name", ["release", "average", "gop"])
-def test_who_asks_for_a_forecast_is_told_of_a_lambda_that_is_too_small(name: str) -> None:
+def test_a_forecast_warns_of_a_lambda_that_is_too_small(name: str) -> None:
     delta = 1e-5 if name == "gop" else 0.0
     of = replace(facts(n_features=8, epsilon=1.0, delta=delta), n_examples=np.array([50_000] * 3))
     small = {"regularization": 1e-7} if name == "gop" else {"mechanism": "output", "regularization": 1e-5}

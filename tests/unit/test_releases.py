@@ -106,7 +106,7 @@ ONCE: dict[str, tuple[dict[str, object], ...]] = {
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("sites", ONCE.values(), ids=ONCE)
 @pytest.mark.parametrize("sizes", [[100, 100, 100], [100, 20, 60]], ids=str)
-def test_noise_drawn_once_hides_whoever_moves_the_sum_furthest(
+def test_noise_drawn_once_hides_the_party_that_moves_the_sum_furthest(
     sites: tuple[dict[str, object], ...], law: Law, sizes: list[int]
 ) -> None:
     """What a site is charged is what the sum's noise, of the least that is sure to be there, makes of its move."""
@@ -131,7 +131,7 @@ def test_noise_drawn_once_hides_whoever_moves_the_sum_furthest(
             assert alone.reach / width <= cost.mu <= gaussian_mu(0.5, 1e-5) * (1 + 1e-9)
 
 
-def test_in_shares_the_average_bears_the_noise_of_the_smallest_site() -> None:
+def test_in_shares_the_average_has_the_noise_of_the_smallest_site() -> None:
     """Beta = K n_min lambda epsilon / (2 L) on the average; of Gaussian noise, the same by mu."""
     of = replace(facts(secure_sum=True), n_examples=np.array([100, 20, 60]))
     for law in LAWS:
@@ -187,7 +187,7 @@ def test_a_guarantee_says_what_jain_and_thakurtas_noise_is_worth() -> None:
 
 
 @pytest.mark.parametrize("name", ["release", "average"])
-def test_no_budget_bears_a_site_without_a_mechanism(name: str) -> None:
+def test_no_budget_allows_a_site_without_a_mechanism(name: str) -> None:
     bare = releases(name, mechanism="none")
     some = releases(name, sites=[{"party": "party-2", "mechanism": "none"}], regularization=1.0)
     for algorithm, index in ((bare, 0), (some, 1)):

@@ -1,4 +1,4 @@
-"""A database that says it is ready has the room that it needs next, whatever fills the disk meanwhile."""
+"""A database that says it is ready has the room that it needs next, even if others fill the disk meanwhile."""
 
 from __future__ import annotations
 

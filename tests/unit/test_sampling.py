@@ -38,7 +38,7 @@ def problem_of(strength: float, scale: float = 3.0, n: int = 1000, d: int = 5, l
 
 @pytest.mark.parametrize("strength", [1e2, 1e3, 9e3, 1e5, 1e7])
 def test_what_a_draw_costs_is_the_gradients_two_moves_and_the_solvers_error(strength: float) -> None:
-    """With r = L R / lambda and a = n c R^2 / lambda: r (4 + min(4 a, 2 sqrt(a))), of which the paper has 4 a alone."""
+    """With r = L R / lambda and a = n c R^2 / lambda: r (4 + min(4 a, 2 sqrt(a))), where the paper has 4 a alone."""
     problem = problem_of(strength)
     r, a = 2.5 / (1 + math.exp(-3)) * 3.0 / strength, 1000 * 0.25 * 3.0**2 / strength
     exact = r * (4 + (4 * a if a < 1 / 4 else 2 * math.sqrt(a)))
@@ -122,7 +122,7 @@ def test_draws_are_told_as_counts_or_as_a_sorted_list_behind_zeros(drawn: list[i
     assert counts_of(answer, 6).tolist() == [drawn.count(vertex) for vertex in range(6)]
 
 
-def test_whatever_is_told_counts_no_vertex_that_there_is_not() -> None:
+def test_no_count_includes_a_vertex_that_does_not_exist() -> None:
     assert counts_of(np.array([-5, 0, 1, 3, 99]), 3).tolist() == [1, 0, 2]
     assert counts_of(np.array([-5, 2, 0]), 3).tolist() == [0, 2, 0]
 

@@ -41,7 +41,7 @@ def test_it_is_valid_and_says_where_nothing_was_found(part: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
-def test_it_is_made_anew_the_same(part: str) -> None:
+def test_it_is_made_again_the_same(part: str) -> None:
     made, kept = json.loads(make_sbom(lock_of(part))), json.loads(sbom_of(part).read_text())
     assert made["components"] == kept["components"]
 

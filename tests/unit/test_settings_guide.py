@@ -98,7 +98,7 @@ def test_settings_in_effect_say_where_they_come_from_and_hide_secrets(
     assert SECRET not in told.output
 
 
-def test_a_learner_that_would_start_is_told_of(tmp_path: Path) -> None:
+def test_a_learner_that_would_start_is_reported(tmp_path: Path) -> None:
     done = CliRunner().invoke(learner_app, ["check", "--config", str(learner_file(tmp_path)), "--format", "json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["users"] == ["alice"]

@@ -20,7 +20,7 @@ def some_rows(n: int = N, d: int = D, seed: int = 1) -> FloatArray:
 
 
 def some_shares(rows: FloatArray, k: int, noise: float, seed: int = 2) -> tuple[FloatArray, FloatArray]:
-    """Shares that are a softmax of the rows, and the same with noise, each of which adds up to 1."""
+    """Shares that are a softmax of the rows, and the same with noise; each row adds up to 1."""
     rng = np.random.default_rng(seed)
     scores = 3 * rows @ rng.normal(size=(rows.shape[1], k))
     exact = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)

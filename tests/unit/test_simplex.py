@@ -94,7 +94,7 @@ def test_what_cannot_be_solved_for_certain_is_known_beforehand() -> None:
     assert not problem_of(shard, Logistic(), 3.0, 10.0).is_solvable(1e-16)
 
 
-def test_chances_too_small_for_a_float_make_no_error_whatever_the_labels_are() -> None:
+def test_chances_too_small_for_a_float_make_no_error_for_any_labels() -> None:
     X = np.tile([1.0, 0.0], (400, 1))
     problem = SimplexProblem(Logistic(), 400, 2, 2, 0.1, 400 * 3e-5)
     assert problem.range > 4 * -math.log(5e-324)
@@ -251,7 +251,7 @@ def test_parties_of_several_sizes_are_weighed_by_them() -> None:
 
 
 @pytest.mark.parametrize("answer", [np.full((1, 6), 1e9), np.full((1, 6), -5.0), np.zeros((1, 6))])
-def test_whatever_a_party_sends_makes_a_model_of_that_scale(answer: FloatArray) -> None:
+def test_any_answer_of_a_party_makes_a_model_of_that_scale(answer: FloatArray) -> None:
     from parley.common.protocol.messages import Reply  # noqa: PLC0415 -- for one test
 
     facts = facts_of(100_000, 3)
@@ -304,7 +304,7 @@ def test_the_chosen_lambda_allows_the_draws_that_it_was_chosen_for(epsilon: floa
 @pytest.mark.parametrize(
     ("sizes", "epsilon"), [((1000, 1000), (1.0, 0.1)), ((300, 3000), (1.0, 0.05)), ((100, 40_000), (10.0, 0.002))]
 )
-def test_what_is_chosen_bears_the_strictest_budget_of_a_large_party(
+def test_what_is_chosen_satisfies_the_strictest_budget_of_a_large_party(
     sizes: tuple[int, ...], epsilon: tuple[float, ...]
 ) -> None:
     facts = FederationFacts.uniform(

@@ -83,7 +83,7 @@ def _mean_accuracy(settings: SimulationSettings, study: Study) -> float:
         return run_simulation(settings).accuracy.mean
 
 
-def test_what_a_study_tells_of_its_label_scales_a_regression(tmp_path: Path) -> None:
+def test_what_a_study_says_about_its_label_scales_a_regression(tmp_path: Path) -> None:
     """Of costs that lie far from the middle of wide bounds, at a small budget."""
     rng = np.random.default_rng(5)
     age = rng.uniform(0, 100, 2000)

@@ -69,7 +69,7 @@ def test_a_selection_is_of_all_of_independent_ones_or_of_the_best() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-10, 1e-5, 1.0, 1e8])
-def test_which_models_are_independent_does_not_hang_on_how_long_they_are(size: float) -> None:
+def test_which_models_are_independent_does_not_depend_on_how_long_they_are(size: float) -> None:
     models = RNG.normal(size=(3, D)) * size
     more = np.vstack([models, models[:1] + models[1:2] * (1 + 1e-12), np.zeros((1, D))])
     assert np.linalg.matrix_rank(independent(more) / size) == 3
@@ -105,7 +105,7 @@ def test_views_keep_labels_and_which_rows_are_padding() -> None:
 
 
 @pytest.mark.parametrize("n", [3, 40, 3000])
-def test_of_what_nothing_is_seen_the_view_is_zero_whatever_was_in_memory(
+def test_what_is_not_seen_is_zero_in_the_view_and_not_what_was_in_memory(
     monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     norm = np.linalg.norm

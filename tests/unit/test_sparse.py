@@ -50,7 +50,7 @@ def test_rows_lie_on_the_grid_and_in_the_ball(norm: Norm, X: FloatArray, y: Floa
 
 
 def test_projected_rows_are_the_same_where_their_numbers_would_fall_on_the_grid() -> None:
-    """Of k equal numbers each becomes 1 / sqrt(k), whatever the last bit of their norm."""
+    """Of k equal numbers each becomes 1 / sqrt(k), for every last bit of their norm."""
     for value in (0.3, 0.7, 0.9, 1.1, 1e200):
         X = np.zeros((200, 400))
         for k, row in enumerate(X, start=1):

@@ -32,7 +32,7 @@ LABELS = [1, -1, 1, -1]
 TEXT = "+1 1:2 3:-1\n-1 2:0.5 # a comment\n\n+1\n-1 5:1 1:1\n"
 
 
-def study(**terms: Any) -> Study:  # noqa: ANN401 -- whatever a study takes
+def study(**terms: Any) -> Study:  # noqa: ANN401 -- all that a study takes
     return Study(**({"name": "s", "features": (ENTRIES,), "label": LABEL} | terms))
 
 
@@ -131,7 +131,7 @@ def test_what_is_beyond_the_bound_is_clipped_where_its_owner_says_so(tmp_path: P
         ({"value": [[1.0], [1.0]]}, "column 'index': absent"),
     ],
 )
-def test_faulty_lists_are_told_of(columns: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_faulty_lists_are_reported(columns: dict[str, Any], words: str, tmp_path: Path) -> None:
     parquet.write_table(pa.table(columns | {"label": [1, -1]}), tmp_path / "rows.parquet")
     with pytest.raises(InvalidDataError, match=words):
         load_examples(tmp_path / "rows.parquet", study())
@@ -160,7 +160,7 @@ def test_decimals_are_numbers_and_infinity_is_beyond_the_bounds(tmp_path: Path) 
         (TEXT.encode("utf-16-le"), "cannot be read: it is not UTF-8: save it as such"),
     ],
 )
-def test_a_file_that_is_no_text_is_told_of_in_a_sentence(content: bytes, words: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_reported_in_a_sentence(content: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.svm"
     path.write_bytes(content)
     for read in (load_examples, libsvm_table):

@@ -60,7 +60,7 @@ def refused(**fields: object) -> str:
 
 
 class TestWhatIsKnownOfTheLabel:
-    """What a study may tell of its label, as common knowledge."""
+    """What a study may say about its label, as common knowledge."""
 
     def test_shares_are_parts_of_their_sum(self) -> None:
         label = Label(name="ill", values=("no", "yes", "both"), shares=(0.33, 0.33, 0.33))
@@ -197,7 +197,7 @@ class TestTerms:
         assert Study(**terms).digest == STUDY.digest
         assert len({study.digest for study in (STUDY, REAL, *(Study(**(terms | change)) for change in changes))}) == 7
 
-    def test_a_copy_derives_its_hash_and_its_values_anew(self) -> None:
+    def test_a_copy_derives_its_hash_and_its_values_again(self) -> None:
         study = MIXED.model_copy()
         assert study.digest == MIXED.digest
         assert (
@@ -294,7 +294,7 @@ class TestDesign:
             [False, True],
         ]
 
-    def test_a_number_is_spelt_alike_whatever_its_type(self) -> None:
+    def test_a_number_of_any_type_is_spelt_alike(self) -> None:
         assert [spelling(value) for value in (1.5, Decimal("1.50"), b"x ", -0.0, 1e22, np.float32(2))] == [
             "1.5", "1.5", "x", "0", "10000000000000000000000", "2",
         ]  # fmt: skip

@@ -99,7 +99,7 @@ def test_a_name_that_can_mean_one_column_alone_is_taken_and_told(tmp_path: Path,
 
 
 @pytest.mark.parametrize("app", [party_app, learner_app], ids=["party", "learner"])
-def test_whatever_join_takes_can_be_checked_before(tmp_path: Path, app: typer.Typer) -> None:
+def test_all_that_join_takes_can_be_checked_before(tmp_path: Path, app: typer.Typer) -> None:
     checked(tmp_path, ["30,1,state,no", "40,2,other,yes"])
     with closing(sqlite3.connect(tmp_path / "lab.sqlite")) as database, database:
         database.execute("CREATE TABLE labs (age, late, work, repaid, more)")

@@ -223,7 +223,7 @@ def test_all_that_is_not_said_is_told_at_once_as_flags_to_fill_in(tmp_path: Path
     assert [each.name for each in made(data, "--label", "ill", *words).named] == [*names, "sex"]
 
 
-def test_free_text_of_a_public_table_is_told_of(tmp_path: Path) -> None:
+def test_free_text_of_a_public_table_is_reported(tmp_path: Path) -> None:
     data = table(tmp_path, note=[f"n{i % 250}" for i in range(500)], ill=["no", "yes"] * 250)
     done = init(data, "--public", "--label", "ill")
     assert "--values note=VALUE,VALUE; or --leave-out NAME what holds more than 200" in done.stderr
@@ -260,7 +260,7 @@ def test_missing_values_are_filled_by_what_is_said_or_is_likely(tmp_path: Path) 
     assert [each.fill for each in asked.named] == [50.0, 60.0, "M"]
 
 
-def test_rows_of_a_public_file_that_would_be_empty_are_told_of(tmp_path: Path) -> None:
+def test_rows_of_a_public_file_that_would_be_empty_are_reported(tmp_path: Path) -> None:
     data = table(
         tmp_path, misc=["a", "b", *[""] * 38], age=[30, "", 50, 50] * 10, size=[1, 2] * 20, ill=[*[0, 1] * 19, "", 1]
     )
@@ -281,7 +281,7 @@ def test_rows_of_a_public_file_that_would_be_empty_are_told_of(tmp_path: Path) -
     assert "simulate" not in unfit
 
 
-def test_of_a_private_file_no_rows_are_told_of(tmp_path: Path) -> None:
+def test_no_rows_of_a_private_file_are_reported(tmp_path: Path) -> None:
     data = table(tmp_path, age=[3, 4, "", ""] * 10, ill=["no", "yes"] * 20)
     words = ("--label", "ill", "--bounds", "age=0:9", "--values", "ill=no,yes", "--format")
     assert json.loads(init(data, *words, "json").stdout).keys() == {"file", "name", "left_out", "doubtful"}
@@ -593,7 +593,7 @@ def test_bounds_far_wider_than_what_is_in_them_are_warned_of(tmp_path: Path) -> 
         assert not set(done.stdout.split()) & {"40", "41", "49", "7", "8", "9"}
 
 
-def test_a_study_that_wants_an_identifier_is_told_of(tmp_path: Path) -> None:
+def test_a_study_that_wants_an_identifier_is_reported(tmp_path: Path) -> None:
     data = table(tmp_path, patient_id=[1, 2, 3], ill=["no", "yes", "no"])
     made(data, "--public", "--label", "ill", "--bounds", "patient_id=0:9")
     assert "patient_id: looks like an identifier" in check(tmp_path / "study.json", data).stdout

@@ -1,4 +1,4 @@
-"""Noise inside a minimisation: its width by the theorems, whatever the slope, and the blur that hides the solver."""
+"""Noise inside a minimisation: its width by the theorems, for any slope, and the blur that hides the solver."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_blur_hides_twice_what_a_solver_may_leave_and_the_rounding(
 
 
 def told_to_the_bound(monkeypatch: pytest.MonkeyPatch, site: SiteTerms, tilt: float | None = None) -> dict[str, Any]:
-    """What the bound of a solver's error is told of a site with such a tilt, or none."""
+    """What the bound of a solver's error knows about a site with such a tilt, or none."""
     told: dict[str, Any] = {}
 
     def heard(loss: Loss, n: FloatArray, d: int, ridge: FloatArray, tilt: float = 0.0, **more: Any) -> FloatArray:  # noqa: ANN401

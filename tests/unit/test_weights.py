@@ -1,4 +1,4 @@
-"""Weights of which few are not zero are spelt by these, and read back the same."""
+"""Weights that are mostly zero are spelt by those that are not, and read back the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A power cut at any moment: whatever the key holder has opened, its journal knows, so no other set is opened."""
+"""A power cut at any moment: the journal knows all that the key holder has opened, so no other set is opened."""
 
 from __future__ import annotations
 

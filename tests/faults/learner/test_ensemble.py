@@ -1,4 +1,4 @@
-"""An ensemble of eight owners, five kinds of classifier and a secure sum, of which several are killed on the way."""
+"""An ensemble of eight owners, five kinds of classifier and a secure sum; several owners are killed on the way."""
 
 from __future__ import annotations
 

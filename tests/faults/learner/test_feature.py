@@ -1,4 +1,4 @@
-"""The feature method of four sites and an aggregator, of whom one is killed in each round."""
+"""The feature method of four sites and an aggregator; one of them is killed in each round."""
 
 from __future__ import annotations
 

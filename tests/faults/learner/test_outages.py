@@ -1,4 +1,4 @@
-"""Whatever is out of use for a while, runs wait for it: none is lost, no model changes, nothing is paid twice."""
+"""Runs wait for all that is out of use for a while: none is lost, no model changes, nothing is paid twice."""
 
 from __future__ import annotations
 

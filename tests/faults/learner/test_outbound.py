@@ -1,4 +1,4 @@
-"""Parties that open their connections to the learner: whatever is lost on the way, no answer is, or costs twice."""
+"""Parties that open their connections to the learner: bytes may be lost, but no answer is, and none costs twice."""
 
 from __future__ import annotations
 

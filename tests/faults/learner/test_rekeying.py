@@ -29,7 +29,7 @@ from tests.support.secure_cluster import SecureCluster
 from tests.support.toml import write
 
 ROUNDS = {"none": 250, "paillier": 40}
-"""To one change, by kind of sum: more than there is time for until a service has read its settings anew."""
+"""To one change, by kind of sum: more than there is time for until a service has read its settings again."""
 ROUNDS_EACH = 3  # between two changes, at least
 MANY = pytest.mark.slow
 

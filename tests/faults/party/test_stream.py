@@ -29,7 +29,7 @@ LIMIT = limit(3, 1e-5)
 
 
 def cost(round: int) -> list[float]:
-    """What a round costs, whoever is asked, however often."""
+    """What a round costs, no matter who is asked, or how often."""
     return [float(each) for each in np.random.default_rng([2, round]).uniform(-1, 1, TERMS.actions)]
 
 

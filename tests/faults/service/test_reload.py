@@ -79,7 +79,7 @@ tokens = [{", ".join(lines)}]
         return (self.cluster.root / "party-1.log").read_text()
 
     def times_read(self) -> int:
-        """How often the settings file was taken anew."""
+        """How often the settings file was read again."""
         return self.log().count('"read": ')
 
 
@@ -205,7 +205,9 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
                 assert (await line.ask("GET", "/v1/party")).status == 200
             install(second, used)
             async with closing_line(Line(entry)) as line:
-                assert (await line.ask("GET", "/v1/party")).status == 200, "the learner's side reads its files anew too"
+                assert (await line.ask("GET", "/v1/party")).status == 200, (
+                    "the learner's side reads its files again too"
+                )
             assert status(url, trusting(second)) == 200
             assert status(url, trusting(first)) == 0
             assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"

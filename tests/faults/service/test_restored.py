@@ -1,4 +1,4 @@
-"""State directories put back as they were: whoever still holds a later receipt has the old copy refused."""
+"""State directories put back as they were: anyone who holds a later receipt has the old copy refused."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def live(root: Path, rng: random.Random) -> Life:
             run = await submit(client, parameters={"n_rounds": 3}, **terms)
             assert (await watch(client, run))[-1][1]["state"] == "completed"
             life.models[run] = await model_of(client, run)
-            await asyncio.sleep(0.1)  # for what goes on after a run; no outcome hangs on it
+            await asyncio.sleep(0.1)  # for what goes on after a run; no outcome depends on it
     life.copy()
     return life
 

@@ -21,12 +21,12 @@ def opened(directory: Path) -> Chain:
 
 
 def write(directory: Path, writer: int) -> int:
-    """Append records, look whether there is room, and open the files anew now and then; how many were appended."""
+    """Append records, look whether there is room, and open the files again now and then; how many were appended."""
     rng, written = random.Random(writer), 0
     while written < WRITES:
         chain = opened(directory)
         with chain._database.reading() as connection:
-            connection.execute("PRAGMA wal_autocheckpoint = 4")  # so that every few commits begin the log anew
+            connection.execute("PRAGMA wal_autocheckpoint = 4")  # so that every few commits start the log again
         for _ in range(min(rng.randint(1, 20), WRITES - written)):
             with chain.transaction() as appending:
                 appending.append({"writer": writer, "written": written}, {"x": rng.randbytes(rng.randint(1, 20_000))})

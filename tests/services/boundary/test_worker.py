@@ -1,4 +1,4 @@
-"""Work beside the event loop: in order, to its end, and told to whoever still waits."""
+"""Work beside the event loop: in order, to its end, and told to all who still wait."""
 
 from __future__ import annotations
 

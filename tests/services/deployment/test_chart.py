@@ -197,7 +197,7 @@ def test_no_secret_is_in_a_manifest(made: Manifests) -> None:
     assert "PRIVATE KEY" not in json.dumps(made)
 
 
-def test_new_settings_start_the_pod_anew(given: dict[str, Values]) -> None:
+def test_new_settings_restart_the_pod(given: dict[str, Values]) -> None:
     changed = given["party"] | {"settings": PARTY.replace("epsilon = 5", "epsilon = 4")}
     both = [rendered(each)["StatefulSet"]["spec"]["template"]["metadata"] for each in (given["party"], changed)]
     assert both[0]["annotations"] != both[1]["annotations"]

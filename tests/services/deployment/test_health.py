@@ -77,7 +77,7 @@ def test_every_service_says_whether_it_is_ready(tmp_path: Path, *, tls: bool) ->
         wait_until_healthy(made)
         if tls:
             renew(tmp_path / "deploy")
-            wait_until_healthy(made)  # certificates are read anew while services run
+            wait_until_healthy(made)  # certificates are read again while services run
     stopped = {name: health(made, name) for name in made.services}
     assert {said.returncode for said in stopped.values()} == {1}
     assert all("does not answer (ConnectionRefusedError)" in said.stderr for said in stopped.values())

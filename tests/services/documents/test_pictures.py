@@ -1,4 +1,4 @@
-"""The pictures of the documents, made of services that run; PARLEY_PICTURES=docs/pictures makes them anew."""
+"""The pictures of the documents, made of services that run; PARLEY_PICTURES=docs/pictures makes them again."""
 
 from __future__ import annotations
 

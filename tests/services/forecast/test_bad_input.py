@@ -86,7 +86,7 @@ def one_class(owners: Owners, name: str) -> None:
 
 
 class OneClass(Owners):
-    """Five parties, one of which has examples of one class only."""
+    """Five parties; one has examples of one class only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

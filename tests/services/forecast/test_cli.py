@@ -77,7 +77,7 @@ def test_says_that_there_is_none(command: Commands) -> None:
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_tells_of_a_limit_only_where_its_default_is_too_low(fits: bool) -> None:  # noqa: FBT001 -- a parameter
+def test_mentions_a_limit_only_where_its_default_is_too_low(fits: bool) -> None:  # noqa: FBT001 -- a parameter
     costs = RunCosts(
         asked=0, answered=10**6, round_bytes=8_000_256, bytes=8_000_256, all_bytes=16_000_512, memory_bytes=40_000_000,
         learner_bytes=64_000_000,

@@ -61,11 +61,11 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.5).settled()[0]
     most = highest_charge(spec.build(), spec.facts().of(0))
     assert views["party-1"]["epsilon"] == most.epsilon / MICRO
-    bears = {name: limit(epsilon, DELTA).bears(most) for name, epsilon in BUDGETS.items()}
-    assert {name: view["fits"] for name, view in views.items()} == bears
-    assert {name: view["exhausted"] is None for name, view in views.items()} == bears
-    assert list(bears.values()) == [True, True, True, True, False]
-    left = {name: limit(BUDGETS[name], DELTA).charge(most).epsilon_left for name in bears if bears[name]}
+    fits = {name: limit(epsilon, DELTA).bears(most) for name, epsilon in BUDGETS.items()}
+    assert {name: view["fits"] for name, view in views.items()} == fits
+    assert {name: view["exhausted"] is None for name, view in views.items()} == fits
+    assert list(fits.values()) == [True, True, True, True, False]
+    left = {name: limit(BUDGETS[name], DELTA).charge(most).epsilon_left for name in fits if fits[name]}
     assert {name: view["epsilon_left"] for name, view in views.items()} == left | {"party-5": None}
     expected = forecast(spec.build(), spec.facts())
     assert isinstance(expected, Forecast)
@@ -115,15 +115,15 @@ async def test_what_it_says_a_run_costs_is_what_the_ledgers_are_charged_at_most(
     print(f"{order['algorithm']}, declared {order['epsilon']}: forecast {before[0]['epsilon']}, charged {charged:.6f}")
 
 
-async def test_says_plainly_that_there_is_no_forecast_and_that_no_budget_bears_it(client: httpx.AsyncClient) -> None:
+async def test_says_plainly_that_there_is_no_forecast_and_that_no_budget_allows_it(client: httpx.AsyncClient) -> None:
     answer = await ask(client, ROSTER | {"algorithm": "local", "parameters": {}})
     assert answer["outcome"] is None
     assert "every owner keeps a model of its own" in answer["no_forecast"]
     for name in ("value", "alone", "worth_joining", "recommended", "epsilon", "epsilon_left"):
         assert [owner[name] for owner in answer["owners"]] == [None] * 5
     assert [owner["epsilon_now"] for owner in answer["owners"]] == list(BUDGETS.values())
-    unborne = ["the owner does not allow local", "the run releases answers without noise; no budget bears that"]
-    assert [owner["objections"] for owner in answer["owners"]] == [unborne] * 5
+    refusals = ["the owner does not allow local", "the run releases answers without noise; no budget bears that"]
+    assert [owner["objections"] for owner in answer["owners"]] == [refusals] * 5
 
 
 @pytest.mark.parametrize(("algorithm", "epsilon"), [("gop", 10.0), ("pooled", None)])

@@ -30,7 +30,7 @@ KEY = Ed25519PrivateKey.generate()
 HOLDER = KnownKey(name="notary", public_key=public_hex(Ed25519PrivateKey.generate()))
 
 
-def study(**terms: Any) -> Study:  # noqa: ANN401 -- whatever a study takes
+def study(**terms: Any) -> Study:  # noqa: ANN401 -- all that a study takes
     return Study(**({"name": "s", "features": DENSE, "label": Label(name="y", values=("0", "1"))} | terms))
 
 

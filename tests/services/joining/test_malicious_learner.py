@@ -61,7 +61,7 @@ def words_from(made: Scene) -> str:
 
 
 def resealed(made: Scene, invitation: Path, **changes: Any) -> Path:  # noqa: ANN401 -- fields of an invitation
-    """An invitation that the learner has signed anew, with other keys in it."""
+    """An invitation that the learner has signed again, with other keys in it."""
     key = LearnerSettings.load(made.root / "learner" / "learner.toml").signing_key()
     opened = Invitation.opened(invitation.read_text(), datetime.now(UTC))
     path = invitation.with_suffix(".resealed")

@@ -1,4 +1,4 @@
-"""A malicious learner, and a key holder whose files are put back: a round is opened for one set, whatever was copied.
+"""A malicious learner, and a key holder whose files are put back: a round is opened for one set only.
 
 The learner keeps what the parties answered, has a round opened for some of them, waits for a restore, shows no receipt,
 and asks for the others: the difference of two sets is one owner's answer.
@@ -179,7 +179,7 @@ def test_a_clone_elsewhere_opens_nothing(tmp_path: Path) -> None:
 
 
 def test_no_session_outlives_a_restart_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a disk of which a snapshot is put back, inodes and all, opens nothing."""
+    """So a disk whose snapshot is put back, inodes and all, opens nothing."""
     attack = prepare(tmp_path, by_cp)
     monkeypatch.setattr(journal, "_boot", lambda: "another")
     assert attack.ask(attack.second).json()["reason"] == Reason.OUT_OF_TURN

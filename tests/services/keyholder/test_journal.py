@@ -99,7 +99,7 @@ def test_a_receipt_that_is_none_or_forged_is_the_askers_fault(tmp_path: Path) ->
         assert look(client, session, genuine).is_success
 
 
-def test_every_answer_bears_a_receipt_that_goes_on_from_the_one_shown(tmp_path: Path) -> None:
+def test_every_answer_has_a_receipt_that_goes_on_from_the_one_shown(tmp_path: Path) -> None:
     settings = keyholder_settings(tmp_path)
     with served(settings) as client:
         session = begin(client)
@@ -131,7 +131,7 @@ def test_an_old_copy_opens_nothing(tmp_path: Path, with_head: bool) -> None:  # 
         with served(settings) as client:
             assert look(client, session).is_success, "nobody has shown it anything yet"
             assert is_refused(look(client, session, newest))
-            assert is_refused(look(client, session)), "whoever asks from then on"
+            assert is_refused(look(client, session)), "every caller from then on"
     with pytest.raises(LedgerError, match="older than the one last written"):
         served(settings)
 

@@ -52,7 +52,7 @@ def test_parties_that_answer_are_reached(cluster: tuple[Cluster, dict[str, str]]
 def test_a_learner_that_does_not_run_yet_is_checked_all_the_same(
     cluster: tuple[Cluster, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shell that `init` prepared names a token: what the settings say must not hang on who answers."""
+    """The shell that `init` prepared names a token: what the settings say must not depend on who answers."""
     monkeypatch.setenv("PARLEY_TOKEN", USER)
     done = check(*cluster, "--url", f"http://127.0.0.1:{free_port()}")
     assert done.exit_code == 0, done.output

@@ -1,4 +1,4 @@
-"""Whatever is damaged in the learner's database is one clear error of its own run; all others are served."""
+"""Any damage to the learner's database is one clear error of its own run; all others are served."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def columns(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 async def asked(client: httpx.AsyncClient, run: str) -> dict[str, httpx.Response]:
-    """What a run's routes answer, each of which is an answer or one clear error."""
+    """What a run's routes answer: each an answer or one clear error."""
     answers = {part: await client.get(f"/v1/runs/{run}{part}") for part in PARTS}
     answers["/predictions"] = await client.post(f"/v1/runs/{run}/predictions", json={"records": [{}]})
     for part, answer in answers.items():
@@ -108,7 +108,7 @@ def restore(file: sqlite3.Connection, whole: Path, table: str) -> None:
     file.execute("DETACH whole")
 
 
-async def test_a_damaged_run_is_told_of_in_a_list_and_at_a_start_others_go_on(tmp_path: Path) -> None:
+async def test_a_list_names_a_damaged_run_and_at_a_start_others_go_on(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=2)
     async with asgi_learner(cluster.learner_settings(), nobody) as client:
         runs = [await submit(client) for _ in range(3)]

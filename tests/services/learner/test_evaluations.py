@@ -78,7 +78,7 @@ async def model_of(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
     return document
 
 
-async def test_an_evaluation_tells_of_the_rows_held_out_and_is_charged_as_priced(cluster: Cluster) -> None:
+async def test_an_evaluation_is_about_the_rows_held_out_and_is_charged_as_priced(cluster: Cluster) -> None:
     quiet = dict.fromkeys(cluster.names, lambda _kept: NoNoise())
     async with asgi_cluster(cluster, quiet) as client:
         trained = await train(client)

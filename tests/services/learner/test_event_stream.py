@@ -59,7 +59,7 @@ class Watching:
         return [event.number for news in self.told for event in news]
 
     async def until(self, count: int) -> None:
-        """Wait until it was told of so many."""
+        """Wait until it was notified of so many."""
         async with asyncio.timeout(10):
             while len(self.numbers) < count:
                 self.heard.clear()
@@ -92,7 +92,7 @@ async def test_a_rounds_news_needs_no_look_into_the_store() -> None:
     assert watcher.numbers == list(range(1, 42))
 
 
-async def test_what_was_read_before_it_was_told_of_is_not_told_twice() -> None:
+async def test_what_was_read_before_its_notice_is_not_sent_twice() -> None:
     async with watching() as watcher:
         events = watcher.store.add(3)
         watcher.notifier.notify("run", ())

@@ -1,4 +1,4 @@
-"""Many real parties over HTTP, several to a process, of whom a fifth is away: the benchmark, in small."""
+"""Many real parties over HTTP, several to a process, a fifth of them away: the benchmark, in small."""
 
 from __future__ import annotations
 

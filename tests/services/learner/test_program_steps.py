@@ -32,5 +32,5 @@ async def test_long_steps_never_run_on_the_loop_but_for_one_that_was_short_befor
 
         await steps(step)
     # the first step; then one is tried aside, the next runs on the loop and turns out long, so that the next is aside;
-    # the one between two phases and the last are aside whatever came before
+    # the one between two phases and the last are aside after all that may come before
     assert on_loop == [False, False, True, False, False, False]

@@ -1,4 +1,4 @@
-"""A study with a projection and random features, from public rows to predictions: whoever reads a table maps it."""
+"""A study with a projection and random features, from public rows to predictions: every reader of a table maps it."""
 
 from __future__ import annotations
 

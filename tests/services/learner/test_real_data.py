@@ -7,7 +7,7 @@ deviation .016, and one in 40 fell below the majority's share.
 
 Of two classes steps and rounds follow from public facts by one rule: S = 8 mu n / sqrt(d K) in all, mu being the
 Gaussian mechanism's at (epsilon, delta), in S / 12 rounds, at least 5 and at most 300, of steps of at most 16; lambda =
-1e-6. Its constant, 8, was chosen elsewhere, by test accuracy on several public sets, of which Adult is one.
+1e-6. Its constant, 8, was chosen elsewhere, by test accuracy on several public sets, Adult among them.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ async def test_what_no_site_can_release_is_refused_at_once(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_no_ledger_bears_a_site_without_a_mechanism(cluster: Cluster, name: str) -> None:
+async def test_no_ledger_allows_a_site_without_a_mechanism(cluster: Cluster, name: str) -> None:
     sites = [{"party": "party-2", "mechanism": "none"}]
     async with asgi_cluster(cluster) as client:
         run = await submit(client, algorithm=name, parameters={"regularization": 0.1, "sites": sites})

@@ -1,4 +1,4 @@
-"""Witnesses that are silent, refuse or lie hold up no run; what honest ones hold is put to whoever signed it."""
+"""Witnesses that are silent, refuse or lie hold up no run; what honest ones hold is put to those who signed it."""
 
 from __future__ import annotations
 

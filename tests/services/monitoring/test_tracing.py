@@ -154,7 +154,7 @@ async def test_a_stranger_is_not_traced() -> None:
     assert not await answered_with({"traceparent": PARENT}, caller=None)
 
 
-async def test_the_frameworks_own_telemetry_is_off_whatever_the_environment_says(
+async def test_the_frameworks_own_telemetry_is_off_in_every_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would time what follows an answer, and send the messages of errors."""

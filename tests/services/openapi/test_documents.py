@@ -90,7 +90,7 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
 
 
 def test_the_learner_types_all_that_it_answers(tmp_path: Path) -> None:
-    """No answer is an object of which nothing is said, but where the keys are names or JSON Schemas."""
+    """No answer is an object without any description, but where the keys are names or JSON Schemas."""
     document = document_of("learner", tmp_path)
     model = document["paths"]["/v1/runs/{run}/model"]["get"]["responses"]["200"]["content"]["application/json"][
         "schema"
@@ -103,5 +103,5 @@ def test_the_learner_types_all_that_it_answers(tmp_path: Path) -> None:
         for field, shape in schema.get("properties", {}).items()
         if shape.get("additionalProperties") is True
     ]
-    print(f"{len(document['components']['schemas'])} schemas, fields of which nothing is said: {untyped or 'none'}")
+    print(f"{len(document['components']['schemas'])} schemas, fields without any description: {untyped or 'none'}")
     assert untyped == []

@@ -1,4 +1,4 @@
-"""Whatever is sent to a service, well formed or not, it never breaks and answers as its document says."""
+"""A service never breaks, and answers all requests, well formed or not, as its document says."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_list_of_ten_thousand_is_there_at_once(visitor: Visitor) -> None:
     assert visitor.log() == []
 
 
-def test_a_run_that_goes_on_is_cancelled_by_whoever_asked_for_it(visitor: Visitor) -> None:
+def test_a_run_that_goes_on_is_cancelled_by_the_user_who_asked_for_it(visitor: Visitor) -> None:
     with visitor.site.client() as client:
         ask = {"study": "biopsies", "epsilon": 0.5, "delta": 1e-5, "parameters": {"n_rounds": 3000}}
         run = client.post("/v1/runs", json=ask).raise_for_status().json()["id"]

@@ -293,7 +293,7 @@ def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
 
 
 def test_the_boundary_of_a_cluster_is_a_users(visitor: Visitor) -> None:
-    """Nobody without a token is told of a run."""
+    """Nobody without a token learns of a run."""
     with httpx.Client(base_url=visitor.site.url, trust_env=False) as client:
         for path in ("/v1/user", "/v1/events", "/v1/runs"):
             assert client.get(path).status_code == 401

@@ -16,7 +16,7 @@ from tests.support.rounds import ASKING
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
-    """Two parties' files, of which the tests run the first."""
+    """Two parties' files; the tests run the first party."""
     return Cluster(tmp_path, n_parties=2)
 
 

@@ -1,4 +1,4 @@
-"""What an answer hides is part of its price, and of all that tells of it; a budget for more is not spent on less."""
+"""What an answer hides is part of its price, and of all that reports it; a budget for more is not spent on less."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def whole_party_run(cluster: Cluster) -> RunSpec:
 @pytest.mark.parametrize(
     ("adjacency", "name"), [("replace_one", "dp_gd"), ("whole_party", "probe"), ("replace_one", "probe")]
 )
-def test_all_that_tells_of_a_charge_says_what_it_hides(cluster: Cluster, adjacency: Adjacency, name: str) -> None:
+def test_all_that_reports_a_charge_says_what_it_hides(cluster: Cluster, adjacency: Adjacency, name: str) -> None:
     spec = whole_party_run(cluster) if name == "probe" else run_spec(cluster)
     message, step = (cluster.public_rows(), "votes") if name == "probe" else (weights(cluster, 1), "gradient")
     hidden = build_algorithm(name).adjacency

@@ -264,7 +264,7 @@ def test_one_time_noise_is_drawn_once_a_run_and_outlives_the_process(cluster: Cl
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_noise_past_the_range_is_cut_off_and_charged(cluster: Cluster, sign: int) -> None:
-    """A refusal would tell of an answer that hangs on the data, for nothing, and as often as it is asked."""
+    """A refusal would disclose an answer that depends on the data, for nothing, and as often as it is asked."""
 
     class Extreme(SystemNoise):
         def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:

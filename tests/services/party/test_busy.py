@@ -30,7 +30,7 @@ from tests.support.rounds import ASKING, propose, run_spec
 
 BOUND_MS = 50.0
 PATIENCE = 120.0
-CLOSE = {"Connection": "close"}  # what is asked seldom must not meet a connection that was given up
+CLOSE = {"Connection": "close"}  # what is asked rarely must not meet a connection that was given up
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Work on the data that ends in an error nobody foresaw: it is charged, and told of by its type and place alone."""
+"""Work on the data that ends in an error nobody foresaw: it is charged, and reported by its type and place alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def failing(error: Exception, after: int = 0) -> Callable[..., Any]:
     """A method in the place of another that fails with this error, after so many calls that answer zeros."""
     calls: list[object] = []
 
-    def work(*given: Any) -> Any:  # noqa: ANN401 -- whatever the other takes
+    def work(*given: Any) -> Any:  # noqa: ANN401 -- all that the other takes
         calls.append(given)
         if len(calls) > after:
             raise error
@@ -124,7 +124,7 @@ def test_a_refusal_on_purpose_costs_nothing(
     assert charged(cluster) == 0
 
 
-def test_the_ledger_tells_of_it_and_an_audit_checks_the_charge(
+def test_the_ledger_records_it_and_an_audit_checks_the_charge(
     cluster: Cluster, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DpGd, "local", failing(RuntimeError()))

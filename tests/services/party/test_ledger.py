@@ -1,6 +1,6 @@
 """The ledger as a state machine: proposals, rounds, retries, conflicts and restarts in any order.
 
-The model is a dictionary. Whatever the order, what is charged is what the price says of the last round answered, an
+The model is a dictionary. In every order, what is charged is what the price says of the last round answered, an
 answer once given never changes, and what is refused leaves no trace.
 """
 
@@ -146,7 +146,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if answered or key in self.ended or ask.round <= self.last(*key):
             return ConflictError
         if key not in self.freed:
-            return None  # what was reserved is always borne
+            return None  # what was reserved can always be charged
         cost = price.step(ask.round, self.last(*key)) + self.taken
         fits = cost.epsilon <= LIMIT.epsilon_limit and cost.delta <= LIMIT.delta_limit
         return None if fits else BudgetExhaustedError
@@ -317,7 +317,7 @@ def test_what_nobody_asks_about_any_more_frees_its_budget(tmp_path: Path) -> Non
 def test_a_reservation_that_expired_is_not_prolonged_by_asking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
-    """Whatever is asked of the run, by whichever process: its budget is freed once, and what was answered stays so."""
+    """After any question about the run, by any process: its budget is freed once, and what was answered stays so."""
     clock = [1_000_000]
     monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: clock[0])
     price, draws = price_of([10] * ROUNDS, 0), Draws()
@@ -341,7 +341,7 @@ def test_a_reservation_that_expired_is_not_prolonged_by_asking(
         assert ends == [Ended("ann", "late", "expired")]
 
 
-def test_what_expired_is_free_for_whoever_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_expired_is_free_for_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000_000]
     monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: clock[0])
     price = price_of([10] * ROUNDS, 0)

@@ -41,7 +41,7 @@ class Notified(Cluster):
 
 @asynccontextmanager
 async def asked(root: Path, **means: object) -> AsyncIterator[tuple[Notified, str, httpx.AsyncClient]]:
-    """A run of which its only owner was asked, within the two seconds that a party has that does nothing else."""
+    """A run whose only owner was asked, within the two seconds that a party has that does nothing else."""
     cluster = Notified(root, n_parties=1, epsilon=1.5, policy={"approval": "manual"}, means=means)
     async with asgi_cluster(cluster) as client:
         async with asyncio.timeout(2):

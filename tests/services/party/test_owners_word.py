@@ -92,7 +92,7 @@ async def test_a_yes_may_be_taken_back(cluster: Cluster, client: httpx.AsyncClie
     assert (await client.get(f"/v1/runs/{run}")).json()["state"] == "failed"
 
 
-async def test_a_budget_bears_one_of_two(tmp_path: Path) -> None:
+async def test_a_budget_allows_one_of_two(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=1, policy=MANUAL | {"composition": "basic"}, epsilon=1.0)
     async with asgi_cluster(cluster) as client:
         runs = []

@@ -96,7 +96,7 @@ def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Pat
             review(fewer, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:known])
         assert refused.value.facts == {"rule": "minimum_contributors"}
     plain = run_spec(cluster, minimum_contributors=2)
-    assert review(plain, policy, "party-1", cluster.study, cluster.n_examples, ()), "each answer bears its whole noise"
+    assert review(plain, policy, "party-1", cluster.study, cluster.n_examples, ()), "each answer has its whole noise"
 
 
 def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> None:
@@ -250,7 +250,7 @@ def test_what_an_owner_insists_on_in_a_sum_is_what_the_settings_say(cluster: Clu
         assert refused.value.facts == {"rule": "secure_sum"}
 
 
-def test_a_run_without_noise_is_borne_by_no_budget(cluster: Cluster) -> None:
+def test_no_budget_allows_a_run_without_noise(cluster: Cluster) -> None:
     with pytest.raises(BudgetExhaustedError):
         price(cluster, run_spec(cluster, algorithm="local", parameters={}))
 

@@ -41,7 +41,7 @@ def serving(cluster: Cluster) -> TestClient:
 
 
 def half_a_run(cluster: Cluster, client: httpx.Client, run: str, rounds: Sequence[int] = (1, 2)) -> str:
-    """A run of ten rounds, of which some are answered: the newest receipt."""
+    """A run of ten rounds, some of them answered: the newest receipt."""
     receipt = propose(client, run_spec(cluster, n_rounds=10), run).raise_for_status().headers[RECEIPT_HEADER]
     for round in rounds:
         receipt = ask(client, round, weights(cluster, round), run).raise_for_status().headers[RECEIPT_HEADER]
@@ -135,7 +135,7 @@ def test_a_copy_that_was_written_on_is_charged_beside_what_it_forgot(cluster: Cl
     shutil.rmtree(state)
     shutil.copytree(cluster.root / "old", state)
     time.sleep(1.1)  # entries are dated to the second
-    with serving(cluster) as client:  # whoever asks has seen no later receipt
+    with serving(cluster) as client:  # the caller has seen no later receipt
         half_a_run(cluster, client, "third")
     assert recover(cluster, "recover", "--receipt", written(cluster, forgotten), "--yes").exit_code == 0
     with open_store(cluster.party_settings("party-1")) as ledger:

@@ -189,7 +189,7 @@ def test_an_end_that_could_not_be_stored_is_told_again(ledger: Ledger, monkeypat
 
 
 @pytest.mark.parametrize("stop", [1, 40, 99])
-def test_a_stream_that_draws_seldom_keeps_its_action_over_a_restart(ledger: Ledger, stop: int) -> None:
+def test_a_stream_that_rarely_draws_keeps_its_action_over_a_restart(ledger: Ledger, stop: int) -> None:
     terms = TERMS.model_copy(update={"horizon": 100, "adversary": "oblivious"})
     costs = np.random.default_rng(7).uniform(-2, 2, (100, 3)).round(3).tolist()
     leader, expected = terms.leader(), []
@@ -201,13 +201,12 @@ def test_a_stream_that_draws_seldom_keeps_its_action_over_a_restart(ledger: Ledg
     lines = [json.dumps(cost) for cost in costs]
 
     def taken_up() -> Stream:
-        return opened(ledger, name="seldom", horizon=100, adversary="oblivious")
+        return opened(ledger, name="rare", horizon=100, adversary="oblivious")
 
     found = [action.action for action in play(taken_up(), lines[:stop])]
     draws = taken_up().leader.state.draws
     assert draws == sum(
-        Action.read(ledger.attachment(each, "body")).drawn
-        for each in ledger.books.runs[OWNER, "seldom"].answers.values()
+        Action.read(ledger.attachment(each, "body")).drawn for each in ledger.books.runs[OWNER, "rare"].answers.values()
     )
     found += [action.action for action in play(taken_up(), lines)][1:]
     assert found == expected
@@ -248,7 +247,7 @@ def test_other_terms_prices_and_owners_rules_are_refused_before_anything_is_rese
         opened(ledger, name="one-too-many")
 
 
-def test_an_audit_tells_of_actions_and_never_of_costs(ledger: Ledger) -> None:
+def test_an_audit_reports_actions_and_never_costs(ledger: Ledger) -> None:
     list(play(opened(ledger), LINES[:4]))
     lines = list(export(ledger))
     attached = [name for line in lines[1:] for name in json.loads(line)["attachments"]]

@@ -89,7 +89,7 @@ def test_costs_after_the_horizon_are_refused(config: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_waited_for_after_the_horizon(config: Path) -> None:
-    """A pipe that whoever writes into leaves open."""
+    """A pipe whose writer leaves it open."""
     with subprocess.Popen(
         ["sh", "-c", _shell(config)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

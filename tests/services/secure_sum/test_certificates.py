@@ -1,4 +1,4 @@
-"""What was signed of a run, and whatever was altered since: named, offline, by public keys alone."""
+"""What was signed of a run, and all that was altered since: named, offline, by public keys alone."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ ALTERATIONS: dict[str, tuple[Callable[[Document], None], str]] = {
 
 
 @pytest.mark.parametrize("name", ALTERATIONS)
-def test_whatever_is_altered_is_named(document: Document, name: str) -> None:
+def test_every_alteration_is_named(document: Document, name: str) -> None:
     alter, fault = ALTERATIONS[name]
     alter(document)
     found = verify_document(document, known())

@@ -57,7 +57,7 @@ def test_a_secure_sum_from_submission_to_receipts(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["party-1", "key-holder-1"])
-def test_the_newest_receipt_is_printed_for_whoever_lost_a_ledger(url: str, name: str) -> None:
+def test_the_newest_receipt_is_printed_for_an_owner_who_lost_a_ledger(url: str, name: str) -> None:
     key = public_hex(signing_key(name))
     run(url, "watch", run(url, "submit", "made-up", *TERMS).strip())
     assert verify_receipt(run(url, "receipts", name).strip(), name, key).head.count > 1

@@ -45,7 +45,7 @@ async def trained(url: str, terms: dict[str, Any]) -> dict[str, Any]:
 def test_five_services_and_a_secure_sum_learn_the_digits_as_a_simulation_does(
     tmp_path: Path, terms: dict[str, Any]
 ) -> None:
-    learner = {"deadline_seconds": 60}  # five parties encrypt 650 numbers at once, on whatever machine
+    learner = {"deadline_seconds": 60}  # five parties encrypt 650 numbers at once, on any machine
     given = (DIGITS, dealt(digits_columns(), 5))
     cluster = SecureCluster(tmp_path, given=given, algorithms=(terms["algorithm"],), learner=learner)
     with ExitStack() as stack:

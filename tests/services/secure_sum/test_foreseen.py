@@ -1,4 +1,4 @@
-"""What would keep a secure sum from beginning is told before anybody is asked, in the words of whoever refuses it."""
+"""What would keep a secure sum from beginning is named before anybody is asked, in the words of the one who refuses."""
 
 from __future__ import annotations
 

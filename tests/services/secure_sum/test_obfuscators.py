@@ -1,4 +1,4 @@
-"""Obfuscators drawn ahead: each used once, whatever dies; the stock to be seen in the metrics."""
+"""Obfuscators drawn ahead: each used once, even if a process dies; the metrics show the stock."""
 
 from __future__ import annotations
 

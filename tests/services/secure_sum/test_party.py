@@ -282,7 +282,7 @@ def test_pins_that_do_not_match_are_refused(cluster: SecureCluster, refused: Ref
     with party(cluster) as client:
         stage.begin(client)
         asked = stage.query(1, weights(cluster, 1))
-    with party(cluster, secure_sum=other_key) as client:  # pinned anew between rounds
+    with party(cluster, secure_sum=other_key) as client:  # pinned again between rounds
         refused(stage.ask(client, 1, asked), Reason.WRONG_PIN)
         assert spent(client) == (0.0, 0.0)
         assert client.delete("/v1/runs/run").status_code == 204

@@ -151,7 +151,7 @@ def test_who_says_that_it_compared_what_the_learner_made_is_opened(cluster: Secu
 
 
 def test_all_co_owners_without_the_key_holder_pay_the_price_of_colluders(cluster: SecureCluster) -> None:
-    """An owner who needs no company: each of its answers bears all noise, so others who take theirs off win nothing."""
+    """An owner who needs no company: each of its answers has all noise, so others who take theirs off win nothing."""
     policy = cluster.party_settings(VICTIM).policy.model_dump() | {"minimum_contributors": 1}
     holder, strangers = compared(HOLDER), uncompared(*OTHERS)
     for colluders, rule in ((1, "colluders"), (2, "")):

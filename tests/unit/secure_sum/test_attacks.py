@@ -151,7 +151,7 @@ def test_a_share_just_below_the_modulus(start: Start, beyond: int) -> None:
 
 @pytest.mark.parametrize("key_bits", [2048, 2056, 2104, 2112, 3072, 8192])
 def test_whether_a_sum_wraps_tells_nothing_of_it(key_bits: int) -> None:
-    """Of honest shares none does; what a dishonest one adds wraps by chance, whatever the others add up to."""
+    """Of honest shares none does; what a dishonest one adds wraps by chance, for every sum of the others."""
     layout = Layout(1, key_bits)
     most = MAX_CONTRIBUTORS * (layout.modulus - 1)
     for n in (2 ** (key_bits - 1) + 1, 2**key_bits - 1):
@@ -420,7 +420,7 @@ def test_queries_of_another_session(claims: dict[str, str], reason: Reason, star
 
 
 def invitation(session: LocalSession, roster: Roster) -> Signed:
-    """A roster signed by the learner and by whoever holds the key holders' keys."""
+    """A roster signed by the learner and by the holder of the key holders' keys."""
     names = [holder.name for holder in roster.key_holders]
     signatures = [roster.sign(session.identities[name].signing_key).signature for name in names]
     return roster.sign(session.identities["learner"].signing_key, signatures)
@@ -462,7 +462,7 @@ def test_rosters_against_the_partys_policy(
 def test_keys_of_the_learners_own_behind_real_names(start: Start, refused: Refused) -> None:
     """Sybils: with four shares of its own, the learner takes the fifth party's answer out of the sum.
 
-    Whoever pins no party falls for it, as far as it counts nobody as a contributor or a colluder of the learner's.
+    A party that pins no other falls for it, as far as it counts nobody as a contributor or a colluder of the learner's.
     """
     sybils = start(parties=5, minimum_contributors=5)  # keys that all were drawn by the learner, but for one
     victim = sybils.identities["party-1"]
@@ -481,7 +481,7 @@ def test_keys_of_the_learners_own_behind_real_names(start: Start, refused: Refus
     priced = replace(sybils.roster, colluders=4)
     one_sum = newcomer(sybils, parties={}, minimum_contributors=1)
     one_sum.join(invitation(sybils, priced))  # whose share of the noise is then the whole
-    print(f"{victim.name}'s answer opened for whoever pins nobody; refused with one pin, and with none")
+    print(f"{victim.name}'s answer opened for a party that pins nobody; refused with one pin, and with none")
 
 
 def test_a_roster_whose_learner_is_not_who_signed_it(start: Start, refused: Refused) -> None:
@@ -626,7 +626,7 @@ def test_receipts_that_do_not_fit(start: Start, refused: Refused) -> None:
 
 
 def test_refusals_repeat_no_value(start: Start) -> None:
-    """Whatever is refused about an answer, its numbers stay out of the message."""
+    """For every reason to refuse an answer, its numbers stay out of the message."""
     session = start()
     secret = 2**53 + 123456789
     with pytest.raises(SecureSumError) as caught:

@@ -61,7 +61,7 @@ def test_a_refusal_names_what_was_not_signed_for(start: Start) -> None:
 
 
 def test_strangers_count_as_colluders_and_as_no_contributors(start: Start) -> None:
-    session = start()  # three parties, of whom two must contribute, and no colluders
+    session = start()  # three parties: two must contribute, and none colludes
     parties = {name: session.identities[name].key for name in session.parties}
     holders = {holder.name: holder.key for holder in session.roster.key_holders}
 

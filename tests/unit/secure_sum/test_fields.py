@@ -53,7 +53,7 @@ def test_a_field_holds_what_it_says_and_nothing_else(
     assert not any(check(value) for value in bad)
 
 
-def test_a_field_of_records_says_of_which() -> None:
+def test_a_field_of_records_names_its_record() -> None:
     assert messages._records(RosterParty, 2)["entry"] is RosterParty
 
 

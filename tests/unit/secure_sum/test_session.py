@@ -295,7 +295,7 @@ def test_contributions_name_what_they_answer(start: Start) -> None:
     assert len(claimed.blobs) == 2
 
 
-def test_whoever_has_ended_remembers_nothing(start: Start, refused: Refused) -> None:
+def test_a_side_that_has_ended_remembers_nothing(start: Start, refused: Refused) -> None:
     session = start()
     session.sum(1, answers(5, "party-1", "party-2"))
     session.learner.end()

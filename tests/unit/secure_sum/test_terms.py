@@ -27,7 +27,7 @@ FEATURES = tuple(Feature(name=name, lower=0, upper=1) for name in ("x", "z"))
 
 
 def spec(**changes: object) -> RunSpec:
-    """A run of three parties, two of whom must contribute."""
+    """A run of three parties; two must contribute."""
     study = Study(name="s", features=FEATURES, label=Label(name="y", values=("0", "1")))
     fields = {
         "study": study,
