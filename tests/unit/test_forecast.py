@@ -35,12 +35,9 @@ WORLDS = [
     World("wu_subgradient", Hinge(), parameters=HINGE, **OWNERS),
     World("gop", Logistic(), parameters=RIDGE, **OWNERS),
     World("gop", Logistic(), parameters=RIDGE | {"calibration": "tight"}, **OWNERS),
-    World("psgd", Logistic(), parameters=RIDGE | {"n_rounds": 20}, **OWNERS),
     World("psgd", Logistic(), parameters=RIDGE | {"n_rounds": 20}, secure_sum=True, **OWNERS),
-    World("local_average", Logistic(), parameters=RIDGE, **OWNERS),
     World("local_average", Logistic(), parameters=RIDGE, secure_sum=True, **OWNERS),
     World("average", Logistic(), parameters=RIDGE, **OWNERS),
-    World("average", Logistic(), parameters=RIDGE, secure_sum=True, **OWNERS),
     World("average", Logistic(), parameters=RIDGE | {"mechanism": "objective"}, **OWNERS),
     World("pooled", Logistic(), parameters={"regularization": 1e-4}, **OWNERS),
 ]

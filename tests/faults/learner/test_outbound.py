@@ -27,9 +27,9 @@ from tests.support.relay import Relay, relay
 from tests.support.replays import extra_charges, stored
 
 ROUNDS = 30
-KILLS = int(os.environ.get("PARLEY_KILLS", "30"))
+KILLS = int(os.environ.get("PARLEY_KILLS", "20"))
 """How often the learner is killed, and half as often a party; 200 take five minutes."""
-MANY = int(os.environ.get("PARLEY_FAULTS", "150"))
+MANY = int(os.environ.get("PARLEY_FAULTS", "60"))
 """Faults of the long test; 1,000 take twenty minutes."""
 
 FAULTS = ("cut", "half", "delay", "twice")
@@ -178,7 +178,7 @@ async def test_lost_and_forgotten_connections_lose_nothing(federation: Outbound)
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("n", "faults"), [(50, FAULTS), pytest.param(MANY, FORGETFUL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n", "faults"), [(20, FAULTS), pytest.param(MANY, FORGETFUL, marks=pytest.mark.slow)])
 async def test_what_befalls_bytes_changes_no_model(
     federation: Outbound, tmp_path: Path, n: int, faults: tuple[str, ...]
 ) -> None:
@@ -223,7 +223,7 @@ async def test_a_connection_that_is_forgotten_is_noticed(federation: Outbound) -
 
 
 @pytest.mark.slow
-async def test_a_network_that_is_gone_for_a_minute_pauses_a_run(federation: Outbound) -> None:
+async def test_a_network_that_is_gone_for_longer_than_any_pause_pauses_a_run(federation: Outbound) -> None:
     with stopped_at_exit(start_learner(federation.settings)):
         wait_until_ready(federation.url)
         run = await federation.submit(300)
@@ -235,7 +235,7 @@ async def test_a_network_that_is_gone_for_a_minute_pauses_a_run(federation: Outb
             while (view := (await client.get(f"/v1/runs/{run}")).json())["state"] != "paused":
                 assert view["state"] == "running"
                 await asyncio.sleep(0.1)
-        await asyncio.sleep(60)
+        await asyncio.sleep(15)  # longer than a party ever rests before it dials again
         for each in federation.relays.values():
             each.is_open = True
         model = await federation.trained(run)

@@ -45,11 +45,11 @@ def test_half_sent_requests_make_room_for_whole_ones(port: int) -> None:
     url = f"http://127.0.0.1:{port}"
     with under_attack(lambda: half_sent(port, ANOTHER, "/v1/runs", count=10 * MOST, seconds=10)) as attack:
         answered = 0
-        for _ in range(50):
+        for _ in range(20):
             with httpx.Client(base_url=url, headers=ASKING, trust_env=False, timeout=30) as client:
                 answered += client.get("/v1/party").is_success
-    print(f"{answered} of 50 requests answered beside {10 * MOST} half-sent ones; {attack.words}, by {MOST} at once")
-    assert answered == 50
+    print(f"{answered} of 20 requests answered beside {10 * MOST} half-sent ones; {attack.words}, by {MOST} at once")
+    assert answered == 20
 
 
 def test_where_all_are_busy_a_request_is_told_so(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Scene:
             next(response.raise_for_status().iter_lines())
 
     def run(self) -> None:
-        order = RUN | {"parameters": {"n_rounds": 30}}
+        order = RUN | {"parameters": {"n_rounds": 15}}
         run = self.one.post("/v1/runs", json=order).raise_for_status().json()["id"]
         with self.one.stream("GET", f"/v1/runs/{run}/events") as response:
             assert "completed" in "".join(response.raise_for_status().iter_lines())

@@ -156,7 +156,7 @@ def try_all(asked: Asked, examples: int) -> None:
                 asked.given_up.append(f"{operation.label} ({mode.value}): {error}")
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_operation_answers_as_documented(tmp_path: Path, service: str, examples: int) -> None:
     with serving(service, tmp_path) as asked:
