@@ -15,13 +15,8 @@ from parley.common.errors import InvalidInputError
 from parley.common.files.studies import read_study
 from parley.common.secure_sum.messages import MAX_KEY_HOLDERS
 from parley.common.service.settings import ServiceSettings, Shares
-from parley.common.service.tokens import Caller, KnownToken
+from parley.common.service.tokens import Caller, KnownToken, PeerCaller
 from parley.common.strict import Identifier, Name, PublicKey, Setting
-
-PEER = "peer "
-"""Goes before the name of a party or key holder that connects itself: no user's name has a space."""
-INVITED = "invited "
-"""Goes before the name of whoever is invited."""
 
 _MOST_PARTIES = 10_000
 """Each is a connection."""
@@ -153,7 +148,7 @@ class LearnerSettings(ServiceSettings):
     def tokens(self) -> tuple[KnownToken, ...]:
         """Those of users, and of parties and key holders that connect themselves."""
         peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
-        own = (KnownToken(each.connects_with, f"{PEER}{each.name}") for each in peers if each.connects_with)
+        own = (KnownToken(each.connects_with, PeerCaller(each.name)) for each in peers if each.connects_with)
         return (*super().tokens, *own)
 
     @property

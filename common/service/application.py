@@ -39,7 +39,7 @@ from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits, Shares
-from parley.common.service.tokens import KnownToken, SignInError, Tokens
+from parley.common.service.tokens import AnyCaller, KnownToken, SignInError, Tokens
 from parley.common.service.tracing import traced_answers
 
 EVENTS_MEDIA_TYPE = "text/event-stream"
@@ -103,7 +103,7 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     public_paths: frozenset[str] = PUBLIC_PATHS,
     round_paths: re.Pattern[str] | None = None,
     shares: Shares | None = None,
-    keeps_room_for: Callable[[str], bool] = lambda _caller: False,
+    keeps_room_for: Callable[[AnyCaller], bool] = lambda _caller: False,
 ) -> FastAPI:
     """An application with everything but its own routes.
 
@@ -157,10 +157,15 @@ def answers(app: FastAPI, route: Route, **options: Any) -> Callable[[Function], 
     return app.api_route(route.path, methods=[route.method], **options)
 
 
+def caller_of(request: Request) -> AnyCaller:
+    """The caller whose token the request carries."""
+    identified: AnyCaller = request.scope["parley.caller"]
+    return identified
+
+
 def caller(request: Request) -> str:
-    """The name of whoever's token the request carries."""
-    name: str = request.scope["parley.caller"]
-    return name
+    """The name of the caller whose token the request carries, where all callers are of one kind."""
+    return caller_of(request).name
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ class Boundary:
     round_paths: re.Pattern[str] | None
     turns: CallerTurns
     sign_ins: SignIns
-    keeps_room_for: Callable[[str], bool]
+    keeps_room_for: Callable[[AnyCaller], bool]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on if it may, and answer it in any case."""
@@ -184,7 +189,7 @@ class Boundary:
             return
         reply = _Reply(send, _request_id(scope), is_head=scope["method"] == "HEAD")
         method, scope = scope["method"], {**scope, "method": "GET"} if reply.is_head else scope
-        asks = _address(scope)
+        asks: AnyCaller | str = _address(scope)
         try:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
             body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
@@ -205,7 +210,7 @@ class Boundary:
         route = getattr(scope.get("route"), "path", "none")  # the template, never a path that the caller made up
         self.metrics.requests.labels(method if route != "none" else "none", route, reply.status).inc()
 
-    def _identify(self, scope: Scope) -> str:
+    def _identify(self, scope: Scope) -> AnyCaller | str:
         """Who asks; without a token for a public path: its address and the path. Raises SignInError for a stranger."""
         path: str = scope["path"]
         if path == _HEALTH_PATH:

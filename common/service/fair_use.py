@@ -15,7 +15,7 @@ import asyncio
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
@@ -41,10 +41,10 @@ class Share:
     things: str
     remedy: str
     retry_seconds: int
-    _taken: Counter[str] = field(default_factory=Counter)
+    _taken: Counter[Hashable] = field(default_factory=Counter)
 
     @contextmanager
-    def taken_by(self, caller: str) -> Iterator[None]:
+    def taken_by(self, caller: Hashable) -> Iterator[None]:
         """One more for a caller, while the block lasts; raises ShareUsedUpError."""
         self.take(caller)
         try:
@@ -52,18 +52,18 @@ class Share:
         finally:
             self.give_back(caller)
 
-    def take(self, caller: str) -> None:
+    def take(self, caller: Hashable) -> None:
         """One more for a caller, until it is given back; raises ShareUsedUpError."""
         self.check(caller, self._taken[caller])
         self._taken[caller] += 1
 
-    def give_back(self, caller: str) -> None:
+    def give_back(self, caller: Hashable) -> None:
         """One less for a caller."""
         self._taken[caller] -= 1
         if not self._taken[caller]:
             del self._taken[caller]
 
-    def check(self, caller: str, count: int) -> None:
+    def check(self, caller: Hashable, count: int) -> None:
         """Raise ShareUsedUpError for a caller that has ``count`` of them, if that is all it may have."""
         if count >= self.most:
             raise ShareUsedUpError(
@@ -83,7 +83,7 @@ class Turn:
 
     __slots__ = ("_turns", "began", "caller", "is_probe")
 
-    def __init__(self, turns: CallerTurns, caller: str, *, is_probe: bool = False) -> None:
+    def __init__(self, turns: CallerTurns, caller: Hashable, *, is_probe: bool = False) -> None:
         self._turns, self.caller, self.is_probe, self.began = turns, caller, is_probe, 0.0
 
     async def __aenter__(self) -> Self:
@@ -125,14 +125,14 @@ class CallerTurns:
     ) -> None:
         self._each, self._total = each, total
         self._slice, self._memory, self._most_rest = slice_seconds, memory_seconds, rest_seconds
-        self._rests: dict[str, float] = {}  # until when callers rest that have more waiting
-        self._turns: dict[str, set[Turn]] = {}
+        self._rests: dict[Hashable, float] = {}  # until when callers rest that have more waiting
+        self._turns: dict[Hashable, set[Turn]] = {}
         self._count = 0
-        self._waiting: dict[str, deque[_Waiting]] = {}
-        self._seen: dict[str, float] = {}  # when each caller's last turn began, the oldest first
+        self._waiting: dict[Hashable, deque[_Waiting]] = {}
+        self._seen: dict[Hashable, float] = {}  # when each caller's last turn began, the oldest first
         self._recheck: asyncio.TimerHandle | None = None
 
-    def turn(self, caller: str, *, is_probe: bool = False) -> Turn:
+    def turn(self, caller: Hashable, *, is_probe: bool = False) -> Turn:
         """A turn of a caller, to be entered."""
         return Turn(self, caller, is_probe=is_probe)
 
@@ -179,7 +179,7 @@ class CallerTurns:
                     del self._waiting[turn.caller]
             raise
 
-    def _may_begin(self, caller: str, now: float) -> bool:
+    def _may_begin(self, caller: Hashable, now: float) -> bool:
         if self._is_resting(caller, now):
             return False
         if not (own := self._turns.get(caller)):
@@ -189,7 +189,7 @@ class CallerTurns:
         counting = sum(now - turn.began < self._slice for turn in own)
         return counting < (1 if self._is_contended(caller, now) else self._each)
 
-    def _is_resting(self, caller: str, now: float) -> bool:
+    def _is_resting(self, caller: Hashable, now: float) -> bool:
         if caller not in self._rests:
             return False
         if now < self._rests[caller] and self._is_contended(caller, now):
@@ -197,7 +197,7 @@ class CallerTurns:
         del self._rests[caller]
         return False
 
-    def _is_contended(self, caller: str, now: float) -> bool:
+    def _is_contended(self, caller: Hashable, now: float) -> bool:
         """Whether another caller is active."""
         if any(other != caller for other in self._waiting):
             return True
@@ -214,11 +214,11 @@ class CallerTurns:
         self._turns.setdefault(turn.caller, set()).add(turn)
         self._count += 1
 
-    def see(self, caller: str) -> None:
+    def see(self, caller: Hashable) -> None:
         """Note that a caller is active, though it asks for no turn here."""
         self._see(caller, time.monotonic())
 
-    def _see(self, caller: str, now: float) -> None:
+    def _see(self, caller: Hashable, now: float) -> None:
         if self._memory:
             self._seen.pop(caller, None)
             self._seen[caller] = now

@@ -201,8 +201,8 @@ class Upkeep:
         except InvalidInputError as error:
             structlog.get_logger().warning("settings", kept="those before", reason=error.detail)
             return
-        known = {token.name for token in self._first.tokens}  # a new caller is more than a token
-        self._tokens.replace(token for token in settings.tokens if token.name in known)
+        callers = {token.caller for token in self._first.tokens}  # a new caller is more than a token
+        self._tokens.replace(token for token in settings.tokens if token.caller in callers)
         structlog.get_logger().info("settings", read=str(self._path))
         self._told = None
         if changed := _other_changes(self._first, settings):
@@ -212,7 +212,7 @@ class Upkeep:
         """Show how long the first token and the first certificate will last, and warn when it is not long."""
         self._told = self._tokens.today()
         if (token := self._tokens.next_expiry()) and token.expires:
-            self._tell_of("token", token.expires, of=token.name)
+            self._tell_of("token", token.expires, of=str(token.caller))
         ends = {path: day for path in self._first.certificates if (day := certificate_expiry(path))}
         if ends:
             first = min(ends, key=ends.__getitem__)

@@ -90,7 +90,7 @@ class Spans:
         if not trace.get_current_span(parent).get_span_context().is_valid:
             await app(scope, receive, send)
             return
-        attributes = {"http.request.method": scope["method"], "parley.caller": scope["parley.caller"]}
+        attributes = {"http.request.method": scope["method"], "parley.caller": str(scope["parley.caller"])}
         span = self._tracer.start_span("answer", parent, SpanKind.SERVER, attributes)
 
         async def sending(message: Message) -> None:

@@ -69,15 +69,49 @@ class Caller(Setting):
     def known_tokens(self) -> tuple[KnownToken, ...]:
         """All tokens of this caller, however they are written."""
         tokens = self.tokens or (Token(hash=self.token_hash or ""),)
-        return tuple(KnownToken(token.hash, self.name, token.expires) for token in tokens)
+        return tuple(KnownToken(token.hash, NamedCaller(self.name), token.expires) for token in tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCaller:
+    """A caller that a service's settings name: a learner's user, or the learner of a party or of a key holder."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCaller:
+    """A party or a key holder that connects itself to its learner."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"peer {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class InvitedCaller:
+    """The future party or key holder that a learner has invited by this name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"invited {self.name}"
+
+
+AnyCaller = NamedCaller | PeerCaller | InvitedCaller
+"""Callers of one kind and name are one caller, and of two kinds are two, even of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownToken:
-    """A token's hash, whose it is, and the day from which it is refused."""
+    """A token's hash, the caller that it belongs to, and the day from which it is refused."""
 
     hash: str
-    name: str
+    caller: AnyCaller
     expires: date | None = None
 
 
@@ -104,8 +138,8 @@ class Tokens:
         """From now on, these count and no others."""
         self._known = tuple(known)
 
-    def identify(self, authorization: str | None) -> str:
-        """Whose token an ``Authorization`` header carries.
+    def identify(self, authorization: str | None) -> AnyCaller:
+        """The caller whose token an ``Authorization`` header carries.
 
         Every hash is compared, each in constant time. Raises SignInError for no bearer token, nobody's, or one that
         has expired.
@@ -118,7 +152,7 @@ class Tokens:
             raise SignInError("unknown", "the bearer token is not known here")
         if found[0].expires is not None and found[0].expires <= self.today():
             raise SignInError("expired", "the bearer token has expired: ask for a new one")
-        return found[0].name
+        return found[0].caller
 
     def next_expiry(self) -> KnownToken | None:
         """The token that expires next of those that still count; None if none of them ever does."""

@@ -27,17 +27,17 @@ from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import predict
-from parley.common.service.application import PUBLIC_PATHS, answers, caller, service
+from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, service
 from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
 from parley.common.service.prometheus import Metrics
-from parley.common.service.tokens import Tokens
+from parley.common.service.tokens import NamedCaller, Tokens
 from parley.learner.api import routes
 from parley.learner.api.catalogue import add_catalogue, add_public, add_user
 from parley.learner.api.membership import LiveRoster, add_connections, add_membership
 from parley.learner.api.page import PAGE_PATHS, add_page
 from parley.learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
-from parley.learner.api.roles import Roles, check_every_route, is_user
+from parley.learner.api.roles import Roles, check_every_route, user_name
 from parley.learner.api.run_metrics import RunCounters, RunGauge
 from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
 from parley.learner.execution.engine import Engine
@@ -151,13 +151,13 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
         lifespan=learner.lifespan,
         public_paths=PUBLIC_PATHS | PAGE_PATHS,
         shares=settings.shares,
-        keeps_room_for=lambda name: not is_user(name),
+        keeps_room_for=lambda caller: not isinstance(caller, NamedCaller),
     )
     add_page(app)
     roles = Roles.of(settings.users, learner.store)
 
     async def see_user(request: Request) -> None:
-        learner.engine.see(caller(request))
+        learner.engine.see(str(caller_of(request)))
 
     app.router.dependencies += [Depends(roles.check), Depends(see_user)]  # of all routes from here on
     add_user(app, roles)
@@ -181,7 +181,7 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
         From public facts alone: sizes and budgets, given in the request or asked of the parties. It costs no privacy.
         Where no theory gives a forecast, ``no_forecast`` says so.
         """
-        async with learner.fair.turn(learner.fair.forecasts, caller(request)):
+        async with learner.fair.turn(learner.fair.forecasts, user_name(request)):
             return await foresee(order)
 
     async def foresee(order: ForecastRequest) -> ForecastView:
@@ -227,7 +227,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
             learner.sums.check(draft)
             return learner.store.add(
                 draft,
-                caller(request),
+                user_name(request),
                 idempotency_key,
                 order.purpose,
                 order.seconds,
@@ -307,7 +307,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
 
     def shared(request: Request) -> Callable[[], None]:
         """Take one of the caller's streams; what gives it back."""
-        user = caller(request)
+        user = user_name(request)
         learner.fair.streams.take(user)
         return partial(learner.fair.streams.give_back, user)
 
@@ -401,7 +401,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
             learner.sums.check(draft)
             return learner.store.add(
                 draft,
-                caller(request),
+                user_name(request),
                 idempotency_key,
                 order.purpose,
                 evaluates=run,

@@ -15,10 +15,11 @@ from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError, NotFoundError, ParleyError
 from parley.common.runs.specification import PublicRows
 from parley.common.service import problems
-from parley.common.service.application import answers, caller
+from parley.common.service.application import answers
 from parley.common.service.problems import ProblemDocument
 from parley.common.wire.party_api import BudgetReport, PartyFacts
 from parley.learner.api import routes
+from parley.learner.api.roles import user_name
 from parley.learner.api.schemas import (
     AlgorithmView,
     NewestReceipt,
@@ -123,7 +124,7 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
         if start and labelled:
             raise InvalidInputError("rows are kept labelled, or weights are to start from: not both")
         kind: Kind = "start" if start else "labelled" if labelled else "rows"
-        async with learner.fair.turn(learner.fair.uploads, caller(request)):
+        async with learner.fair.turn(learner.fair.uploads, user_name(request)):
             table = await uploads.read(request, learner.studies[study], kind)
             return await asyncio.to_thread(learner.rows.add, table)
 
@@ -140,7 +141,7 @@ def add_user(app: FastAPI, roles: Roles) -> None:
     @answers(app, routes.SHOW_USER, summary="Whose token this is", tags=["catalogue"])
     def show_user(request: Request) -> UserView:
         """The caller's name, and what it may do here."""
-        user = caller(request)
+        user = user_name(request)
         return UserView(name=user, role=roles.role(user))
 
 

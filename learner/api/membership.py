@@ -31,12 +31,12 @@ from parley.common.routes import CONNECT, JOIN, RENEW_CERTIFICATE, SHOW_KEYS
 from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.secure_sum.paillier import require_gmpy2
-from parley.common.service.application import answers, caller
+from parley.common.service.application import answers
 from parley.common.service.http.bodies import large_json
 from parley.common.service.http.connections import TAKE_OVER, Beside
 from parley.common.service.http.tls import read_authority
 from parley.common.service.settings import Tls
-from parley.common.service.tokens import KnownToken, hash_of_bearer, hash_token, new_token
+from parley.common.service.tokens import InvitedCaller, KnownToken, PeerCaller, hash_of_bearer, hash_token, new_token
 from parley.common.storage.certificates import Credentials, answer_request, pem_of, renew
 from parley.common.storage.keys import read_private
 from parley.common.strict import Identifier, Strict
@@ -50,9 +50,9 @@ from parley.common.wire.membership import (
     RosterKeys,
 )
 from parley.learner.api import routes
-from parley.learner.api.roles import check_certified, invited_of, peer_of
+from parley.learner.api.roles import check_certified, invited_name, peer_name
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
-from parley.learner.settings import INVITED, PEER, Joining, KeyHolderEntry, LearnerSettings
+from parley.learner.settings import Joining, KeyHolderEntry, LearnerSettings
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 
 if TYPE_CHECKING:
@@ -123,12 +123,12 @@ class LiveRoster:
         """Those of members, to connect with, and of whoever is invited, to join with."""
         now = datetime.now(UTC)
         for member in self.store.members.values():
-            yield KnownToken(member.connects_with, f"{PEER}{member.name}")
+            yield KnownToken(member.connects_with, PeerCaller(member.name))
             if member.expires > now:
-                yield KnownToken(member.secret_hash, f"{INVITED}{member.name}")
+                yield KnownToken(member.secret_hash, InvitedCaller(member.name))
         for invited in self.store.invited.values():
             if invited.expires > now:
-                yield KnownToken(invited.secret_hash, f"{INVITED}{invited.name}")
+                yield KnownToken(invited.secret_hash, InvitedCaller(invited.name))
 
     async def invite(self, asked: InvitationRequest) -> SealedInvitation:
         """A new invitation; of a member's name, one by which it changes its tokens and its certificate, not its key."""
@@ -363,17 +363,17 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
     async def join_roster(asked: JoinRequest, request: Request) -> Membership:
         """Takes an invitation's secret as its bearer token. The same request again gets the same answer."""
         presented = hash_of_bearer(request.headers["authorization"])
-        return await members.join(invited_of(caller(request)), presented, asked)
+        return await members.join(invited_name(request), presented, asked)
 
     @answers(app, SHOW_KEYS, summary="The keys of the others, for a member", tags=["roster"])
     def show_keys(request: Request) -> RosterKeys:
         """Of parties and key holders: what a member's owner may pin when the words have been compared."""
-        return members.keys(but=peer_of(caller(request)))
+        return members.keys(but=peer_name(request))
 
     @answers(app, RENEW_CERTIFICATE, summary="Have one's certificate renewed, as a member", tags=["roster"])
     async def renew_certificate(asked: CertificateRequest, request: Request) -> Membership:
         """For the name of who asks, whatever the request's is; the certificate that it has must be shown meanwhile."""
-        name = peer_of(caller(request))
+        name = peer_name(request)
         check_certified(request, name)
         return await members.renew(name, asked)
 
@@ -400,7 +400,7 @@ def add_connections(app: FastAPI, board: Switchboard, needs_certificate: Callabl
 
         Needs the token that `connects_with` of the roster names, and ``Connection: Upgrade``.
         """
-        name = peer_of(caller(request))
+        name = peer_name(request)
         if request.headers.get("upgrade", "").lower() != UPGRADE or TAKE_OVER not in request.scope.get("state", {}):
             raise InvalidInputError(f"this takes Connection: Upgrade and Upgrade: {UPGRADE}")
         if needs_certificate(name):

@@ -14,23 +14,21 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
 from parley.common.errors import ForbiddenError
-from parley.common.service.application import caller
+from parley.common.service.application import caller_of
 from parley.common.service.http.connections import CERTIFIED
+from parley.common.service.tokens import InvitedCaller, NamedCaller, PeerCaller
 from parley.learner.api.routes import ROUTES
-from parley.learner.settings import INVITED, PEER, UserEntry, UserRole
+from parley.learner.settings import UserEntry, UserRole
 from parley.learner.storage.run_store import RunStore
 
 
-def is_user(caller: str) -> bool:
-    """Whether the caller is neither of them."""
-    return not caller.startswith((PEER, INVITED))
-
-
-def peer_of(user: str) -> str:
-    """The name of the party or key holder that asks; raises ForbiddenError for a user."""
-    if not user.startswith(PEER):
-        raise ForbiddenError(f"{user} is a user; this is for parties and key holders", rule="role")
-    return user.removeprefix(PEER)
+def peer_name(request: Request) -> str:
+    """The name of the party or key holder that asks; raises ForbiddenError for other callers."""
+    match caller_of(request):
+        case PeerCaller(name):
+            return name
+        case other:
+            raise ForbiddenError(f"{other} is a user; this is for parties and key holders", rule="role")
 
 
 def check_certified(request: Request, name: str) -> None:
@@ -40,11 +38,22 @@ def check_certified(request: Request, name: str) -> None:
         raise ForbiddenError(f"a certificate for {name} has to be shown", rule="certificate")
 
 
-def invited_of(user: str) -> str:
-    """The name that whoever asks is invited by; raises ForbiddenError for others."""
-    if not user.startswith(INVITED):
-        raise ForbiddenError("this takes an invitation", rule="role")
-    return user.removeprefix(INVITED)
+def invited_name(request: Request) -> str:
+    """The name by which the caller is invited; raises ForbiddenError for other callers."""
+    match caller_of(request):
+        case InvitedCaller(name):
+            return name
+        case _:
+            raise ForbiddenError("this takes an invitation", rule="role")
+
+
+def user_name(request: Request) -> str:
+    """The name of the user that asks; raises ForbiddenError for other callers."""
+    match caller_of(request):
+        case NamedCaller(name):
+            return name
+        case _:
+            raise ForbiddenError("a party or a key holder may join and connect, and nothing else", rule="role")
 
 
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
@@ -69,15 +78,14 @@ class Roles:
     async def check(self, request: Request) -> None:
         """Raise ForbiddenError where the user's role is too low for the route; NotFoundError for an unknown run."""
         route = ROUTES[request.method, request.scope["route"].path_format]
-        user, least = caller(request), route.role
+        least = route.role
         if least == "peer":
-            peer_of(user)
+            peer_name(request)
             return
         if least == "invited":
-            invited_of(user)
+            invited_name(request)
             return
-        if not is_user(user):
-            raise ForbiddenError("a party or a key holder may join and connect, and nothing else", rule="role")
+        user = user_name(request)
         role = self.role(user)
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")

@@ -13,7 +13,7 @@ import pytest
 from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
 from parley.common.secure_sum.envelope import public_hex
-from parley.common.service.tokens import Tokens
+from parley.common.service.tokens import NamedCaller, Tokens
 from parley.learner.experiments.datasets import BIOPSIES, wdbc_columns
 from parley.learner.settings import LearnerSettings, load_studies
 from parley.party.data.owner_data import load_holding
@@ -47,14 +47,14 @@ def root(tmp_path: Path) -> Iterator[Path]:
 def test_every_service_can_read_what_it_is_given(root: Path) -> None:
     made = on_loopback(root)
     learner = LearnerSettings.load(made.services[LEARNER].config)
-    assert Tokens(learner.tokens).identify(f"Bearer {made.user_token}") == "analyst"
+    assert Tokens(learner.tokens).identify(f"Bearer {made.user_token}") == NamedCaller("analyst")
     assert [entry.name for entry in learner.parties] == list(HOSPITALS)
     for entry in learner.parties:
         party = PartySettings.load(made.services[entry.name].config)
         holding = load_holding(party)
         assert party.name == entry.name
         assert str(entry.url) == f"http://{party.host}:{party.port}/" == f"{made.services[entry.name].url}/"
-        assert Tokens(party.tokens).identify(f"Bearer {entry.token_text()}") == "learner"
+        assert Tokens(party.tokens).identify(f"Bearer {entry.token_text()}") == NamedCaller("learner")
         assert holding.study == BIOPSIES
         assert holding.n_examples in {85, 86}
         assert party.state == root.resolve() / "state" / entry.name
@@ -68,7 +68,7 @@ def test_everybody_pins_everybody_else(root: Path) -> None:
     (entry,) = learner.key_holders
     own = {"learner": public_hex(learner.signing_key()), KEY_HOLDER: public_hex(holder.signing_key())}
     assert (entry.name, entry.public_key) == (KEY_HOLDER, own[KEY_HOLDER])
-    assert Tokens(holder.tokens).identify(f"Bearer {entry.token_text()}") == "learner"
+    assert Tokens(holder.tokens).identify(f"Bearer {entry.token_text()}") == NamedCaller("learner")
     assert holder.pins == {"learner": own["learner"]}
     for peer in learner.parties:
         party = PartySettings.load(services[peer.name].config)

@@ -6,20 +6,29 @@ from datetime import date, timedelta
 
 import pytest
 
-from parley.common.service.tokens import KnownToken, SignInError, Tokens, hash_token
+from parley.common.service.tokens import (
+    InvitedCaller,
+    KnownToken,
+    NamedCaller,
+    PeerCaller,
+    SignInError,
+    Tokens,
+    hash_token,
+)
 
 DAY = date(2027, 1, 31)
-OLD, NEW = KnownToken(hash_token("old"), "alice", DAY), KnownToken(hash_token("new"), "alice", DAY + timedelta(30))
+ALICE, BOB = NamedCaller("alice"), NamedCaller("bob")
+OLD, NEW = KnownToken(hash_token("old"), ALICE, DAY), KnownToken(hash_token("new"), ALICE, DAY + timedelta(30))
 
 
 def tokens(today: date) -> Tokens:
-    return Tokens((OLD, NEW, KnownToken(hash_token("for-ever"), "bob")), lambda: today)
+    return Tokens((OLD, NEW, KnownToken(hash_token("for-ever"), BOB)), lambda: today)
 
 
 def test_tokens_overlap_and_an_expired_one_is_refused_in_words_of_its_own() -> None:
     before, after = tokens(DAY - timedelta(1)), tokens(DAY)
-    assert [before.identify(f"Bearer {token}") for token in ("old", "new", "for-ever")] == ["alice", "alice", "bob"]
-    assert [after.identify(f"bearer {token}") for token in ("new", "for-ever")] == ["alice", "bob"]
+    assert [before.identify(f"Bearer {token}") for token in ("old", "new", "for-ever")] == [ALICE, ALICE, BOB]
+    assert [after.identify(f"bearer {token}") for token in ("new", "for-ever")] == [ALICE, BOB]
     with pytest.raises(SignInError, match="the bearer token has expired") as expired:
         after.identify("Bearer old")
     assert expired.value.why == "expired"
@@ -44,7 +53,12 @@ def test_the_next_to_expire_is_one_that_still_counts() -> None:
 
 def test_replaced_tokens_count_at_once() -> None:
     known = tokens(DAY)
-    known.replace([KnownToken(hash_token("third"), "alice")])
-    assert known.identify("Bearer third") == "alice"
+    known.replace([KnownToken(hash_token("third"), ALICE)])
+    assert known.identify("Bearer third") == ALICE
     with pytest.raises(SignInError):
         known.identify("Bearer new")
+
+
+def test_a_name_of_two_kinds_is_two_callers() -> None:
+    assert len({NamedCaller("party-1"), PeerCaller("party-1"), InvitedCaller("party-1"), PeerCaller("party-1")}) == 3
+    assert Tokens([KnownToken(hash_token("peer"), PeerCaller("bob"))]).identify("Bearer peer") != BOB

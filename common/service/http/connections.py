@@ -15,7 +15,7 @@ import math
 import os
 import resource
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,7 @@ class Crowd:
             return True
         return len(self._open) < self.most + _BEYOND
 
-    def sign_in(self, connection: BoundedProtocol, caller: str, *, is_kept_room: bool) -> None:
+    def sign_in(self, connection: BoundedProtocol, caller: Hashable, *, is_kept_room: bool) -> None:
         """Note who asks on a connection; there may ``is_kept_room`` for it where there are too many.
 
         Raises UnavailableError for a new one where all that there may be have signed in, and ShareUsedUpError where the
@@ -197,7 +197,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, limits: Limits, crowd: Crowd, **options: Any) -> None:  # noqa: ANN401 -- uvicorn's
         super().__init__(*args, **options)
         self._limits, self._crowd = limits, crowd
-        self.caller: str | None = None  # who signed in here last
+        self.caller: Hashable = None  # who signed in here last
         self.last_heard = 0.0  # when a request began to arrive, or the client to be waited for
         self._bare_bytes = 0  # since the last piece of body, or the last end of a head or of a message
         self.waiting_since: float | None = None  # when the client began to be waited for; None while it is not

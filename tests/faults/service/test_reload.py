@@ -18,7 +18,7 @@ from parley.common.client.endpoints import PeerEntry
 from parley.common.client.peer import Line
 from parley.common.service.prometheus import Metrics
 from parley.common.service.serve import Upkeep
-from parley.common.service.tokens import SignInError, Tokens, hash_token
+from parley.common.service.tokens import NamedCaller, SignInError, Tokens, hash_token
 from parley.party.settings import PartySettings
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.cluster import LEARNER, Cluster
@@ -139,7 +139,7 @@ def test_a_token_that_ends_and_a_new_caller_wait_for_nothing_and_for_a_restart(s
     other = site.path.read_text() + f'[[learners]]\nname = "other"\ntoken_hash = "{hash_token(NEW)}"\n'
     site.path.write_text(other)
     upkeep.reload()
-    assert tokens.identify(f"Bearer {OLD}") == "learner"
+    assert tokens.identify(f"Bearer {OLD}") == NamedCaller("learner")
     with pytest.raises(SignInError, match="not known here"):
         tokens.identify(f"Bearer {NEW}")
 

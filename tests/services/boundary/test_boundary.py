@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from parley.common.service.tokens import KnownToken, hash_token
+from parley.common.service.tokens import KnownToken, NamedCaller, hash_token
 from parley.learner.api.app import create_learner_app
 from parley.party.api.app import create_party_app
 from parley.party.keyholder.app import create_key_holder_app
@@ -126,7 +126,12 @@ def test_a_failed_sign_in_is_logged_and_counted(
 
 def test_an_expired_token_says_so(clients: dict[str, httpx.Client], apps: dict[str, FastAPI]) -> None:
     known, today = apps["party"].state.tokens, apps["party"].state.tokens.today()
-    known.replace([KnownToken(hash_token(LEARNER), "learner"), KnownToken(hash_token("short"), "learner", today)])
+    known.replace(
+        [
+            KnownToken(hash_token(LEARNER), NamedCaller("learner")),
+            KnownToken(hash_token("short"), NamedCaller("learner"), today),
+        ]
+    )
     refused = clients["party"].get("/v1/party", headers={"Authorization": "Bearer short"})
     assert refused.status_code == 401
     assert refused.json()["detail"] == "the bearer token has expired: ask for a new one"

@@ -18,7 +18,7 @@ from parley.common.service.application import service
 from parley.common.service.http.connections import TAKE_OVER, BoundedServer
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits
-from parley.common.service.tokens import KnownToken, hash_token
+from parley.common.service.tokens import KnownToken, NamedCaller, hash_token
 
 TOKEN = "a-token"
 AUTHORIZATION = f"Authorization: Bearer {TOKEN}"
@@ -38,7 +38,7 @@ def echo_app() -> FastAPI:
         yield "one "
         yield "two "
 
-    known = [KnownToken(hash_token(TOKEN), "somebody")]
+    known = [KnownToken(hash_token(TOKEN), NamedCaller("somebody"))]
     app = service("echo", "for tests", tokens=known, metrics=Metrics(), ready=ready, limits=Limits())
 
     @app.post("/v1/words")

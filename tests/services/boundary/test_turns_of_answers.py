@@ -13,9 +13,9 @@ from starlette.responses import StreamingResponse
 from parley.common.service.application import service
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits, Shares
-from parley.common.service.tokens import KnownToken, hash_token
+from parley.common.service.tokens import KnownToken, NamedCaller, hash_token
 
-TOKENS = [KnownToken(hash_token(f"of-{name}"), name) for name in ("one", "many")]
+TOKENS = [KnownToken(hash_token(f"of-{name}"), NamedCaller(name)) for name in ("one", "many")]
 
 
 async def ready() -> None:

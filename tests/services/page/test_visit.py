@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from parley.common.service.tokens import KnownToken, hash_token
+from parley.common.service.tokens import KnownToken, NamedCaller, hash_token
 from tests.services.page.conftest import ROLES
 from tests.support.browser import Visitor
 from tests.support.cluster import USER
@@ -59,7 +59,7 @@ def test_a_token_that_ends_while_watching_is_asked_for_again(visitor: Visitor) -
     visitor.until_it_says("alice", "#who")
     visitor.until_it_says("Runs")
     try:
-        tokens.replace([KnownToken(hash_token(USER), "alice", date(2020, 1, 1)), *known[1:]])
+        tokens.replace([KnownToken(hash_token(USER), NamedCaller("alice"), date(2020, 1, 1)), *known[1:]])
         visitor.until(lambda: visitor.find("#sign-in").is_displayed(), 30)
         assert "expired" in visitor.text("#sign-in-why")
         assert "Runs" in (visitor.find("main").get_attribute("textContent") or "")

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from parley.common.errors import InvalidInputError
-from parley.common.service.tokens import KnownToken, hash_token
+from parley.common.service.tokens import KnownToken, NamedCaller, hash_token
 from parley.party.settings import PartySettings
 
 HASH = hash_token("token")
@@ -59,7 +59,7 @@ def test_a_file_is_read_once_and_cannot_be_changed(path: Path) -> None:
     settings = PartySettings.load(path)
     assert settings.policy.epsilon == 3
     assert settings.policy.view == "transcript"
-    assert settings.tokens == (KnownToken(HASH, "learner"),)
+    assert settings.tokens == (KnownToken(HASH, NamedCaller("learner")),)
     with pytest.raises(ValueError, match="frozen"):
         settings.port = 1  # type: ignore[misc]
 
@@ -76,7 +76,7 @@ def test_the_environment_wins_over_the_file(path: Path, monkeypatch: pytest.Monk
     assert settings.policy.epsilon == 2.5
     assert settings.policy.delta == 1e-4
     assert settings.policy.algorithms == ("dp_gd", "psgd")
-    assert settings.tokens == (KnownToken(HASH, "other"),)
+    assert settings.tokens == (KnownToken(HASH, NamedCaller("other")),)
 
 
 def test_a_secret_may_stand_in_a_file_of_its_own(path: Path, tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_a_learner_may_have_several_tokens(path: Path) -> None:
     several = f'tokens = [{{hash = "{HASH}", expires = 2027-01-31}}, {{hash = "{later}"}}]'
     path.write_text("version = 1\n" + FILE.replace(f'token_hash = "{HASH}"', several))
     first, second = PartySettings.load(path).tokens
-    assert first == KnownToken(HASH, "learner", date(2027, 1, 31))
-    assert second == KnownToken(later, "learner")
+    assert first == KnownToken(HASH, NamedCaller("learner"), date(2027, 1, 31))
+    assert second == KnownToken(later, NamedCaller("learner"))
 
 
 def test_two_learners_with_one_token_are_refused(path: Path) -> None:
