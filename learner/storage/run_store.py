@@ -83,6 +83,7 @@ class RunStore:
             self._database.files.watch(path.with_suffix(".lock"), self._lock.fileno())
             with self._database.reading() as connection:  # else a byte of one row would hide all others
                 connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+                connection.row_factory = sqlite3.Row  # which is read by its columns' names
         except ParleyError:
             self._lock.close()
             raise
@@ -96,7 +97,7 @@ class RunStore:
     def probe(self) -> None:
         """Raise UnavailableError unless the largest reply to a run that goes on, or its model, can be written next."""
         with self._database.reading() as connection:
-            running = [run for (run,) in connection.execute(sql.RUNNING_RUNS)]
+            running = [row["id"] for row in connection.execute(sql.RUNNING_RUNS)]
         self._sizes = {run: size for run in running if (size := self._sizes.get(run) or self._reply_bytes(run))}
         self._database.probe(max(self._sizes.values(), default=0))
 
@@ -128,7 +129,7 @@ class RunStore:
         ShareUsedUpError where the user has its ``share`` of runs that have not come to an end.
         """
         terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm, cohort=cohort)
-        row = _row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
+        row = _new_row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
         if cohort is not None:
             row["draft"] += cohort.model_dump_json()
         if evaluation is not None:
@@ -137,21 +138,22 @@ class RunStore:
             earlier = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
             if earlier is None:
                 if share is not None:
-                    share.check(user, connection.execute(sql.COUNT_UNFINISHED_OF, (user,)).fetchone()[0])
+                    share.check(user, connection.execute(sql.COUNT_UNFINISHED_OF, (user,)).fetchone()["number"])
                 _queue(connection, row)
         if earlier is None:
             self._announce(row["id"], ())
             return self.run(row["id"])
-        with decoding_row("runs", earlier[0]):
-            known = RunTerms.model_validate_json(earlier[3])
+        with decoding_row("runs", earlier["id"]):
+            known = RunTerms.model_validate_json(earlier["terms"])
         was_open = known.any_algorithm or "algorithm" in known.chosen
-        if earlier[1:3] != (row["draft"], purpose) or (known.seconds, was_open) != (seconds, any_algorithm):
+        order = (row["draft"], purpose, seconds, any_algorithm)
+        if (earlier["draft"], earlier["purpose"], known.seconds, was_open) != order:
             raise ConflictError("the idempotency key has been used for another run, or with other words")
-        return self.run(earlier[0])
+        return self.run(earlier["id"])
 
     def run(self, run: str) -> Run:
         """A run; raises NotFoundError."""
-        return _run(self._found(run, sql.FIND_RUN))
+        return _run(self._row(run, sql.FIND_RUN))
 
     def newest(
         self, limit: int, after: str | None = None, state: RunState | None = None, search: str = ""
@@ -161,7 +163,7 @@ class RunStore:
         Of those alone that are in a ``state``, where one is given, and have ``search`` in study, algorithm, user or
         purpose, in capitals or not.
         """
-        place = _BEYOND_ALL if after is None else self._found(after, sql.FIND_PLACE)[0]
+        place = _BEYOND_ALL if after is None else self._row(after, sql.FIND_PLACE)["rowid"]
         terms = {"place": place, "limit": limit + 1, "state": state, "search": search}
         with self._database.reading() as connection:
             rows = connection.execute(sql.NEWEST_RUNS, terms).fetchall()
@@ -170,22 +172,22 @@ class RunStore:
             try:
                 runs.append(_run(row))
             except DamagedError:
-                damaged.append(readable(row[0]))
-        return FoundRuns(tuple(runs), tuple(damaged), rows[limit - 1][0] if len(rows) > limit else None)
+                damaged.append(readable(row["id"]))
+        return FoundRuns(tuple(runs), tuple(damaged), rows[limit - 1]["id"] if len(rows) > limit else None)
 
     def unfinished(self) -> list[str]:
         """The identifiers of all runs that have not come to an end, oldest first."""
         with self._database.reading() as connection:
-            return [run for (run,) in connection.execute(sql.UNFINISHED_RUNS)]
+            return [row["id"] for row in connection.execute(sql.UNFINISHED_RUNS)]
 
     def count(self) -> dict[RunState, int]:
         """How many runs are in each state."""
         with self._database.reading() as connection:
-            return dict(connection.execute(sql.COUNT_RUNS).fetchall())
+            return {row["state"]: row["number"] for row in connection.execute(sql.COUNT_RUNS)}
 
     def state(self, run: str) -> RunState:
         """The state a run is in; raises NotFoundError."""
-        return _state(run, self._found(run, sql.FIND_STATE)[0])
+        return _state(run, self._row(run, sql.FIND_STATE)["state"])
 
     def enter(  # noqa: PLR0913 -- what may be told of a state, by name
         self,
@@ -222,7 +224,7 @@ class RunStore:
         row = None
         if evaluation is not None:
             terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {}, cohort=run.terms.cohort)
-            row = _row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
+            row = _new_row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
         told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
         values = dict.fromkeys(("problem", "terms", "approvals"))
         text = UnhurriedEncoder().encode({**model, "weights": None})
@@ -233,7 +235,7 @@ class RunStore:
 
     def evaluation(self, run: str) -> RunSpec | None:
         """The draft of the evaluation that is to follow a run; raises NotFoundError."""
-        text = self._found(run, sql.FIND_EVALUATION)[0]
+        text = self._row(run, sql.FIND_EVALUATION)["evaluation"]
         with decoding_row("runs", run):
             return RunSpec.model_validate_json(text) if text else None
 
@@ -259,8 +261,8 @@ class RunStore:
                 check_transition(run, self.state(run), state)
                 connection.execute(statement, {"run": run, **values})
                 if weights is not None:
-                    (place,) = connection.execute(sql.KEEP_WEIGHTS, {"run": run, "size": _size(weights)}).fetchall()
-                    _write(connection, "runs", "weights", place[0], weights)
+                    (row,) = connection.execute(sql.KEEP_WEIGHTS, {"run": run, "size": _size(weights)}).fetchall()
+                    _write(connection, "runs", "weights", row["rowid"], weights)
                 _tell(connection, run, [Notice("state", told)])
                 if follower:
                     _queue(connection, follower)
@@ -288,13 +290,13 @@ class RunStore:
 
     def plan(self, run: str) -> Plan | None:
         """A settled run's plan; raises NotFoundError."""
-        text = self._found(run, sql.FIND_PLAN)[0]
+        text = self._row(run, sql.FIND_PLAN)["plan"]
         with decoding_row("runs", run):
             return Plan.from_json(text) if text else None
 
     def approvals(self, run: str) -> dict[str, SignedApproval]:
         """What the parties of a run signed when they approved it, by name; raises NotFoundError."""
-        text = self._found(run, sql.FIND_APPROVALS)[0]
+        text = self._row(run, sql.FIND_APPROVALS)["approvals"]
         with decoding_row("runs", run):
             return _APPROVALS.validate_json(text or "{}")
 
@@ -303,12 +305,13 @@ class RunStore:
 
         A row of the weights is an array. Raises DamagedError unless the digest is that with which it was stored.
         """
-        text, weights, digest = self._found(run, sql.FIND_MODEL)
+        row = self._row(run, sql.FIND_MODEL)
+        text, weights = row["model"], row["weights"]
         if text is None:
             state = self.state(run)
             raise ConflictError(f"run {run} is {state}; it has no model", state=state)
         with decoding_row("runs", run):
-            if sql.digest_of_model(text, weights) != digest:
+            if sql.digest_of_model(text, weights) != row["model_digest"]:
                 raise ValueError("digest")
             document: dict[str, Any] = own_json(text)
             if weights is not None:
@@ -323,12 +326,12 @@ class RunStore:
         """
         document = self.model(run)
         with self._database.reading() as connection:
-            found = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
-        if found is not None:
-            with suppress(DamagedError), decoding_row("runs", found[0]):
-                other = self.model(found[0])
-                told = {"run": found[0], "certificate": other.get("certificate")}
-                document["evaluation"] = other["evaluation"] | told
+            newest = connection.execute(sql.NEWEST_EVALUATION, (run,)).fetchone()
+        if newest is not None:
+            with suppress(DamagedError), decoding_row("runs", newest["id"]):
+                other = self.model(newest["id"])
+                source = {"run": newest["id"], "certificate": other.get("certificate")}
+                document["evaluation"] = other["evaluation"] | source
         return document
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
@@ -337,9 +340,8 @@ class RunStore:
             row = connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
         if row is None:
             return None
-        query, contributors, value = row
         with decoding_row("replies", run):
-            return query, Reply(unpack_array(value, "<f8"), tuple(json.loads(contributors)))
+            return row["query"], Reply(unpack_array(row["value"], "<f8"), tuple(json.loads(row["contributors"])))
 
     def recent(self, run: Run) -> list[tuple[int, ...]]:
         """The indices of the contributors of the last logged rounds, so many as a party may not miss in a row.
@@ -422,10 +424,10 @@ class RunStore:
         has_ended = self.state(run) in ENDS
         return self.events(run, after), has_ended
 
-    def _found(self, run: str, statement: str) -> tuple[Any, ...]:
+    def _row(self, run: str, statement: str) -> sqlite3.Row:
         """A run's row; raises NotFoundError."""
         with self._database.reading() as connection:
-            row: tuple[Any, ...] | None = connection.execute(statement, (run,)).fetchone()
+            row: sqlite3.Row | None = connection.execute(statement, (run,)).fetchone()
         if row is None:
             raise NotFoundError(f"there is no run {run[:100]!r}")
         return row
@@ -458,36 +460,35 @@ def _state(run: str, state: str) -> RunState:
     return cast("RunState", state)
 
 
-def _run(row: tuple[Any, ...]) -> Run:
-    """A run as `_RUN` reads it; raises DamagedError."""
-    with decoding_row("runs", row[0]):
+def _run(row: sqlite3.Row) -> Run:
+    """A run as `FIND_RUN` reads it; raises DamagedError."""
+    with decoding_row("runs", row["id"]):
         return _decoded_run(row)
 
 
-def _decoded_run(row: tuple[Any, ...]) -> Run:
-    run, user, purpose, created, state, stage, spec, terms, problem, pause, rounds, key_holders, *evaluations = row
-    for text in filter(None, (run, user, purpose, evaluations[0], evaluations[1])):
+def _decoded_run(row: sqlite3.Row) -> Run:
+    for text in (row["id"], row["user"], row["purpose"], row["evaluates"] or "", row["evaluations"]):
         text.encode()  # raises for bytes that are no UTF-8
-    datetime.fromisoformat(created)
+    datetime.fromisoformat(row["created"])
     return Run(
-        run,
-        user,
-        purpose,
-        created,
-        _state(run, state),
-        _state(run, stage),
-        spec,
-        RunTerms.model_validate_json(terms),
-        rounds,
-        json.loads(problem) if problem else None,
-        Pause.from_json(json.loads(pause)) if pause else None,
-        tuple(json.loads(key_holders)),
-        evaluations[0],
-        tuple(json.loads(evaluations[1])),
+        id=row["id"],
+        user=row["user"],
+        purpose=row["purpose"],
+        created=row["created"],
+        state=_state(row["id"], row["state"]),
+        stage=_state(row["id"], row["stage"]),
+        spec_text=row["spec"],
+        terms=RunTerms.model_validate_json(row["terms"]),
+        rounds=row["rounds"],
+        problem=json.loads(row["problem"]) if row["problem"] else None,
+        pause=Pause.from_json(json.loads(row["pause"])) if row["pause"] else None,
+        key_holders=tuple(json.loads(row["key_holders"])),
+        evaluates=row["evaluates"],
+        evaluations=tuple(json.loads(row["evaluations"])),
     )
 
 
-def _row(
+def _new_row(
     draft: RunSpec, user: str, purpose: str, terms: RunTerms, idempotency_key: str | None = None
 ) -> dict[str, Any]:
     """The values of a new run that evaluates none, and that no evaluation is to follow."""

@@ -80,23 +80,20 @@ class SessionStore:
             row = connection.execute(sql.FIND_SESSION, (run,)).fetchone()
         if row is None:
             return None
-        body, signatures = row
         with decoding_row("sessions", run):
-            return StoredSession(
-                Roster.parse(body), {name: bytes.fromhex(value) for name, value in json.loads(signatures).items()}
-            )
+            signatures = {name: bytes.fromhex(value) for name, value in json.loads(row["signatures"]).items()}
+            return StoredSession(Roster.parse(row["roster"]), signatures)
 
     def ask(self, run: str, round: int, deadline: int) -> Round:
         """The round as it was begun before, or begun now with this deadline."""
         with self._database.transaction() as connection:
             connection.execute(sql.BEGIN_ROUND, (run, round, deadline))
-            found = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
+            row = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
             rows = connection.execute(sql.CONTRIBUTIONS, (run,)).fetchall()
         with decoding_row("contributions", run):
             contributions = {party: Signed.from_bytes(frame) for party, frame in rows}
         with decoding_row("rounds", run):  # where another round is in progress, there is none of this number
-            deadline, silent = found
-            return Round(deadline, contributions, dict(json.loads(silent)))
+            return Round(row["deadline"], contributions, dict(json.loads(row["silent"])))
 
     def choose(self, run: str, contributions: Mapping[str, Signed], silent: Mapping[str, str]) -> None:
         """Settle the set that will be opened in the round in progress."""
@@ -110,14 +107,14 @@ class SessionStore:
         with self._database.reading() as connection:
             rows = connection.execute(sql.OPENINGS, (run,)).fetchall()
         with decoding_row("openings", run):
-            "".join(row[2] for row in rows).encode()  # raises for bytes that are no UTF-8
+            "".join(row["key_holder"] for row in rows).encode()  # raises for bytes that are no UTF-8
             return [
                 Opening(
                     round,
                     tuple(json.loads(contributors)),
-                    {name: Signed.from_bytes(frame) for _, _, name, frame in group},
+                    {row["key_holder"]: Signed.from_bytes(row["receipt"]) for row in group},
                 )
-                for (round, contributors), group in groupby(rows, lambda row: row[:2])
+                for (round, contributors), group in groupby(rows, lambda row: (row["round"], row["contributors"]))
             ]
 
     def signed(self, run: str) -> SignedSums | None:
@@ -148,12 +145,12 @@ class SessionStore:
         """The name of a run's session of which key holders may still have keys."""
         with self._database.reading() as connection:
             row = connection.execute(sql.FIND_UNENDED, (run,)).fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None else str(row["session"])
 
     def unended(self) -> list[str]:
         """The runs that have ended while their key holders may still have keys."""
         with self._database.reading() as connection:
-            return [run for (run,) in connection.execute(sql.UNENDED_SESSIONS)]
+            return [row["id"] for row in connection.execute(sql.UNENDED_SESSIONS)]
 
 
 def close_round(connection: sqlite3.Connection, run: str, round: int, opened: Mapping[str, Signed]) -> None:

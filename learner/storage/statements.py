@@ -135,9 +135,11 @@ STORE_SCHEMA = Schema(
 
 _RUN = """
     SELECT id, user, purpose, created, state, stage, spec, terms, problem, pause,
-        (SELECT coalesce(max(round), 0) FROM replies WHERE run = id),
-        coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]'), evaluates,
+        (SELECT coalesce(max(round), 0) FROM replies WHERE run = id) AS rounds,
+        coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]') AS key_holders,
+        evaluates,
         (SELECT json_group_array(id) FROM (SELECT id FROM runs AS o WHERE o.evaluates = runs.id ORDER BY rowid))
+            AS evaluations
     FROM runs"""
 ADD_RUN = """
     INSERT INTO runs (id, user, purpose, idempotency_key, draft, created, state, stage, spec, terms, evaluates,
@@ -159,8 +161,8 @@ UNFINISHED_RUNS = """
 RUNNING_RUNS = """
     SELECT id FROM runs WHERE stage = 'running' AND state NOT IN ('completed', 'failed', 'cancelled')"""
 COUNT_UNFINISHED_OF = """
-    SELECT count(*) FROM runs WHERE user = ? AND state NOT IN ('completed', 'failed', 'cancelled')"""
-COUNT_RUNS = "SELECT state, count(*) FROM runs GROUP BY state"
+    SELECT count(*) AS number FROM runs WHERE user = ? AND state NOT IN ('completed', 'failed', 'cancelled')"""
+COUNT_RUNS = "SELECT state, count(*) AS number FROM runs GROUP BY state"
 FIND_STATE = "SELECT state FROM runs WHERE id = ?"
 ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
