@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Literal, TypeVar
 
@@ -15,11 +13,7 @@ from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from parley.common.client.approval import with_sizes
-from parley.common.client.awaited import Switchboard
-from parley.common.client.endpoints import PeerEntry
-from parley.common.client.party import PartyClient
-from parley.common.client.peer import Line, Peer
-from parley.common.data.study import Study
+from parley.common.client.peer import Line
 from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import ConflictError, DamagedError, UnauthorizedError
 from parley.common.learning.description import Description
@@ -34,106 +28,29 @@ from parley.common.service.prometheus import Metrics
 from parley.common.service.tokens import NamedCaller, Tokens
 from parley.learner.api import routes
 from parley.learner.api.catalogue import add_catalogue, add_public, add_user
-from parley.learner.api.membership import LiveRoster, add_connections, add_membership
+from parley.learner.api.membership import add_connections, add_membership
 from parley.learner.api.page import PAGE_PATHS, add_page
 from parley.learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
 from parley.learner.api.roles import Roles, check_every_route, user_name
-from parley.learner.api.run_metrics import RunCounters, RunGauge
+from parley.learner.api.run_metrics import RunGauge
 from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
-from parley.learner.execution.engine import Engine
-from parley.learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
-from parley.learner.execution.fair_use import FairUse
-from parley.learner.execution.round_report import read_public_data
-from parley.learner.execution.witnesses import Witnesses
+from parley.learner.api.service import Connect, LearnerService
+from parley.learner.execution.event_stream import EventStream, watch, watch_all
 from parley.learner.forecasting.report import foresee_owners, foresee_parties
 from parley.learner.forecasting.selection import settled
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
 from parley.learner.models.verification import verification_of
-from parley.learner.runs.run import Pause, Run, decoding_row
-from parley.learner.runs.states import ENDS, RunState
-from parley.learner.secure_sum.coordinator import SecureSumCoordinator
-from parley.learner.settings import LearnerSettings, load_studies
-from parley.learner.storage.public_rows import PublicRowStore
-from parley.learner.storage.roster_store import RosterStore
-from parley.learner.storage.run_store import RunStore
+from parley.learner.runs.run import Run, decoding_row
+from parley.learner.runs.states import RunState
+from parley.learner.settings import LearnerSettings
 
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
 LastEventId = Annotated[int, Header(ge=0, lt=2**63)]  # what the store can compare
-Connect = Callable[[PeerEntry], Line]
 _News = TypeVar("_News")
 _EVERY = 5.0  # seconds between two looks at whether a watcher's token still counts
-
-
-@dataclass(frozen=True, slots=True)
-class LearnerService:
-    """What the routes stand on."""
-
-    settings: LearnerSettings
-    board: Switchboard
-    studies: dict[str, Study]
-    roster: dict[str, PartyClient]
-    notifier: RunNotifier
-    store: RunStore
-    rows: PublicRowStore
-    sums: SecureSumCoordinator
-    witnesses: Witnesses
-    engine: Engine
-    members: LiveRoster
-    fair: FairUse
-
-    @classmethod
-    def build(cls, settings: LearnerSettings, connect: Connect, metrics: Metrics) -> LearnerService:
-        """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
-        board = Switchboard(connect)
-        studies = load_studies(settings.studies)
-        public = read_public_data(settings.public_data, studies)
-        notifier = RunNotifier()
-        with ExitStack() as undo:
-            store = RunStore(settings.state / "learner.sqlite", RunCounters(metrics, notifier).announce)
-            undo.callback(store.close)
-            receipts = store.receipts()
-            roster = {
-                e.name: PartyClient(e.name, board.connect(e), receipts.get(e.name), e.public_key)
-                for e in settings.parties
-            }
-            sums = SecureSumCoordinator.build(settings, board.connect, store.sessions, receipts)
-            witnesses = Witnesses(ChainMap[str, Peer](roster, sums.holders))  # type: ignore[arg-type]
-            rows = PublicRowStore(settings.state / "public")
-            engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
-            known = RosterStore(settings.state / "roster")
-            members = LiveRoster(settings, sums.key, board, roster, sums, known, studies, store.receipts)
-            members.begin()
-            fair = FairUse.by(settings.shares)
-            learner = cls(
-                settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, members, fair
-            )
-            undo.pop_all()
-            return learner
-
-    @asynccontextmanager
-    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """Take up unfinished runs at the start; at the stop, leave them for the next."""
-        await self.engine.start()
-        beside = [asyncio.create_task(each) for each in (self.witnesses.keep_telling(), self.board.keep_alive())]
-        yield
-        for task in beside:
-            task.cancel()
-        await self.engine.stop()
-        for party in self.roster.values():
-            await party.close()
-        await self.sums.close()
-        self.store.close()
-
-    async def ready(self) -> None:
-        """The learner can work if its store can be written."""
-        await asyncio.to_thread(self.store.probe)
-
-    def view(self, run: str) -> RunView:
-        """A run as users see it; raises NotFoundError."""
-        return _view(self.store.run(run), self.engine.unwritten.get(run))
 
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
@@ -237,7 +154,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
                 share=learner.fair.queued_runs,
             )
 
-        return await _carried(learner, response, queue)
+        return await learner.carried(response, queue)
 
     @answers(app, routes.LIST_RUNS, summary="A page of the runs, newest first", tags=["runs"])
     def list_runs(
@@ -249,11 +166,11 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         ] = "",
     ) -> RunPage:
         """Runs of all users. Runs that are queued meanwhile move none to another page."""
-        found, unwritten = learner.store.newest(limit, after, state, search), learner.engine.unwritten
+        found = learner.store.newest(limit, after, state, search)
         shown, damaged = [], list(found.damaged)
         for run in found.runs:
             try:
-                shown.append(_view(run, unwritten.get(run.id)))
+                shown.append(learner.view_of(run))
             except DamagedError:
                 damaged.append(run.id)
         return RunPage(runs=tuple(shown), damaged=tuple(damaged), next=found.last)
@@ -409,7 +326,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
                 share=learner.fair.queued_runs,
             )
 
-        return await _carried(learner, response, queue)
+        return await learner.carried(response, queue)
 
     @answers(app, routes.SHOW_DESCRIPTION, summary="What a description found", tags=["models"])
     def show_description(run: str) -> Description:
@@ -421,21 +338,6 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
     def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
         """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
         return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
-
-
-def _view(run: Run, unwritten: Pause | None) -> RunView:
-    """A run as users see it; raises DamagedError where it cannot be shown."""
-    with decoding_row("runs", run.id):
-        return RunView.of(run, unwritten)
-
-
-async def _carried(learner: LearnerService, response: Response, queue: Callable[[], Run]) -> RunView:
-    """The view of a run that is queued in a thread, and carried from then on, with its place in the response."""
-    run = await asyncio.to_thread(queue)
-    if run.state not in ENDS:
-        learner.engine.carry(run.id)
-    response.headers["Location"] = f"/v1/runs/{run.id}"
-    return await asyncio.to_thread(learner.view, run.id)
 
 
 async def _while_known(news: AsyncIterator[_News], request: Request) -> AsyncIterator[_News]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Request
 
@@ -19,7 +19,7 @@ from parley.common.service.application import answers
 from parley.common.service.problems import ProblemDocument
 from parley.common.wire.party_api import BudgetReport, PartyFacts
 from parley.learner.api import routes
-from parley.learner.api.roles import user_name
+from parley.learner.api.roles import Roles, user_name
 from parley.learner.api.schemas import (
     AlgorithmView,
     NewestReceipt,
@@ -30,12 +30,9 @@ from parley.learner.api.schemas import (
     StudySummary,
     UserView,
 )
+from parley.learner.api.service import LearnerService
 from parley.learner.api.table_task import Kind
 from parley.learner.api.uploads import TABLE_BODY, Uploads
-
-if TYPE_CHECKING:
-    from parley.learner.api.app import LearnerService
-    from parley.learner.api.roles import Roles
 
 
 def add_catalogue(app: FastAPI, learner: LearnerService) -> None:

@@ -1,0 +1,118 @@
+"""The parts of a learner, put together by its settings: what all of its routes stand on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import ChainMap
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI, Response
+
+from parley.common.client.awaited import Switchboard
+from parley.common.client.endpoints import PeerEntry
+from parley.common.client.party import PartyClient
+from parley.common.client.peer import Line, Peer
+from parley.common.data.study import Study
+from parley.common.service.prometheus import Metrics
+from parley.learner.api.membership import LiveRoster
+from parley.learner.api.run_metrics import RunCounters
+from parley.learner.api.schemas import RunView
+from parley.learner.execution.engine import Engine
+from parley.learner.execution.event_stream import RunNotifier
+from parley.learner.execution.fair_use import FairUse
+from parley.learner.execution.round_report import read_public_data
+from parley.learner.execution.witnesses import Witnesses
+from parley.learner.forecasting.selection import settled
+from parley.learner.runs.run import Run, decoding_row
+from parley.learner.runs.states import ENDS
+from parley.learner.secure_sum.coordinator import SecureSumCoordinator
+from parley.learner.settings import LearnerSettings, load_studies
+from parley.learner.storage.public_rows import PublicRowStore
+from parley.learner.storage.roster_store import RosterStore
+from parley.learner.storage.run_store import RunStore
+
+Connect = Callable[[PeerEntry], Line]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerService:
+    """What the routes stand on."""
+
+    settings: LearnerSettings
+    board: Switchboard
+    studies: dict[str, Study]
+    roster: dict[str, PartyClient]
+    notifier: RunNotifier
+    store: RunStore
+    rows: PublicRowStore
+    sums: SecureSumCoordinator
+    witnesses: Witnesses
+    engine: Engine
+    members: LiveRoster
+    fair: FairUse
+
+    @classmethod
+    def build(cls, settings: LearnerSettings, connect: Connect, metrics: Metrics) -> LearnerService:
+        """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
+        board = Switchboard(connect)
+        studies = load_studies(settings.studies)
+        public = read_public_data(settings.public_data, studies)
+        notifier = RunNotifier()
+        with ExitStack() as undo:
+            store = RunStore(settings.state / "learner.sqlite", RunCounters(metrics, notifier).announce)
+            undo.callback(store.close)
+            receipts = store.receipts()
+            roster = {
+                e.name: PartyClient(e.name, board.connect(e), receipts.get(e.name), e.public_key)
+                for e in settings.parties
+            }
+            sums = SecureSumCoordinator.build(settings, board.connect, store.sessions, receipts)
+            witnesses = Witnesses(ChainMap[str, Peer](roster, sums.holders))  # type: ignore[arg-type]
+            rows = PublicRowStore(settings.state / "public")
+            engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
+            known = RosterStore(settings.state / "roster")
+            members = LiveRoster(settings, sums.key, board, roster, sums, known, studies, store.receipts)
+            members.begin()
+            fair = FairUse.by(settings.shares)
+            learner = cls(
+                settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, members, fair
+            )
+            undo.pop_all()
+            return learner
+
+    @asynccontextmanager
+    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        """Take up unfinished runs at the start; at the stop, leave them for the next."""
+        await self.engine.start()
+        beside = [asyncio.create_task(each) for each in (self.witnesses.keep_telling(), self.board.keep_alive())]
+        yield
+        for task in beside:
+            task.cancel()
+        await self.engine.stop()
+        for party in self.roster.values():
+            await party.close()
+        await self.sums.close()
+        self.store.close()
+
+    async def ready(self) -> None:
+        """The learner can work if its store can be written."""
+        await asyncio.to_thread(self.store.probe)
+
+    def view(self, run: str) -> RunView:
+        """A run as users see it; raises NotFoundError, and DamagedError where it cannot be shown."""
+        return self.view_of(self.store.run(run))
+
+    def view_of(self, run: Run) -> RunView:
+        """A run that was read as users see it; raises DamagedError where it cannot be shown."""
+        with decoding_row("runs", run.id):
+            return RunView.of(run, self.engine.unwritten.get(run.id))
+
+    async def carried(self, response: Response, queue: Callable[[], Run]) -> RunView:
+        """The view of a run that is queued in a thread, and carried from then on, with its place in the response."""
+        run = await asyncio.to_thread(queue)
+        if run.state not in ENDS:
+            self.engine.carry(run.id)
+        response.headers["Location"] = f"/v1/runs/{run.id}"
+        return await asyncio.to_thread(self.view, run.id)
