@@ -81,6 +81,10 @@ class RunEvaluation(Evaluation):
         ),
     ] = None
 
+    def stated(self) -> dict[str, Any]:
+        """The JSON of what a document says: a statistic that is newer than the document is not in it."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
 
 def evaluate(tally: Cells | Errors, sums: FloatArray, deviation: float, label: Sequence[str] | float) -> Evaluation:
     """The statistics of noisy sums (m,) of a tally; ``deviation`` is that of the noise on each.

@@ -95,9 +95,11 @@ class ModelTerms(Strict):
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each field but the certificate, of its canonical JSON."""
-        told, weights = self.model_dump(mode="json", exclude={"certificate", "weights"}), dict(self)["weights"]
-        told |= {"weights": dict(weights) if isinstance(weights, SparseRow) else weights}
-        return {name: canonical_digest(value) for name, value in told.items()}
+        weights = dict(self)["weights"]
+        fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation"})
+        fields["weights"] = dict(weights) if isinstance(weights, SparseRow) else weights
+        fields["evaluation"] = self.evaluation and self.evaluation.stated()
+        return {name: canonical_digest(value) for name, value in fields.items()}
 
 
 class LinearModel(ModelTerms):

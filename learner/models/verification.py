@@ -308,7 +308,7 @@ def _faults_of_evaluation(claim: _Claim) -> Iterator[str]:
     plain = told.model_copy(update={"run": None, "certificate": None})
     if not own.is_signed or own.learner != claim.certificate.learner:
         yield "its certificate is not what the learner signed"
-    if own.digests.get("evaluation") != canonical_digest(plain.model_dump(mode="json")):
+    if own.digests.get("evaluation") != canonical_digest(plain.stated()):
         yield "not what the learner signed"
     if (told.run, spec.algorithm, spec.study.digest) != (own.run, EVALUATE, read.study.digest):
         yield "of another run or study"
