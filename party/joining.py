@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parley.common.encoding.texts import toml_value
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import Format, print_next, print_result
 from parley.common.storage.handed_files import read_handed
@@ -125,29 +125,29 @@ def service_toml(invited: Invitation, folder: Folder, own: str, proxy: ProxyAcce
     secrets = folder.secrets
     text = f"""\
 # {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
-name = {toml_string(invited.name)}
+name = {toml_value(invited.name)}
 host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
 port = {port}
-state = {toml_string(folder.state)}
+state = {toml_value(folder.state)}
 {own}
 [[learners]]
-name = {toml_string(invited.learner.name)}
+name = {toml_value(invited.learner.name)}
 token_hash = "{folder.learner_token_hash()}"
 public_key = "{invited.learner.public_key}"
 
 [[outbound]]
-name = {toml_string(invited.learner.name)}
-url = {toml_string(invited.url)}
-token_file = {toml_string(secrets / "connect.token")}
+name = {toml_value(invited.learner.name)}
+url = {toml_value(invited.url)}
+token_file = {toml_value(secrets / "connect.token")}
 """
     if invited.authority:
         files = {"ca": secrets / "authority.pem", "certificate": folder.certificate, "key": secrets / "tls.key"}
-        text += "".join(f"{name} = {toml_string(file)}\n" for name, file in files.items())
+        text += "".join(f"{name} = {toml_value(file)}\n" for name, file in files.items())
     if proxy:
-        text += f"proxy = {toml_string(proxy.url)}\n"
+        text += f"proxy = {toml_value(proxy.url)}\n"
         if proxy.password:
             write_in_place(secrets / "proxy.password", proxy.password)
-            text += f"proxy_password_file = {toml_string(secrets / 'proxy.password')}\n"
+            text += f"proxy_password_file = {toml_value(secrets / 'proxy.password')}\n"
     return text
 
 
@@ -191,11 +191,6 @@ def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
         return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
     name = "key-holder" if member.invited.role == "key_holder" else "party"
     return ContainerService(name, member.service, member.settings, reads).write()
-
-
-def toml_string(text: object) -> str:
-    """A TOML string: JSON's spelling is one of TOML's."""
-    return json.dumps(str(text), ensure_ascii=False)
 
 
 def write_in_place(path: Path, text: str) -> None:

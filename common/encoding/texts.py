@@ -8,6 +8,7 @@ PowerShell's ``>`` writes UTF-16, which its mark tells too.
 from __future__ import annotations
 
 import io
+import json
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from unicodedata import normalize
@@ -15,6 +16,11 @@ from unicodedata import normalize
 MOST_TOLD = 200
 """Characters of a text from outside that are told: as many as a name in a study may have."""
 _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
+
+
+def toml_value(value: object) -> str:
+    """A text, path, number, truth value or list as TOML spells it: as JSON does, but for ASCII's last character."""
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 def spelling(value: object) -> str | None:

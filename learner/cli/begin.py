@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parley.common.encoding.texts import toml_value
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import FormatOption, print_next, print_result
 
@@ -21,7 +21,6 @@ BEGINNINGS = "Example: parley-learner init https://learner.example.org:8100 --ou
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 -- a learner is to be reached
 _PORTS = 2**16
-_AUTHORITY = ', authority = "{secrets}/authority.pem", authority_key = "{secrets}/authority.key"'
 
 
 def init_learner_command(
@@ -59,15 +58,18 @@ def init_learner_command(
         write_private(secrets / "operator.token", f"{token}\n".encode())
         tls = "" if plain_http else _make_certificates(secrets, root / "state", name, where.host)
         key = identity_key(root / "state" / "identity.key")
+        joining: dict[str, str | Path] = {"url": url.rstrip("/")}
+        if not plain_http:
+            joining |= {"authority": secrets / "authority.pem", "authority_key": secrets / "authority.key"}
         settings = f"""\
 # The learner: where it listens, who may use it. Owners join by invitations: parley-learner invite.
-name = {json.dumps(name)}
+name = {toml_value(name)}
 host = "{host}"
 port = {port}
-state = {json.dumps(str(root / "state"))}
-studies = {json.dumps(str(root / "studies"))}
+state = {toml_value(root / "state")}
+studies = {toml_value(root / "studies")}
 {"plain_http = true  # something else has to protect it" if plain_http and not is_loopback(host) else ""}
-joining = {{ url = "{url.rstrip("/")}"{"" if plain_http else _AUTHORITY.format(secrets=secrets)} }}
+joining = {{ {", ".join(f"{name} = {toml_value(value)}" for name, value in joining.items())} }}
 {tls}
 [[users]]
 name = "operator"
@@ -152,8 +154,8 @@ def _make_certificates(secrets: Path, state: Path, name: str, host: str) -> str:
     (secrets / "authority.pem").chmod(0o644)  # for all who are to trust it
     return f"""
 [tls]  # users show tokens; members show certificates too
-certificate = "{state}/tls.pem"
-key = "{secrets}/tls.key"
-client_ca = "{secrets}/authority.pem"
+certificate = {toml_value(state / "tls.pem")}
+key = {toml_value(secrets / "tls.key")}
+client_ca = {toml_value(secrets / "authority.pem")}
 clients = "optional"
 """

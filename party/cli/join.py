@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.encoding.texts import so_many
+from parley.common.encoding.texts import so_many, toml_value
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
@@ -37,7 +36,6 @@ from parley.party.joining import (
     register,
     report_joined,
     service_toml,
-    toml_string,
     write_in_place,
 )
 
@@ -252,10 +250,10 @@ def _party_toml(
     pins = spell_pins("key_holders", invited.key_holders, compared)
     pins += spell_pins("parties", invited.parties, ()) if pins else ""
     own = f"""\
-study = {toml_string(folder.root / "study.json")}
+study = {toml_value(folder.root / "study.json")}
 
 [data]
-source = {toml_string(data.source)}
+source = {toml_value(data.source)}
 out_of_bounds = "{"clip" if clip else "refuse"}"
 {_csv(data)}{_values(data)}{_tables(data)}
 [policy]  # all that runs may do; change what you like, and start the service again
@@ -263,7 +261,7 @@ epsilon = {epsilon!r}
 delta = {delta!r}
 max_epsilon_per_run = {epsilon_per_run!r}
 max_delta_per_run = {delta_per_run!r}
-algorithms = {json.dumps(first_algorithms(agreed))}
+algorithms = {toml_value(first_algorithms(agreed))}
 minimum_contributors = 2
 approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
 require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
@@ -274,30 +272,28 @@ require_secure_sum = {f"true  # so {refused} is refused: it shows the learner ea
 def _csv(data: DataSource) -> str:
     """How the CSV files are written, if that was said."""
     said = data.csv.model_dump(exclude_defaults=True) if data.csv else {}
-    values = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in said.items())
+    values = (f"{key} = {toml_value(value)}" for key, value in said.items())
     return f"csv = {{{', '.join(values)}}}\n" if said else ""
 
 
 def _values(data: DataSource) -> str:
     """What values mean, if that was said."""
-    columns = (
-        f"{json.dumps(name, ensure_ascii=False)} = {_inline(meanings)}" for name, meanings in data.values.items()
-    )
+    columns = (f"{toml_value(name)} = {_inline(meanings)}" for name, meanings in data.values.items())
     return f"values = {{{', '.join(columns)}}}\n" if data.values else ""
 
 
 def _inline(meanings: Mapping[str, str]) -> str:
     """An inline table of texts."""
-    spelt = (json.dumps(each, ensure_ascii=False) for pair in meanings.items() for each in pair)
+    spelt = (toml_value(each) for pair in meanings.items() for each in pair)
     return "{" + ", ".join(f"{value} = {meaning}" for value, meaning in zip(spelt, spelt, strict=True)) + "}"
 
 
 def _tables(data: DataSource) -> str:
     """The tables of a query, if it is one."""
     lines = [
-        f"{name} = {toml_string(at)}\n"
+        f"{name} = {toml_value(at)}\n"
         if isinstance(at, str)
-        else f"{name} = {{postgres = {toml_string(at.postgres)}, table = {toml_string(at.table)}}}\n"
+        else f"{name} = {{postgres = {toml_value(at.postgres)}, table = {toml_value(at.table)}}}\n"
         for name, at in data.tables.items()
     ]
     return "".join(["[data.tables]\n", *lines]) if lines else ""

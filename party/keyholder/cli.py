@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parley.common.encoding.texts import toml_value
 from parley.common.service.commands import (
     FormatOption,
     print_aside,
@@ -46,7 +47,6 @@ from parley.party.joining import (
     register,
     report_joined,
     service_toml,
-    toml_string,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def key_holder_join(
         write_private(folder.secrets / "vault.secret", new_token().encode())
         if not has_journal(folder.state):
             create_journal(folder.state, Identity(invited.name, folder.key()))
-        own = f"secret_file = {toml_string(folder.secrets / 'vault.secret')}\n"
+        own = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
         text = service_toml(invited, folder, own, on_the_way, port or free_port())
         member = register(invited, folder, enrolment, text, "keyholder.toml")
         report_joined(output, member, () if compose else None)

@@ -291,6 +291,14 @@ def test_seconds_limit_the_rounds_of_a_run(command: Commands) -> None:
     assert "would be more than time or owners allow" in shown["chosen"]["n_rounds"]
 
 
+def test_a_learner_may_begin_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / 'the "first"\\ \U0001f3e5\x7f'
+    made = CliRunner().invoke(learner_app, ["init", "https://learner.example.org:8100", "--out", str(folder)])
+    assert made.exit_code == 0, made.output
+    settings = LearnerSettings.load(folder / "learner.toml")
+    assert (settings.state, settings.tls and settings.tls.key) == (folder / "state", folder / "secrets" / "tls.key")
+
+
 @pytest.mark.parametrize(
     ("url", "options", "host"),
     [
