@@ -83,7 +83,7 @@ def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
     _refuse_by(run.objections(spec.parties[index], rules, known))
     run.algorithm.check_noise(own)
     due = price(run.algorithm, own, rules.view)
-    if due.whole == Cost(0, 0):
+    if due.total == Cost(0, 0):
         raise InvalidInputError("this party has no part in any round of the run")
     check_cost(due, rules)
     return due
@@ -91,7 +91,7 @@ def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
 
 def check_cost(due: Price, rules: OwnerRules) -> None:
     """Raise ForbiddenError unless the owner's rules for one run allow one at this price, be it a run of its own."""
-    _refuse_by(dear(due.whole, due.adjacency, rules))
+    _refuse_by(dear(due.total, due.adjacency, rules))
 
 
 def _refuse_by(objections: Iterable[Objection]) -> None:

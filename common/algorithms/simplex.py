@@ -29,8 +29,8 @@ from parley.common.privacy.mechanisms.sampling import (
     best_sampling,
     check_smooth_score,
     counts_of,
+    encode_draws,
     sampling,
-    told,
 )
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Draws, Proof
@@ -119,7 +119,7 @@ class SampledSimplex(Algorithm):
         width, vertices, stack, answers = self._width(facts), 2 * facts.n_features, facts.own_epsilon.ndim, []
         for i, (site, theta) in enumerate(zip(self.own_sites(facts), prepared, strict=True)):
             drawn = (noise.member(i) if stack else noise).categorical(theta[0], theta[1], site.draws)
-            answers.append(told(drawn, width, vertices) << _BITS)
+            answers.append(encode_draws(drawn, width, vertices) << _BITS)
         return np.stack(answers) if stack else answers[0]
 
     def own_sites(self, facts: OwnFacts) -> tuple[SimplexSampling, ...]:

@@ -1,22 +1,22 @@
 """A party's budget in whole units, and what is charged to it.
 
-Under a *filter* what all runs amount to is told by their Gaussian part, a sum of mu^2, and their slack, a sum of deltas
-(see `parley.common.privacy.filter`). A budget (epsilon, delta) bears a Gaussian part whose exact profile at epsilon is
-at most delta, however runs are chosen by what earlier ones answered, where there is no slack. Where there is, each has
-a half of delta to itself. Which it is, the first charge decides, before anything was answered: whoever might still
-trade one against the other, by what was answered, would take slack where the Gaussian part tells little and more of
-that where it tells much, and so get nearly twice the delta. So slack comes first or never: an account that began
-without bears none, and one with slack reserved bears nothing else until it is charged.
+Under a *filter*, the cost of all runs together is their Gaussian part, a sum of mu^2, and their slack, a sum of deltas
+(see `parley.common.privacy.filter`). If there is no slack, a budget (epsilon, delta) allows a Gaussian part whose exact
+profile at epsilon is at most delta, for every way of choosing runs by what earlier ones answered. If there is slack,
+each has a half of delta to itself. Which case it is, the first charge decides, before anything was answered: someone
+who could still trade one against the other, by what was answered, would take slack when the Gaussian part reveals
+little, and more Gaussian runs when it reveals much, and so get nearly twice the delta. So slack comes first or never:
+an account that began without slack accepts none, and one with slack reserved accepts nothing else until it is charged.
 
-What has no delta at all may also simply add up to epsilon: the losses of pure releases do on any course of answers. So
-on courses that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the deltas
-of both are one. With a budget of delta = 0 nothing but that sum is possible.
+Runs without any delta may also simply add up to epsilon: the losses of pure releases do for every sequence of answers.
+So on sequences that end within that sum neighbours differ by epsilon alone, on all others the filter holds, and the
+deltas of both are one. With a budget of delta = 0 only that sum is possible.
 
-Under *basic* composition epsilons and deltas add up: better where (epsilon, delta) of a run is all that is known. That
-is a filter too if each run is charged whole, however early it stops (Rogers, Roth, Ullman & Vadhan, "Privacy Odometers
-and Filters", 2016; of runs side by side, Haney et al., "Concurrent Composition for Interactive Differential Privacy
-with Adaptive Privacy-Loss Parameters", 2023): `parley.common.runs.pricing` charges all of a run with a delta at its
-first answer. Pure rounds are charged one by one, for each is a pure release by itself.
+Under *basic* composition epsilons and deltas add up: better if (epsilon, delta) of a run is all that is known. That is
+a filter too if each run is charged in full, however early it stops (Rogers, Roth, Ullman & Vadhan, "Privacy Odometers
+and Filters", 2016; for concurrent runs, Haney et al., "Concurrent Composition for Interactive Differential Privacy with
+Adaptive Privacy-Loss Parameters", 2023): `parley.common.runs.pricing` charges all of a run with a delta at its first
+answer. Pure rounds are charged one by one, because each is a pure release by itself.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from parley.common.privacy.filter import largest_square
 from parley.common.privacy.guarantee import Adjacency, Composition
 
 MICRO = 10**6
-"""Micro-units to one epsilon."""
+"""Micro-units in an epsilon of 1."""
 
 
 DELTA_UNITS = 10**18
-"""Units to one delta."""
+"""Units in a delta of 1."""
 
 
 SQUARE_UNITS = 10**12
-"""Units to one mu^2."""
+"""Units in a mu^2 of 1."""
 
 
 _LATE = (
     "this delta is slack, as that of noise inside a minimisation is, which an account that began with Gaussian runs "
-    "does not bear: take Gaussian noise on what is told (release and average have mechanism = output)"
+    "does not accept: take Gaussian noise on the answers (release and average have mechanism = output)"
 )
 _AHEAD = "runs with slack are reserved, and none is charged yet: a Gaussian run has to wait until one is"
-_MOST_RUNS = 10**9  # more are not counted
+_MOST_RUNS = 10**9  # `runs_left` counts no further
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer, or a run, costs; whole, and not negative.
+    """The cost of an answer or of a run, in integers that are not negative.
 
     By itself, as basic composition adds it up: ``epsilon`` in micro-units and ``delta`` in units of 1e-18. Under a
-    filter: ``gdp``, its mu^2 in units of 1e-12, and ``slack``, the delta outside of that, in units of 1e-18. Nothing is
-    the cost of a round in which a party has no part; a run that costs nothing is refused.
+    filter: ``gdp``, its mu^2 in units of 1e-12, and ``slack``, the delta outside of that, in units of 1e-18. A round in
+    which a party has no part costs nothing; a run that costs nothing is refused.
     """
 
     epsilon: int
@@ -70,7 +70,7 @@ class Cost:
 
     @property
     def units(self) -> tuple[int, int, int, int]:
-        """All four, in this order."""
+        """The four numbers as (epsilon, delta, gdp, slack)."""
         return self.epsilon, self.delta, self.gdp, self.slack
 
     def __add__(self, other: Cost) -> Cost:
@@ -94,7 +94,7 @@ _NOTHING = Cost(0, 0)
 class Account:
     """A party's budget, what it has spent and what is reserved for runs that it approved, in the units of `Cost`.
 
-    ``adjacency`` is what each charge must hide; ``composition`` is how charges count together. What is reserved counts
+    ``adjacency`` is what each charge must hide; ``composition`` is how charges count together. A reserved cost counts
     as spent until it is released.
     """
 
@@ -105,8 +105,8 @@ class Account:
     adjacency: Adjacency = "replace_one"
     composition: Composition = "filter"
 
-    def bears(self, cost: Cost) -> bool:
-        """Whether a cost fits beside all that is spent and reserved."""
+    def fits(self, cost: Cost) -> bool:
+        """Whether a cost fits into the budget beside all that is spent and reserved."""
         total = self.spent + self.reserved + cost
         adds_up = total.epsilon <= self.epsilon_limit and total.delta <= self.delta_limit
         pure = total.delta == total.slack == 0
@@ -117,7 +117,7 @@ class Account:
         return total.slack <= self.delta_limit // 2 and total.gdp <= self.gdp_limit(slack=total.slack > 0)
 
     def trades(self, cost: Cost) -> bool:
-        """Whether a filter would have slack come after a Gaussian part, which it does not bear."""
+        """Whether a filter would add slack after a Gaussian part, which it does not accept."""
         before = self.spent + self.reserved
         if self.composition == "basic" or before.slack + cost.slack == 0:
             return False
@@ -126,69 +126,69 @@ class Account:
         return late or ahead
 
     def gdp_limit(self, *, slack: bool) -> int:
-        """The most that Gaussian parts may come to, in the unit of ``Cost.gdp``, with or without slack beside them."""
+        """Return the largest sum of Gaussian parts, in the unit of ``Cost.gdp``, with or without slack beside them."""
         return largest_square(self.epsilon_limit / MICRO, self._gaussian_delta(slack=slack), 1 / SQUARE_UNITS)
 
     def require(self, cost: Cost) -> None:
-        """Raise BudgetExhaustedError, saying what is left, unless a cost fits."""
-        if not self.bears(cost):
+        """Raise BudgetExhaustedError, which says how much budget is left, unless a cost fits."""
+        if not self.fits(cost):
             raise exhausted(self, cost)
 
     def reserve(self, cost: Cost) -> Account:
-        """The account after an approval; raises BudgetExhaustedError, saying what is left, when it does not fit."""
+        """Return the account after an approval. Raises BudgetExhaustedError if the cost does not fit."""
         self.require(cost)
         return replace(self, reserved=self.reserved + cost)
 
     def charge(self, cost: Cost) -> Account:
-        """The account after a charge; raises BudgetExhaustedError, saying what is left, when it does not fit."""
+        """Return the account after a charge. Raises BudgetExhaustedError if the cost does not fit."""
         self.require(cost)
         return replace(self, spent=self.spent + cost)
 
     def release(self, cost: Cost) -> Account:
-        """The account without what was reserved for a run; raises InvalidInputError where less was."""
+        """Return the account after a reservation ends. Raises InvalidInputError if less than ``cost`` was reserved."""
         return replace(self, reserved=self.reserved - cost)
 
     def runs_left(self, cost: Cost) -> int:
-        """How many more runs of this cost fit; at most 10^9 are counted."""
-        return bisect_left(range(_MOST_RUNS), 1, key=lambda runs: int(not self.bears(cost * (runs + 1))))
+        """Return how many more runs of this cost fit, counting up to 10^9."""
+        return bisect_left(range(_MOST_RUNS), 1, key=lambda runs: int(not self.fits(cost * (runs + 1))))
 
     @property
     def epsilon_spent(self) -> float:
-        """The epsilon that all charges so far amount to, at the budget's delta; added up where a filter has none."""
+        """The epsilon of all charges so far at the budget's delta, or their sum if a filter has none."""
         return self._epsilon_of(self.spent)
 
     @property
     def epsilon_reserved(self) -> float:
-        """By how much the epsilon of all charges would grow by what is reserved."""
+        """The amount by which all reservations would increase `epsilon_spent`."""
         return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_spent)
 
     @property
     def delta_spent(self) -> float:
-        """What is gone of delta: under a filter, the slack."""
+        """The delta that is used up: under a filter, the slack."""
         return (self.spent.delta if self.composition == "basic" else self.spent.slack) / DELTA_UNITS
 
     @property
     def epsilon_left(self) -> float:
-        """The largest epsilon of one more run at `delta_left`, in micro-units: under a filter, of a Gaussian one."""
+        """The largest epsilon of one more run at `delta_left`, in whole micro-units; under a filter, if Gaussian."""
         total = self.spent + self.reserved
         if self.composition == "basic" or self.delta_limit == 0 or total == _NOTHING:
             return max(0, self.epsilon_limit - total.epsilon) / MICRO
         room = self.gdp_limit(slack=total.slack > 0) - total.gdp - 1  # a unit for the rounding of the run's own price
-        if not self.bears(Cost(1, 1, gdp=2)):
+        if not self.fits(Cost(1, 1, gdp=2)):
             return 0.0
         epsilon = gaussian_epsilon(math.sqrt(room / SQUARE_UNITS), self.delta_left)
         return min(self.epsilon_limit, math.floor(epsilon * MICRO)) / MICRO
 
     @property
     def delta_left(self) -> float:
-        """The delta of one more run: under a filter, of a Gaussian one, whose delta is not used up by others."""
+        """The delta of one more run; under a filter, of a Gaussian run, as such runs do not use it up."""
         total = self.spent + self.reserved
         if self.composition == "basic":
             return max(0, self.delta_limit - total.delta) / DELTA_UNITS
         return self._gaussian_delta(slack=total.slack > 0)
 
     def _epsilon_of(self, total: Cost) -> float:
-        """The epsilon that a total of charges amounts to; finite."""
+        """Return the epsilon of a total of charges, which is finite."""
         added, slack = total.epsilon / MICRO, total.slack > 0
         if self.composition == "basic" or total.slack > self.delta_limit // 2:
             return added
@@ -196,34 +196,37 @@ class Account:
         return min(added, epsilon) if total.delta == 0 or epsilon == math.inf else epsilon
 
     def _gaussian_delta(self, *, slack: bool) -> float:
-        """The delta of the Gaussian part."""
+        """Return the part of delta for the Gaussian part."""
         return (self.delta_limit // 2 if slack else self.delta_limit) / DELTA_UNITS
 
 
 def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:
-    """The refusal of a cost that an account cannot bear."""
+    """Return the error for a cost that does not fit an account."""
     epsilon, delta = cost.epsilon / MICRO, cost.delta / DELTA_UNITS
-    asked, left = f"epsilon {epsilon:g}, delta {delta:g} are asked for", (account.epsilon_left, account.delta_left)
-    words = f"{asked}; epsilon {left[0]:g}, delta {left[1]:g} are left"
+    request, remaining = (
+        f"epsilon {epsilon:g}, delta {delta:g} are asked for",
+        (account.epsilon_left, account.delta_left),
+    )
+    words = f"{request}; epsilon {remaining[0]:g}, delta {remaining[1]:g} are left"
     if account.trades(cost):
-        words = f"{asked}; {_LATE if cost.slack else _AHEAD}"
+        words = f"{request}; {_LATE if cost.slack else _AHEAD}"
     elif account.composition == "filter" and account.delta_limit > 0:
         total = account.spent + account.reserved
         room = max(0, account.gdp_limit(slack=total.slack + cost.slack > 0) - total.gdp)
         words += (
-            f" to a Gaussian run; across runs mu^2 {cost.gdp / SQUARE_UNITS:.3g} counts, of which "
-            f"{room / SQUARE_UNITS:.3g} is left"
+            f" to a Gaussian run; across runs mu^2 {cost.gdp / SQUARE_UNITS:.3g} counts, and {room / SQUARE_UNITS:.3g} "
+            "is left"
         )
         if cost.slack > 0:
             words += (
                 f", and delta {cost.slack / DELTA_UNITS:.3g} as slack, which has half of the budget's delta in an "
                 "account that begins with slack, and nothing in another"
             )
-    return BudgetExhaustedError(words, epsilon_left=left[0], delta_left=left[1])
+    return BudgetExhaustedError(words, epsilon_left=remaining[0], delta_left=remaining[1])
 
 
 def delta_units(delta: float) -> int:
-    """A delta that is to be charged in whole units, rounded up: never nothing for something."""
+    """Convert a delta to whole units, rounded up, so that a positive delta is never charged as 0."""
     check_not_negative(delta=delta)
     return max(math.ceil(delta * DELTA_UNITS - 1e-6), int(delta > 0))
 
@@ -231,7 +234,7 @@ def delta_units(delta: float) -> int:
 def limit(
     epsilon: float, delta: float, adjacency: Adjacency = "replace_one", composition: Composition = "filter"
 ) -> Account:
-    """An unspent account of this budget, rounded down to whole units."""
+    """Return an unspent account of this budget, rounded down to whole units."""
     check_not_negative(epsilon=epsilon, delta=delta)
     units = math.floor(epsilon * MICRO + 1e-6), math.floor(delta * DELTA_UNITS + 1e-6)
     return Account(*units, adjacency=adjacency, composition=composition)
@@ -239,10 +242,11 @@ def limit(
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a run costs after each of its rounds, in total: the columns of `Cost`, in its units; (T,) each.
+    """The total cost of a run after each of its rounds: the columns of `Cost`, in its units, (T,) each.
 
-    Rounds after the last of them add nothing: a run that pays all with its first round has a column of one.
-    ``adjacency`` is what the cost hides. What hides all the data of a party hides a record too, never the reverse.
+    Rounds after the last of them add nothing: a run that is charged in full with its first round has a column of one.
+    ``adjacency`` is what the cost hides. A cost that hides all the data of a party hides a record too, but never the
+    reverse.
     """
 
     epsilon: tuple[int, ...]
@@ -252,20 +256,20 @@ class Price:
     adjacency: Adjacency = "replace_one"
 
     @property
-    def whole(self) -> Cost:
-        """What all rounds cost."""
+    def total(self) -> Cost:
+        """The cost of all rounds."""
         return self._after(len(self.epsilon))
 
     def step(self, round: int, last: int) -> Cost:
-        """What round ``round`` adds when ``last`` (0 for none) was the last one charged: what was skipped is paid."""
+        """Return what round ``round`` adds after the charged round ``last`` (0 for none), skipped rounds included."""
         return self._after(round) - self._after(last)
 
-    def rest(self, last: int) -> Cost:
-        """What is still to be charged after round ``last`` (0 for none): what remains reserved."""
-        return self.whole - self._after(last)
+    def remaining(self, last: int) -> Cost:
+        """Return the cost that is still reserved after the charged round ``last`` (0 for none)."""
+        return self.total - self._after(last)
 
     def _after(self, round: int) -> Cost:
-        """What the first rounds cost, up to this one."""
+        """Return the cost of the first rounds, up to this one."""
         if round == 0:
             return _NOTHING
         last = min(round, len(self.epsilon)) - 1

@@ -1,10 +1,10 @@
-"""What a release costs, how costs compose, and the promise a run makes.
+"""The cost of releases, how costs compose, and the promise that a run makes.
 
-An *event* says what one answer of one party costs: the privacy-loss distribution of the worst pair of neighbouring
+An *event* is the cost of one answer of one party: the privacy-loss distribution of the worst pair of neighbouring
 shards. Events are frozen data, independent of the shard's values. Gaussian events compose in closed form (mu adds in
 squares; Dong, Roth & Su 2022, Corollary 3.3), and so do draws (`parley.common.privacy.draws`). Everything else composes
-through the privacy-loss distributions of `dp_accounting` (pessimistic, connect-the-dots), which is imported where it is
-first needed because it is slow to load.
+through the privacy-loss distributions of `dp_accounting` (pessimistic, connect-the-dots), which is imported at its
+first use because it is slow to load.
 """
 
 from __future__ import annotations
@@ -41,40 +41,40 @@ if TYPE_CHECKING:
 _WIDEST_INTERVAL = 1e-2
 """The widest grid of privacy losses."""
 _NARROWEST_PART = 1e-4
-"""The narrowest, in parts of the scale of all losses together: beside that, one so small need not be told finely."""
+"""The narrowest grid, as a part of the scale of all losses together: smaller losses need no finer grid beside that."""
 
 
 _LARGEST_SCALE = 700.0
-"""Of losses that are composed: e to it is a float. Where a release has more, epsilons are added up."""
+"""The largest loss that is composed, whose exponential is still a float. For larger ones, epsilons are added up."""
 
 
 def epsilon_after(events: Sequence[Event], delta: float) -> float:
-    """The epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
+    """Return the epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
     _checked_delta(delta)
     return max(_epsilon(list(chain.from_iterable(branch)), delta) for branch in branches(events))
 
 
 def pure_epsilons(events: Sequence[Event]) -> FloatArray:
-    """The epsilon without a delta after the first event, the first two, and so on: their sums, (T,).
+    """Return the epsilon without a delta after the first event, the first two, and so on: their sums, (T,).
 
-    Infinite from the first event on that has none. Of parts in parallel the worst by then counts.
+    It is infinite from the first event on that has none. Of parts in parallel the worst so far counts.
     """
-    each = []
+    by_branch = []
     for branch in branches(events):
         totals = np.concatenate([[0.0], _basic_composition(list(chain.from_iterable(branch)), 0.0)])
-        each.append(totals[np.cumsum([len(answer) for answer in branch], dtype=np.int64)])
-    return np.asarray(np.max(each, axis=0))
+        by_branch.append(totals[np.cumsum([len(answer) for answer in branch], dtype=np.int64)])
+    return np.asarray(np.max(by_branch, axis=0))
 
 
 def added_epsilon(events: Sequence[Event], delta: float) -> float:
-    """A bound on `epsilon_after` of noisy events, at once: their epsilons added up; infinite where one has none."""
+    """Return a quick bound on `epsilon_after`: the sum of epsilons; infinite if one has none."""
     _checked_delta(delta)
     flat = (list(chain.from_iterable(branch)) for branch in branches(events))
     return max(float(_basic_composition(releases, delta)[-1]) if releases else 0.0 for releases in flat)
 
 
 def _epsilon(releases: Sequence[Release], delta: float) -> float:
-    """`epsilon_after` of plain releases."""
+    """Return `epsilon_after` of plain releases."""
     if not releases:
         return 0.0
     if any(isinstance(release, NonPrivateEvent) for release in releases):
@@ -89,12 +89,12 @@ def _epsilon(releases: Sequence[Release], delta: float) -> float:
 
 
 def _adds_up(releases: Sequence[Release], delta: float) -> bool:
-    """Whether no more is known of all these releases than of each by itself."""
+    """Whether the releases' epsilons simply add up, because no better bound can be computed."""
     return delta == 0 or any(_loss_scale(release) > _LARGEST_SCALE for release in releases)
 
 
 def _in_closed_form(releases: Sequence[Release], delta: float) -> float:
-    """The epsilon of Gaussian releases and draws: by the square of mu, and by zCDP."""
+    """Return the epsilon of Gaussian releases and draws: by the square of mu, and by zCDP."""
     by_profile = gaussian_epsilon(math.sqrt(np.cumsum([_loss_scale(release) ** 2 for release in releases])[-1]), delta)
     if not any(isinstance(release, DrawEvent) for release in releases):
         return by_profile
@@ -103,19 +103,19 @@ def _in_closed_form(releases: Sequence[Release], delta: float) -> float:
 
 
 def _rho(release: Release) -> float:
-    """The zCDP of a Gaussian release, or of draws."""
+    """Return the zCDP of a Gaussian release, or of draws."""
     return rho_of_draws(release) if isinstance(release, DrawEvent) else _loss_scale(release) ** 2 / 2
 
 
 def _checked_delta(delta: float) -> float:
-    """A delta, refused outside [0, 1)."""
+    """Return a delta. Raises InvalidInputError if it is outside [0, 1)."""
     if not 0 <= delta < 1:
         raise InvalidInputError(f"delta must be at least 0 and below 1, not {delta}")
     return delta
 
 
 def _basic_composition(events: Sequence[Release], delta: float) -> FloatArray:
-    """Epsilons and deltas added up; infinite where the deltas exceed ``delta`` or an event has no epsilon."""
+    """Return the running sums of epsilons, (T,); infinite if the deltas exceed ``delta`` or an event has no epsilon."""
     epsilons = [math.inf if isinstance(event, GaussianEvent | NonPrivateEvent) else event.epsilon for event in events]
     deltas = [event.delta if isinstance(event, ApproximateEvent) else 0.0 for event in events]
     return np.where(np.cumsum(deltas) <= delta, np.cumsum(epsilons), np.inf)
@@ -123,24 +123,24 @@ def _basic_composition(events: Sequence[Release], delta: float) -> FloatArray:
 
 @lru_cache(maxsize=16)
 def _composed(events: tuple[Release, ...], interval: float) -> PrivacyLossDistribution:
-    """The privacy-loss distribution of all these events together, on a grid of ``interval``."""
+    """Compose the privacy-loss distributions of all these events, on a grid of ``interval``."""
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 -- two seconds to import
 
-    whole = pld.identity(value_discretization_interval=interval)
+    distribution = pld.identity(value_discretization_interval=interval)
     for event, times in Counter(events).items():
-        whole = whole.compose(_loss_distribution(event, interval).self_compose(times))
-    return whole
+        distribution = distribution.compose(_loss_distribution(event, interval).self_compose(times))
+    return distribution
 
 
 def _interval(events: tuple[Release, ...]) -> float:
-    """How finely to discretise privacy losses: a hundredth of the least, or wider where the grid would be too long."""
+    """Return the grid's step: a hundredth of the least loss, or wider if the grid would be too long."""
     scales = [_loss_scale(event) for event in events]
     finest = min(_WIDEST_INTERVAL, *(scale / 100 or _WIDEST_INTERVAL for scale in scales))
     return max(finest, min(_WIDEST_INTERVAL, _NARROWEST_PART * math.hypot(*scales)))
 
 
 def _loss_scale(event: Release) -> float:
-    """A typical privacy loss of an event, to choose the discretisation by."""
+    """Return a typical privacy loss of an event, by which the grid is chosen."""
     match event:
         case GaussianEvent(mu=mu):
             return mu
@@ -154,7 +154,7 @@ def _loss_scale(event: Release) -> float:
 
 @lru_cache(maxsize=64)
 def _loss_distribution(event: Release, interval: float) -> PrivacyLossDistribution:
-    """The privacy-loss distribution of one event on a grid of ``interval``."""
+    """Return the privacy-loss distribution of one event on a grid of ``interval``."""
     from dp_accounting.pld import pld_pmf  # noqa: PLC0415 -- two seconds to import
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415
 

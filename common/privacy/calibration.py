@@ -1,4 +1,4 @@
-"""Noise scales: as published (``"paper"``, misprints mended) and the least that a proof supports (``"tight"``).
+"""Noise scales: as published (``"paper"``, misprints corrected) and the least that a proof supports (``"tight"``).
 
 All scales are for the sum of n clipped gradients, that is for records of norm at most 1 and replace-one adjacency,
 where one record moves the sum by at most ``2 L``.
@@ -23,24 +23,25 @@ SlackCalibration = Literal["paper", "better_branch", "tight"]
 LEAST_DELTA = 1e-18
 """The least delta that is counted: a ledger's unit."""
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e12
-"""The least epsilon that is counted, a ledger's unit; and one beyond which figures are no longer told apart."""
+"""The least epsilon that is counted, a ledger's unit; and the largest that has a meaning."""
 ROUNDING = 1e-9
-"""Covers that of the functions of the normal distribution, relative."""
+"""A relative error that covers the rounding of the functions of the normal distribution."""
 _FOR_THE_NOISE = 5 / 6
 """The least part of epsilon that tight objective perturbation leaves for the noise."""
-_MOST = 1e100  # epsilon, or a deviation: its square is still a number
+_MOST = 1e100  # the largest epsilon or deviation: its square is still a number
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Refuse an epsilon that is not a positive number, with InvalidInputError."""
+    """Raise InvalidInputError for an epsilon that is not a positive number."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInputError(f"epsilon must be positive and finite, not {epsilon}")
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Refuse, with InvalidInputError, what no ledger counts: an epsilon below 1e-6 or above 1e12, a delta below 1e-18.
+    """Raise InvalidInputError for a budget that no ledger counts.
 
-    A delta of 0 is a budget for mechanisms that need none: those of pure epsilon.
+    Those are an epsilon below 1e-6 or above 1e12, and a delta below 1e-18. A delta of 0 is a budget for mechanisms that
+    need none: those of pure epsilon.
     """
     check_epsilon(epsilon)
     if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
@@ -50,7 +51,7 @@ def check_budget(epsilon: float, delta: float) -> None:
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> None:
-    """Refuse an epsilon that is not a positive number, or a delta outside (0, 1), with InvalidInputError."""
+    """Raise InvalidInputError for an epsilon that is not a positive number, or a delta outside (0, 1)."""
     check_epsilon(epsilon)
     if not 0 < delta < 1:
         without = "; local_average and wu_subgradient need none, as published" if delta == 0 else ""
@@ -58,10 +59,10 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
 
 
 def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> float:
-    """The deviation per coordinate of Rajkumar & Agarwal 2012, Procedure 3, for d features, misprint mended.
+    """Return the deviation per coordinate of Rajkumar & Agarwal 2012, Procedure 3, for d features.
 
-    The large root of ((sigma^2 eps - 2 L^2) / (2 L sigma))^2 = q, q the (1 - delta) quantile of chi^2_d. ``epsilon`` is
-    what `slack` leaves of the whole. The small root is not private.
+    Its misprint is corrected: it is the large root of ((sigma^2 eps - 2 L^2) / (2 L sigma))^2 = q, q the (1 - delta)
+    quantile of chi^2_d. ``epsilon`` is the part of the total that `slack` leaves. The small root is not private.
 
     >>> round(sigma_star(10, 0.1, 0.05), 1)
     85.8
@@ -75,7 +76,7 @@ def sigma_star(d: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> 
 
 
 def tilt_sigma(d: int, epsilon_tilde: float, delta: float, lipschitz: float, calibration: SlackCalibration) -> float:
-    """The deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d."""
+    """Return the deviation of a tilt: sigma* of Procedure 3, or the tight 2 L / mu(epsilon~, delta), free of d."""
     if calibration == "tight":
         return gaussian_sigma(epsilon_tilde, delta, 2 * lipschitz)
     return sigma_star(d, epsilon_tilde, delta, lipschitz)
@@ -88,21 +89,22 @@ def slack(
     smoothness: float,
     calibration: SlackCalibration = "better_branch",
 ) -> tuple[float, float]:
-    """``(delta_regularization, epsilon_tilde)``: the extra regularisation and the epsilon left for the noise.
+    """Return ``(delta_regularization, epsilon_tilde)``: the extra regularisation and the epsilon left for the noise.
 
     Chaudhuri et al. 2011, Algorithm 2, as used by Rajkumar & Agarwal's computeSlack. ``regularization`` is lambda of
     (1/n) sum loss + (lambda/2)|w|^2; ``smoothness`` is c. The determinant ratio costs 2 log(1 + c/(n lambda)) in the
-    paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). What it leaves of epsilon is for
-    the noise; or lambda is raised until epsilon/2 is left, in the paper, or 5/6 epsilon, by the tight bound. Either
-    branch is private for any epsilon, and which is taken follows from these four public numbers alone.
+    paper and log(1 + c/(n lambda)) by the tight bound (rank one over a common part). The part of epsilon that it leaves
+    is for the noise; or lambda is raised until epsilon/2 is left, in the paper, or 5/6 epsilon, by the tight bound.
+    Either branch is private for every epsilon, and the choice between them follows from these four public numbers
+    alone.
 
-    As published (``"paper"``) lambda is raised only where nothing would be left: a cliff, just above which next to
-    nothing is left and noise is nearly infinite. ``"better_branch"`` and ``"tight"`` raise it wherever that leaves more
-    for the noise. Where both leave as much, lambda is raised by 0, so both move without a leap.
+    As published (``"paper"``) lambda is raised only if nothing would be left: a cliff, just above which next to nothing
+    is left and noise is nearly infinite. ``"better_branch"`` and ``"tight"`` raise it whenever that leaves more for the
+    noise. Where both leave as much, lambda is raised by 0, so both change without a jump.
 
     With a part t of epsilon for the noise, lambda is about c/((1 - t) n epsilon) then, and noise moves scores by some
-    (1 - t)/(t c), whatever n and epsilon: of the half it drowns what is learnt, and of nearly all of it a ridge is left
-    that knows the commonest class alone. *Chosen by looking at data*, between .5 and .98, by accuracy and log loss at
+    (1 - t)/(t c), for all n and epsilon: with a half it drowns what is learnt, and with nearly all a ridge is left that
+    predicts the commonest class alone. *Chosen by looking at data*, between .5 and .98, by accuracy and log loss at
     lambda = .001 and .01 and epsilon .1 to 3: of 208 settings of eight sets 5/6 is better than a half in 114, and worse
     in one, by .003; 15/16 is better still on most, and worse by .14 on addresses in 3,231,961 columns.
     """
@@ -122,7 +124,7 @@ def slack(
 def cliff_caution(
     epsilon: float, regularization: float, n_examples: int, smoothness: float, remedy: SlackCalibration
 ) -> tuple[str, ...]:
-    """Of `slack` as published where its other branch has less noise, in words, with the remedy; else nothing."""
+    """Return a warning with the remedy if `slack` as published leaves more noise than its other branch."""
     if not math.isfinite(smoothness):
         return ()
     _, published = slack(epsilon, regularization, n_examples, smoothness, "paper")
@@ -138,7 +140,10 @@ def cliff_caution(
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """The delta of a Gaussian release of sensitivity/deviation ``mu`` at ``epsilon`` (Balle & Wang 2018, Thm 8)."""
+    """Return the delta of a Gaussian release of sensitivity/deviation ``mu`` at ``epsilon``.
+
+    Balle & Wang 2018, Theorem 8.
+    """
     check_not_negative(mu=mu)
     if math.isnan(epsilon):
         raise InvalidInputError("epsilon must be a number, not nan")
@@ -151,17 +156,19 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest sensitivity/deviation of a Gaussian release that is (epsilon, delta)-private, rounded down."""
+    """Return the largest sensitivity/deviation of a Gaussian release that is (epsilon, delta)-private, rounded down."""
     check_epsilon_delta(epsilon, delta)
-    epsilon = min(epsilon, _MOST)  # what is private at less is at more, whose square may be no number
+    epsilon = min(
+        epsilon, _MOST
+    )  # what is private at a smaller epsilon is so at a larger one, whose square may overflow
     allowed, _ = bisect(lambda mu: gaussian_delta(epsilon, mu) <= delta)
     return allowed * (1 - 1e-9)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon of a Gaussian release of sensitivity/deviation ``mu`` at ``delta``, rounded up.
+    """Return the epsilon of a Gaussian release of sensitivity/deviation ``mu`` at ``delta``, rounded up.
 
-    0 for mu = 0; infinite for delta = 0.
+    It is 0 for mu = 0, and infinite for delta = 0.
     """
     check_not_negative(delta=delta)
     if gaussian_delta(0.0, mu) <= delta:
@@ -173,13 +180,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def pure_mu(epsilon: float) -> float:
-    """The mu of the Gaussian release that covers any ``epsilon``-private one, rounded up; its slack is 0.
+    """Return the mu of the Gaussian release that covers every ``epsilon``-private one, rounded up; its slack is 0.
 
     It is 2 Phi^-1(e^epsilon / (1 + e^epsilon)). The least error of the second kind of an epsilon-private test at level
     alpha is at least max(1 - e^epsilon alpha, e^-epsilon (1 - alpha)): two straight lines from (0, 1) and (1, 0) to a
     corner on the diagonal, alpha = 1 / (1 + e^epsilon). The Gaussian's curve, Phi(Phi^-1(1 - alpha) - mu), has the same
-    ends and for this mu passes the corner; it is convex, so it lies below the lines, its chords. Of an (epsilon,
-    delta)-private release the same holds but for an event of probability delta (Kairouz, Oh & Viswanath, "The
+    ends and for this mu passes the corner; it is convex, so it lies below the lines, its chords. For an (epsilon,
+    delta)-private release the same holds except for an event of probability delta (Kairouz, Oh & Viswanath, "The
     Composition Theorem for Differential Privacy", 2015): delta is its slack.
 
     >>> round(pure_mu(0.5), 3)
@@ -190,15 +197,15 @@ def pure_mu(epsilon: float) -> float:
 
 
 def mu_of_draws(spread: float, draws: int) -> float:
-    """The mu of the Gaussian release that covers so many draws of an index; `draws` has the proof."""
+    """Return the mu of the Gaussian release that covers this many draws of an index; `draws` has the proof."""
     check_not_negative(draws=draws)
     return math.sqrt(draws) * pure_mu(spread / 2)
 
 
 def bisect(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Neighbouring numbers from 0 up: the last for which ``holds`` and the first for which it does not.
+    """Return neighbouring numbers from 0 up: the last for which ``holds`` and the first for which it does not.
 
-    By bisection, which says on which side of the root each end lies, so that callers can take the safe one. (Loading
+    Bisection says on which side of the root each end lies, so that callers can take the safe one. (Loading
     `scipy.optimize` would take a service half a second.)
     """
     low, high = 0.0, 1.0
@@ -210,7 +217,7 @@ def bisect(holds: Callable[[float], bool]) -> tuple[float, float]:
 
 
 def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """The least deviation that makes a Gaussian release of this 2-norm sensitivity (epsilon, delta)-private.
+    """Return the least deviation that makes a Gaussian release of this 2-norm sensitivity (epsilon, delta)-private.
 
     >>> round(gaussian_sigma(0.1, 0.05, 2), 2)
     8.97
@@ -219,7 +226,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 
 
 def gaussian_sigmas(epsilon: FloatArray, delta: FloatArray, sensitivity: float) -> FloatArray:
-    """`gaussian_sigma` for each party of a stack, (...); the cache solves each distinct pair of budgets once."""
+    """Return `gaussian_sigma` for each party of a stack, (...); a cache solves each distinct pair of budgets once."""
     budgets = zip(epsilon.ravel().tolist(), delta.ravel().tolist(), strict=True)
     allowed = [gaussian_mu(*budget) for budget in budgets]
     if _positive(sensitivity) > _MOST * min(allowed, default=math.inf):
@@ -228,7 +235,7 @@ def gaussian_sigmas(epsilon: FloatArray, delta: FloatArray, sensitivity: float) 
 
 
 def _positive(sensitivity: float) -> float:
-    """A sensitivity, refused unless it is positive and finite."""
+    """Return a sensitivity. Raises InvalidInputError unless it is positive and finite."""
     if not (math.isfinite(sensitivity) and sensitivity > 0):
         raise InvalidInputError(f"sensitivity must be positive and finite, not {sensitivity}")
     return sensitivity

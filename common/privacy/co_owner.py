@@ -1,7 +1,7 @@
-"""What an answer costs when part of its noise is known: to a co-owner, who subtracts its own share of a sum's noise.
+"""The cost of an answer to a co-owner, who knows a part of its noise and subtracts its own share of a sum's noise.
 
-A co-owner gets the weights of each round, and works out the noisy sum from two in a row. Where the noise of the sum was
-drawn in shares, and no colluder reckoned with, what is left of it hides less.
+A co-owner gets the weights of each round, and can compute the noisy sum from two in a row. If the noise of the sum was
+drawn in shares, and for no colluders, the noise that is left hides less.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from parley.common.privacy.events import (
 
 
 def with_part(event: Event, part: float, delta: float) -> Event:
-    """What an answer costs when ``part`` of the shares of its noise are unknown; 0 < part < 1.
+    """Return the event of an answer when ``part`` of the shares of its noise are unknown; 0 < part < 1.
 
-    Of Gaussian noise that part of the variance is left. No mechanism draws Laplace's in shares. Of noise of density
-    exp(-beta |b|) a Gaussian mixture is left, which has no pure epsilon: its epsilon at ``delta`` is bounded. Of other
-    releases nothing is known, so nothing is promised.
+    Gaussian noise keeps that part of its variance. No mechanism draws Laplace's in shares. Noise of density exp(-beta
+    |b|) leaves a Gaussian mixture, which has no pure epsilon: its epsilon at ``delta`` is bounded. For other releases
+    no bound is known, so nothing is promised.
     """
     match event:
         case NoEvent() | NonPrivateEvent() | LaplaceEvent():
@@ -42,16 +42,17 @@ def with_part(event: Event, part: float, delta: float) -> Event:
         case ApproximateEvent() | DrawEvent():
             return NonPrivateEvent()
         case SequentialEvent(events=parts):
-            return SequentialEvent(tuple(with_part(each, part, delta) for each in parts))
+            return SequentialEvent(tuple(with_part(inner, part, delta) for inner in parts))
         case ParallelEvent(events=parts):
-            return ParallelEvent(tuple(with_part(each, part, delta) for each in parts))
+            return ParallelEvent(tuple(with_part(inner, part, delta) for inner in parts))
 
 
 def _mixture(event: L2LaplaceEvent, part: float, delta: float) -> Event:
-    """Some shares of noise of density exp(-beta |b|): sqrt(V) g, V ~ Gamma(part (d+1)/2, scale 2/beta^2), g normal.
+    """Return the event of some shares of noise of density exp(-beta |b|).
 
-    Whoever sees V too sees a Gaussian release of mu = beta S / sqrt(2 G), G of scale 1. So the delta of an epsilon is
-    at most the mean over G of the Gaussian's, which falls with G: a sum over bins of G's law, each at its lower end.
+    That noise is sqrt(V) g, V ~ Gamma(part (d+1)/2, scale 2/beta^2), g normal. Someone who sees V too sees a Gaussian
+    release of mu = beta S / sqrt(2 G), G of scale 1. So the delta of an epsilon is at most the mean over G of the
+    Gaussian's, which falls with G: a sum over bins of G's law, each at its lower end.
     """
     if delta == 0:
         return NonPrivateEvent()
@@ -66,7 +67,7 @@ def _mixture(event: L2LaplaceEvent, part: float, delta: float) -> Event:
 
 
 def _gaussian_deltas(epsilon: float, mus: FloatArray) -> FloatArray:
-    """`gaussian_delta` for each mu, (...)."""
+    """Return `gaussian_delta` for each mu, (...)."""
     upper = log_ndtr(mus / 2 - epsilon / mus)
     lower = epsilon + log_ndtr(-mus / 2 - epsilon / mus)
     return np.asarray(np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0)))

@@ -1,7 +1,7 @@
 """Answers of several releases, in sequence and in parallel, as plain sequences of releases that an accountant composes.
 
 Of parallel releases the worst counts, but which is the worst may depend on what it is composed with. So a run has
-*branches*, one for each choice of a part in each answer, and costs what its costliest branch costs. Parts of one kind
+*branches*, one for each choice of a part in each answer, and costs as much as its costliest branch. Parts of one kind
 are ordered, and only the worst of them is followed.
 """
 
@@ -30,18 +30,18 @@ _MOST_BRANCHES = 64
 
 
 def branches(events: Sequence[Event]) -> list[Branch]:
-    """All branches of a run's answers that may be the costliest.
+    """Return all branches of a run's answers that may be the costliest.
 
-    Raises InvalidInputError where there are more than can be followed: parts of many kinds in many rounds.
+    Raises InvalidInputError if there are more than can be followed: parts of many kinds in many rounds.
     """
-    found = list(islice(product(*(_ways(event) for event in events)), _MOST_BRANCHES + 1))
-    if len(found) > _MOST_BRANCHES:
+    combinations = list(islice(product(*(_ways(event) for event in events)), _MOST_BRANCHES + 1))
+    if len(combinations) > _MOST_BRANCHES:
         raise InvalidInputError(f"parallel releases of too many kinds: more than {_MOST_BRANCHES} ways to compose them")
-    return found
+    return combinations
 
 
 def releases(event: Event) -> Iterator[Release]:
-    """All releases of an answer, in whatever part."""
+    """Yield all releases of an answer, in all of its parts."""
     match event:
         case NoEvent():
             return
@@ -52,7 +52,7 @@ def releases(event: Event) -> Iterator[Release]:
 
 
 def _ways(event: Event) -> list[tuple[Release, ...]]:
-    """The sequences of releases that an answer may amount to."""
+    """Return the sequences of releases that an answer may amount to."""
     match event:
         case NoEvent():
             return [()]
@@ -62,20 +62,22 @@ def _ways(event: Event) -> list[tuple[Release, ...]]:
             ways = list(dict.fromkeys(chain.from_iterable(map(_ways, parts)))) or [()]
             return [way for way in ways if not any(_exceeds(other, way) for other in ways)]
         case ApproximateEvent(epsilon=epsilon, delta=delta):
-            return [(ApproximateEvent(epsilon, delta),)]  # bare of words, or two alike would each give way to the other
+            return [
+                (ApproximateEvent(epsilon, delta),)
+            ]  # without words, or two equal ones would each give way to the other
         case _:
             return [(event,)]
 
 
 def _exceeds(one: tuple[Release, ...], other: tuple[Release, ...]) -> bool:
-    """Whether one sequence of releases costs more than another, whatever it is composed with."""
+    """Whether one sequence of releases costs more than another, for everything that it is composed with."""
     if len(one) < len(other) or one == other:
         return False
     return all(_covers(mine, its) for mine, its in zip(one, other, strict=False))
 
 
 def _covers(one: Release, other: Release) -> bool:
-    """Whether a release reveals at least what another of its kind does."""
+    """Whether a release reveals at least as much as another of its kind."""
     match one, other:
         case GaussianEvent(mu=most), GaussianEvent(mu=mu):
             return mu <= most

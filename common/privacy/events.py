@@ -1,8 +1,8 @@
-"""What one answer of one party costs it, as frozen data.
+"""The cost to a party of one answer, as frozen data.
 
 A *release* is one number, vector or model that leaves a party: its event stands for the privacy-loss distribution of
-the worst pair of neighbouring data, in whatever adjacency the algorithm declares. Releases of one answer come together
-in sequence, where they see the same data, or in parallel, where each sees a part of its own.
+the worst pair of neighbouring data, in the adjacency that the algorithm declares. Releases of one answer come together
+in sequence, if they use the same data, or in parallel, if each uses a part of its own.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class L2LaplaceEvent:
 
 @dataclass(frozen=True, slots=True)
 class ApproximateEvent:
-    """Any (epsilon, delta)-private release of which nothing more is known; delta = 0 is pure privacy.
+    """An (epsilon, delta)-private release about which nothing more is known; delta = 0 is pure privacy.
 
-    ``assumptions`` are those of the theorem that says so, in words.
+    ``assumptions`` are those of the theorem that proves it, in words.
     """
 
     epsilon: float
@@ -60,10 +60,10 @@ class ApproximateEvent:
 
 @dataclass(frozen=True, slots=True)
 class DrawEvent:
-    """So many draws of an index, each of which may hang on those before it.
+    """``draws`` draws of an index, each of which may depend on those before it.
 
-    The chances of an index on neighbouring data differ by a factor between e^t and e^(t + spread), whatever the index,
-    for some t of each draw (*bounded range*; Dong, Durfee & Rogers 2020). All draws are one event, in closed form.
+    For every index the chances on neighbouring data differ by a factor between e^t and e^(t + spread), for some t of
+    each draw (*bounded range*; Dong, Durfee & Rogers 2020). All draws are one event, in closed form.
     """
 
     spread: float
@@ -88,7 +88,7 @@ Release = GaussianEvent | LaplaceEvent | L2LaplaceEvent | ApproximateEvent | Dra
 
 @dataclass(frozen=True, slots=True)
 class NoEvent:
-    """A round that costs nothing: a party has no part in it, and answers what everybody knows; or it has paid before.
+    """A round that costs nothing: the party has no part in it and answers public facts, or has paid before.
 
     Paid before means that the event of an earlier round covers this answer too, as one of a stream of draws.
     """
@@ -103,10 +103,10 @@ class SequentialEvent:
 
 @dataclass(frozen=True, slots=True)
 class ParallelEvent:
-    """Releases of disjoint parts of the data, such as the nodes of a tree: they cost what the worst of them costs.
+    """Releases of disjoint parts of the data, such as the nodes of a tree: they cost as much as the worst of them.
 
-    That holds where the part of a record does not depend on what is in it (by row, by owner). Where a record replaced
-    by another may leave one part and enter a second, two parts change: put the worst two in sequence.
+    That holds if the part of a record does not depend on its content (by row, by owner). If replacing a record may move
+    it from one part to another, two parts change: put the worst two in sequence.
     """
 
     events: tuple[Event, ...]

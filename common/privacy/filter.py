@@ -1,11 +1,11 @@
-"""What answers cost across runs: the square of a Gaussian release's mu that covers them, and a slack of delta.
+"""The cost of answers across runs: the square of a Gaussian release's mu that covers them, and a slack of delta.
 
-A release is *covered* by mu and slack s where, but for an event of probability s, no test tells its neighbours apart
-better than one of N(0, 1) from N(mu, 1). Where each release may be chosen by all answers before it, those whose squares
-add up to at most B have together the privacy of one Gaussian release of mu = sqrt(B) (Smith & Thakurta, "Fully Adaptive
+A release is *covered* by mu and slack s if, except for an event of probability s, no test distinguishes its neighbours
+better than N(0, 1) from N(mu, 1). If each release may be chosen by all answers before it, those whose squares add up to
+at most B have together the privacy of one Gaussian release of mu = sqrt(B) (Smith & Thakurta, "Fully Adaptive
 Composition for Gaussian Differential Privacy", 2022: the filter sum mu^2 <= B), and slack adds up. So runs need not be
-known ahead, and none needs to know what the others ask. How B and slack share one delta `parley.common.privacy.account`
-says.
+known ahead, and none depends on what the others ask. `parley.common.privacy.account` says how B and slack share one
+delta.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from parley.common.privacy.events import (
 )
 from parley.common.privacy.l2_laplace import l2_laplace_delta
 
-_QUADRATURE = 2e-15  # of a profile in the tail, absolute
-_BOUNDS = 1e-6, 20.0  # beyond these a release is covered as if nothing but its bound were known
+_QUADRATURE = 2e-15  # absolute error of a profile in the tail
+_BOUNDS = 1e-6, 20.0  # beyond these a release is covered by its bound alone
 
 
 def cover(event: Event) -> tuple[Fraction, Fraction]:
-    """``(mu^2, slack)`` of an answer: releases in sequence add up; of those in parallel the worst of each counts.
+    """Return ``(mu^2, slack)`` of an answer.
 
-    Parts in parallel see disjoint data, of which neighbours change one: whichever it is, the worst of each covers it.
-    Raises BudgetExhaustedError for a release without noise.
+    Releases in sequence add up. Of those in parallel the worst of each counts: they use disjoint data, and neighbours
+    change one of them, so the worst of each covers every case. Raises BudgetExhaustedError for a release without noise.
     """
     match event:
         case NoEvent():
@@ -61,7 +61,7 @@ def cover(event: Event) -> tuple[Fraction, Fraction]:
 
 
 def _cover_of_release(release: Release) -> tuple[float, float]:
-    """``(mu, slack)`` of one release."""
+    """Return ``(mu, slack)`` of one release."""
     match release:
         case GaussianEvent(mu=mu):
             return mu, 0.0
@@ -74,21 +74,19 @@ def _cover_of_release(release: Release) -> tuple[float, float]:
         case DrawEvent(spread=spread, draws=draws):
             return mu_of_draws(spread, draws), 0.0
         case NonPrivateEvent():
-            raise BudgetExhaustedError("the run releases answers without noise; no budget bears that")
+            raise BudgetExhaustedError("the run releases answers without noise; no budget allows that")
 
 
 @lru_cache(maxsize=4096)
 def l2_laplace_mu(bound: float, dimension: int) -> float:
-    """The mu of a Gaussian release that covers noise of density exp(-beta |b|) in ``dimension`` d, without slack.
+    """Return the mu of a Gaussian release that covers noise of density exp(-beta |b|) in ``dimension`` d.
 
-    ``bound`` is beta * sensitivity. About bound / sqrt(d), where `pure_mu` knows no dimension: the mu of the Gaussian
-    release whose profile has the same value at loss 0, and a five-hundredth more. That its profile then lies above the
-    other everywhere is not assumed but checked on a grid, to the rounding of the quadrature. Profiles are convex in
-    e^loss, so that between two points the Gaussian's lies above its tangent and the other below its chord, and the ends
-    of both lines decide; losses below 0 mirror those above. Where the check fails it is `pure_mu`.
-
-    >>> round(l2_laplace_mu(0.1, 10), 4), round(pure_mu(0.1), 4)
-    (0.0325, 0.1253)
+    It has no slack. ``bound`` is beta * sensitivity. The result is about bound / sqrt(d), while `pure_mu` does not
+    depend on d: the mu of the Gaussian release whose profile has the same value at loss 0, and a five-hundredth more.
+    That its profile then lies above the other everywhere is not assumed but checked on a grid, to the rounding of the
+    quadrature. Profiles are convex in e^loss, so that between two points the Gaussian's lies above its tangent and the
+    other below its chord, and the ends of both lines decide; losses below 0 mirror those above. If the check fails the
+    result is `pure_mu`.
     """
     pure = pure_mu(bound)
     if not _BOUNDS[0] <= bound <= _BOUNDS[1]:
@@ -104,7 +102,7 @@ def l2_laplace_mu(bound: float, dimension: int) -> float:
 
 
 def _missing(losses: FloatArray, deltas: FloatArray, mu: float) -> float:
-    """By how much a convex profile, given at some losses (m,), exceeds that of a Gaussian release between them."""
+    """Return by how much a convex profile, given at some losses (m,), exceeds a Gaussian release's between them."""
     middle = (losses[1:] + losses[:-1]) / 2
     slope = -ndtr(-mu / 2 - middle / mu)  # of the Gaussian's profile, by e^loss
     height = np.exp(log_ndtr(mu / 2 - middle / mu)) + np.exp(middle) * slope
@@ -118,9 +116,9 @@ def _missing(losses: FloatArray, deltas: FloatArray, mu: float) -> float:
 
 @lru_cache(maxsize=4096)
 def largest_square(epsilon: float, delta: float, unit: float) -> int:
-    """The largest mu^2, in whole units of ``unit``, of a Gaussian release that is (epsilon, delta)-private.
+    """Return the largest mu^2, in whole units of ``unit``, of a Gaussian release that is (epsilon, delta)-private.
 
-    Found on its profile itself (Balle & Wang 2018), whose rounding is made up for; 0 for delta = 0.
+    It is computed from the exact profile (Balle & Wang 2018), with a margin for rounding; 0 for delta = 0.
     """
     check_not_negative(epsilon=epsilon, delta=delta, unit=unit)
     if delta == 0:
@@ -134,6 +132,6 @@ def largest_square(epsilon: float, delta: float, unit: float) -> int:
 
 
 def _columns(parts: tuple[Event, ...]) -> tuple[list[Fraction], list[Fraction]]:
-    """The squares and the slacks of several answers."""
+    """Return the squares and the slacks of several answers."""
     covers = [cover(part) for part in parts]
     return [square for square, _ in covers], [slack for _, slack in covers]

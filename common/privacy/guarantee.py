@@ -1,4 +1,4 @@
-"""The promise a run makes."""
+"""The promise that a run makes."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ Adjacency = Literal["replace_one", "whole_party"]
 
 
 Unit = Literal["replace_one", "whole_party", "auxiliary_row"]
-"""What a guarantee hides: as an adjacency, or a row of the public rows, which is its owner's and no party's to hide."""
+"""What a guarantee hides: an adjacency, or one of the public rows, which is its owner's and no party's to hide."""
 HIDDEN: Mapping[Unit, str] = {
     "replace_one": "one record replaced",
     "whole_party": "all the data of a party replaced",
     "auxiliary_row": "one of the public rows replaced",
 }
-"""The same in words."""
+"""What each unit hides, in words."""
 
 
 NEXT_TO_NOTHING = 20
-"""Beyond this epsilon (e^20 is half a billion) next to nothing is promised."""
+"""An epsilon beyond which almost nothing is promised: e^20 is half a billion."""
 
 View = Literal["model", "transcript"]
 
 
 def delta_caution(delta: float, n: int, of: str = "records") -> tuple[str, ...]:
-    """That a delta allows to publish some of the ``n`` that it is promised to, where it is above 1/n; else nothing.
+    """Return a warning if a delta is above 1/n, which allows publishing some of the ``n`` that it is promised to.
 
-    What publishes each with probability delta, and hides nothing else of it, keeps the promise (0, delta), so about
-    n delta of them may be seen whole. A caution and no refusal: a mechanism here need not be of that kind.
+    A mechanism that publishes each with probability delta, and reveals nothing else, keeps the promise (0, delta), so
+    about n delta of them may be seen in full. It is a warning and no refusal, as a mechanism here need not be of that
+    kind.
 
     >>> delta_caution(1e-5, 1000)
     ()
@@ -50,17 +51,17 @@ def delta_caution(delta: float, n: int, of: str = "records") -> tuple[str, ...]:
 
 
 def in_common(assumptions: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """What all of several guarantees assume, in the first one's order: so it can be shown once.
+    """Return the assumptions that all of several guarantees share, in the first one's order, to show them once.
 
     >>> in_common([("a", "b", "c"), ("c", "a")])
     ('a', 'c')
     """
     first, *others = map(tuple, assumptions or [()])
-    return tuple(each for each in dict.fromkeys(first) if all(each in other for other in others))
+    return tuple(assumption for assumption in dict.fromkeys(first) if all(assumption in other for other in others))
 
 
 def as_clause(assumption: str) -> str:
-    """An assumption so that it can stand by itself.
+    """Return an assumption as a clause that can stand by itself.
 
     >>> as_clause("at most 1 of them collude")
     'at most 1 of the parties collude'
@@ -71,7 +72,7 @@ def as_clause(assumption: str) -> str:
 
 
 def as_sentence(assumption: str) -> str:
-    """An assumption as a sentence of its own.
+    """Return an assumption as a sentence.
 
     >>> as_sentence("how long an answer takes is not hidden")
     'How long an answer takes is not hidden.'
@@ -86,7 +87,7 @@ Composition = Literal["filter", "basic"]
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What is promised to whom: (epsilon, delta) for this adjacency, view and trust, under the assumptions in words.
+    """A promise: (epsilon, delta) for an adjacency, view and trust, under assumptions in words.
 
     ``view`` is what the adversary sees: ``model`` (the final model alone) or ``transcript`` (all that the learner
     sees). ``trust`` is the number of colluding parties tolerated. ``calibration`` says whose formula set the noise.
@@ -101,11 +102,11 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The guarantee as JSON values; an infinite epsilon is None, which reads "no guarantee"."""
+        """Return the guarantee as JSON values; an infinite epsilon is None, which means "no guarantee"."""
         return asdict(self) | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
 
     def assuming(self, *assumptions: str) -> Guarantee:
-        """The same guarantee under further assumptions."""
+        """Return the same guarantee under further assumptions."""
         return replace(self, assumptions=(*self.assumptions, *assumptions))
 
     def __str__(self) -> str:

@@ -11,15 +11,15 @@ from parley.common.arrays import FloatArray
 from parley.common.errors import InvalidInputError, check_not_negative
 
 _TAIL = 1e-20
-"""The probability left out at either end of a quadrature."""
+"""The probability that a quadrature omits at either end."""
 
 
 def l2_laplace_delta(epsilons: FloatArray, bound: float, dimension: int) -> FloatArray:
-    """delta(epsilon) of noise with density exp(-beta |b|) in ``dimension`` d, ``bound`` = beta * sensitivity; (...).
+    """Return delta(epsilon), (...), of noise of density exp(-beta |b|) in ``dimension`` d.
 
-    With R ~ Gamma(d) the norm and t the cosine to the shift, the loss is sqrt(R^2 + 2 a R t + a^2) - R, a = ``bound``.
-    By symmetry delta(e) = P(loss > e) - e^e P(loss < -e); P is a quadrature over R of the cosine's Beta distribution.
-    In one dimension the noise is Laplace's, and delta(e) = 1 - e^((e - a) / 2).
+    ``bound`` is beta * sensitivity. With R ~ Gamma(d) the norm and t the cosine to the shift, the loss is sqrt(R^2 + 2
+    a R t + a^2) - R, a = ``bound``. By symmetry delta(e) = P(loss > e) - e^e P(loss < -e); P is a quadrature over R of
+    the cosine's Beta distribution. In one dimension the noise is Laplace's, and delta(e) = 1 - e^((e - a) / 2).
     """
     check_not_negative(bound=bound)
     if np.isnan(epsilons).any():
@@ -33,7 +33,7 @@ def l2_laplace_delta(epsilons: FloatArray, bound: float, dimension: int) -> Floa
 
 
 def _l2_laplace_loss_cdf(loss: FloatArray, bound: float, dimension: int) -> FloatArray:
-    """P(privacy loss <= loss), (...), in two dimensions or more, for |loss| <= bound.
+    """Return P(privacy loss <= loss), (...), in two dimensions or more, for |loss| <= bound.
 
     No direction has so small a loss before the norm exceeds (bound - loss) / 2.
     """
@@ -48,12 +48,12 @@ def _l2_laplace_loss_cdf(loss: FloatArray, bound: float, dimension: int) -> Floa
 
 @lru_cache(maxsize=1)
 def _legendre() -> tuple[FloatArray, FloatArray]:
-    """The nodes and weights of Gauss and Legendre's quadrature."""
+    """Return the nodes and weights of Gauss and Legendre's quadrature."""
     return np.polynomial.legendre.leggauss(256)
 
 
 def _gamma_quadrature(start: FloatArray, shape: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes (..., 256) above ``start`` (..., 1), and their weights by the density x^(shape-1) e^-x up to a factor.
+    """Return nodes (..., 256) above ``start`` (..., 1), and weights by the density x^(shape-1) e^-x up to a factor.
 
     The variable of integration is sqrt(x - start), in which the half-integer powers that rise at ``start`` are smooth.
     """

@@ -7,7 +7,7 @@ into strips of t places, t a power of two. Propose strip v with probability 2^-(
 place within it by log2(t) fair bits. Accept with probability 2^v exp(-g(y)) / M, where M bounds the numerator. Give it
 a fair sign; refuse a negative zero, which would count zero twice.
 
-*The filter.* The one decision not made of fair bits asks if a uniform U is below p = 2^v exp(-g) / M. It is taken on
+*The filter.* The one decision not made of fair bits is whether a uniform U is below p = 2^v exp(-g) / M. It is taken on
 whole arrays in floating point, with a rigorous bound on every rounding error. The undecided (about one in 2^46) are
 resolved in rational arithmetic, a float scale being the exact rational that it is: enclose exp(-g) between two
 rationals, then lengthen U and narrow the enclosure until they part. The outcome is exact either way.
@@ -16,9 +16,9 @@ rationals, then lengthen U and narrow the enclosure until they part. The outcome
 
 *Limits.* Continuous draws serve mechanisms stated for reals and do not withstand floating-point attacks (Mironov 2012):
 what leaves a party should be integers with integer noise. How long a draw takes depends on the bits drawn (rejections):
-callers draw the noise ahead of the answer that it hides, so that the time to answer tells nothing of it.
+callers draw the noise ahead of the answer that it hides, so that the time to answer reveals nothing about it.
 
-The keys, pads and obfuscators of the secure sum are no noise but bytes of `os.urandom`, which services hand in.
+The keys, pads and obfuscators of the secure sum are no noise but bytes of `os.urandom`, which services pass in.
 """
 
 from __future__ import annotations
@@ -44,40 +44,41 @@ Shape = tuple[int, ...]
 A = TypeVar("A", bound=npt.NDArray[Any])
 
 MAX_INTEGER_SCALE = 2.0**48  # leaves 15 bits for the tail: a draw beyond int64 needs 2^15 equal coin flips in a row
-_MIN_LAPLACE_SCALE = 2.0**-64  # keeps 1/scale finite; such noise is zero but for once in e^(2^64) draws
+_MIN_LAPLACE_SCALE = 2.0**-64  # keeps 1/scale finite; such noise is zero except once in e^(2^64) draws
 _LN2 = math.log(2)
 _BAND = 2.0**-48  # the filter's error, four times what the operations in `_propose` can add up to
 _WORD = 64
 _BLOCK = 2**16  # integers drawn at a time: the dozen arrays that a block takes come to some MiB
-_PROPOSALS = 512  # made at least at a time, so that the last few draws take few turns
+_PROPOSALS = 512  # the fewest at a time, so that the last few draws take few turns
 
 
 class Noise(Protocol):
     """The private randomness of one party, or of a stack of parties, in one run.
 
     ``sigma``, ``scale`` and ``beta`` broadcast to ``shape``: for K stacked parties of d coordinates, a scale of shape
-    (K, 1) gives each party its own. All raise ValueError, with name and value, on a scale out of range.
+    (K, 1) gives each party its own. All methods raise ValueError, with name and value, for a scale out of range.
     """
 
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
-        """Integers with P(k) proportional to exp(-k^2 / (2 sigma^2)); 1 <= sigma <= 2^48, in integer units."""
+        """Draw integers with P(k) proportional to exp(-k^2 / (2 sigma^2)); 1 <= sigma <= 2^48, in integer units."""
 
     def discrete_laplace(self, scale: Scale, shape: Shape, parts: float = 1) -> IntArray:
-        """Integers with P(k) proportional to exp(-|k| / scale), or one of ``parts`` shares of such; in integer units.
+        """Draw integers with P(k) proportional to exp(-|k| / scale), or one of ``parts`` shares of such integers.
 
-        2^-64 <= scale <= 2^48. One whole draw is exact. A share is the difference of two Polya draws, each a sum of
-        Poisson(c / parts) logarithmic ones, c = -log(1 - exp(-1 / scale)): the sum of ``parts`` independent shares has
-        the law above. They are integers too, but their chances are rounded as floating point is, by parts in 2^50.
+        ``scale`` is in integer units, 2^-64 <= scale <= 2^48. One full draw is exact. A share is the difference of two
+        Polya draws, each a sum of Poisson(c / parts) logarithmic ones, c = -log(1 - exp(-1 / scale)): the sum of
+        ``parts`` independent shares has the law above. They are integers too, but their chances are rounded as floating
+        point is, by parts in 2^50.
         """
 
     def gaussian(self, sigma: Scale, shape: Shape) -> FloatArray:
-        """Independent N(0, sigma^2)."""
+        """Draw independent N(0, sigma^2)."""
 
     def laplace(self, scale: Scale, shape: Shape) -> FloatArray:
-        """Independent Laplace: density proportional to exp(-|x| / scale) in each coordinate."""
+        """Draw independent Laplace numbers: density proportional to exp(-|x| / scale) in each coordinate."""
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
-        """Vectors on the last axis with density proportional to exp(-beta |b|_2), or one of ``parts`` shares of one.
+        """Draw vectors on the last axis with density proportional to exp(-beta |b|_2), or one of ``parts`` shares.
 
         A share is sqrt(V) g with V ~ Gamma((d+1) / (2 parts), scale 2/beta^2) and g ~ N(0, I_d). The sum of ``parts``
         independent shares has the density above: its characteristic function is (1 + |t|^2/beta^2)^(-(d+1)/2).
@@ -85,22 +86,22 @@ class Noise(Protocol):
         """
 
     def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
-        """Independent draws (n,) of an index i below k, P(i) proportional to mantissas[i] 2^exponents[i], exactly.
+        """Draw independent indices (n,) below k, P(i) proportional to mantissas[i] 2^exponents[i], exactly.
 
         ``mantissas`` (k,) are integers from 2^52 to 2^53 - 1, ``exponents`` (k,) any integers. Raises ValueError for
         others, or none.
         """
 
     def once(self, name: str, draw: Callable[[], A]) -> A:
-        """One-time noise: ``draw()`` on the first call, the same read-only array under that name ever after."""
+        """Return one-time noise: ``draw()`` on the first call, and the same read-only array on every later one."""
 
     def member(self, index: int) -> Noise:  # noqa: ARG002
-        """Where one of several stacked parties draws what it alone draws: here, where all draw from one source."""
+        """Return the source from which one of several stacked parties draws: this one, if all share it."""
         return self
 
 
 class _Source(Protocol):
-    """Where the bits and the standard continuous draws come from; `numpy.random.Generator` has all but the words."""
+    """The source of bits and standard continuous draws; `numpy.random.Generator` has all methods except ``words``."""
 
     def words(self, n: int, /) -> Words: ...  # uniform integers of 64 bits
     def standard_normal(self, size: Shape, /) -> FloatArray: ...
@@ -109,11 +110,11 @@ class _Source(Protocol):
 
 
 class _SourcedNoise(Noise):
-    """All draws, from one source of bits, and the memory of the one-time ones."""
+    """All draws, from one source of bits, and a memory of the one-time ones."""
 
-    def __init__(self, source: _Source, kept: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+    def __init__(self, source: _Source, one_time: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
         self._source = source
-        self.kept = {name: _frozen(value) for name, value in (kept or {}).items()}
+        self.one_time = {name: _frozen(value) for name, value in (one_time or {}).items()}
 
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
         sigma = _checked("sigma", sigma, shape, 1.0, MAX_INTEGER_SCALE)
@@ -148,25 +149,25 @@ class _SourcedNoise(Noise):
         return Categories(mantissas, exponents).draw(self._source.words, n)
 
     def once(self, name: str, draw: Callable[[], A]) -> A:
-        if name not in self.kept:
-            self.kept[name] = _frozen(draw())
-        return cast("A", self.kept[name])
+        if name not in self.one_time:
+            self.one_time[name] = _frozen(draw())
+        return cast("A", self.one_time[name])
 
 
 class SystemNoise(_SourcedNoise):
     """Noise from the operating system's generator, which takes no seed: what services use.
 
-    ``kept`` restores the one-time noise of an earlier process. The attribute ``kept`` holds all that there is, for the
-    party to persist in the transaction that stores the answer.
+    ``one_time`` restores the one-time noise of an earlier process. The attribute of that name holds all one-time noise,
+    for the party to persist in the transaction that stores the answer.
 
     >>> noise = SystemNoise()
     >>> eta = noise.once("eta", lambda: noise.gaussian(2.0, (3,)))
-    >>> bool((SystemNoise(noise.kept).once("eta", lambda: -eta) == eta).all())
+    >>> bool((SystemNoise(noise.one_time).once("eta", lambda: -eta) == eta).all())
     True
     """
 
-    def __init__(self, kept: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
-        super().__init__(_SystemSource(), kept)
+    def __init__(self, one_time: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
+        super().__init__(_SystemSource(), one_time)
 
 
 class SeededNoise(_SourcedNoise):
@@ -176,11 +177,11 @@ class SeededNoise(_SourcedNoise):
         super().__init__(_SeededSource(np.random.PCG64(seed)))
 
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
-        """As `Noise.discrete_gaussian`; if all sigma >= 2^10, a rounded continuous Gaussian of variance sigma^2 - 1/12.
+        """Draw as `Noise.discrete_gaussian`; if all sigma >= 2^10, by rounding a Gaussian of variance sigma^2 - 1/12.
 
-        Rounding adds the 1/12 back, and the total variation to the exact law is 4.9e-4 / sigma^4, below 5e-16 a draw
-        (uncorrected: 0.02 / sigma^2). The 53 bits of a double add an unevenness of about 2^-52 sigma between adjacent
-        integers, of which a simulation can show the parity above sigma = 2^40 and nothing below.
+        Rounding adds the 1/12 back, and the total variation to the exact law is 4.9e-4 / sigma^4, below 5e-16 for each
+        draw (uncorrected: 0.02 / sigma^2). The 53 bits of a double add an unevenness of about 2^-52 sigma between
+        adjacent integers. A simulation can see it in the parity above sigma = 2^40, and nowhere below.
         """
         sigma = _checked("sigma", sigma, shape, 1.0, MAX_INTEGER_SCALE)
         if np.min(sigma, initial=math.inf) < 2.0**10:
@@ -188,7 +189,7 @@ class SeededNoise(_SourcedNoise):
         return np.rint(np.sqrt(sigma**2 - 1 / 12) * self._source.standard_normal(shape)).astype(np.int64)
 
     def discrete_laplace(self, scale: Scale, shape: Shape, parts: float = 1) -> IntArray:
-        """As `Noise.discrete_laplace`: the difference of two geometrics, exact but for 53-bit exponentials."""
+        """Draw as `Noise.discrete_laplace`, as the difference of two geometrics, exact up to 53-bit exponentials."""
         if parts != 1:
             return super().discrete_laplace(scale, shape, parts)
         scale = _checked("scale", scale, shape, _MIN_LAPLACE_SCALE, MAX_INTEGER_SCALE)
@@ -197,7 +198,7 @@ class SeededNoise(_SourcedNoise):
 
 
 class NoNoise(_SourcedNoise):
-    """All noise is zero: for tests that fix it. Scales are checked as ever.
+    """All noise is zero: for tests that fix it. Scales are checked as usual.
 
     >>> NoNoise().discrete_gaussian(5.0, (3,)).tolist()
     [0, 0, 0]
@@ -249,29 +250,32 @@ class _NoSource:
 
 
 def _frozen(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A copy that nobody can change."""
+    """Return a read-only copy."""
     copy = np.array(value)
     copy.setflags(write=False)
     return copy
 
 
 def _checked(name: str, value: Scale, shape: Shape, least: float = 0.0, most: float = math.inf) -> FloatArray:
-    """``value``, which is public, as an array, if it broadcasts to ``shape`` and is positive and in [least, most]."""
+    """Return ``value``, which is public, as an array. Raises ValueError unless it fits ``shape`` and [least, most]."""
     array = np.asarray(value, np.float64)
     valid = (array > 0) & (array >= least) & (array <= most) & np.isfinite(array)
     if not valid.all():
         raise ValueError(f"{name} must be positive and finite, from {least:g} to {most:g}, not {array[~valid][0]:g}")
-    np.broadcast_to(array, shape)  # a scale of a larger shape would repeat the draws: refused here
+    np.broadcast_to(array, shape)  # refuses a scale of a larger shape, which would repeat the draws
     return array
 
 
 def _uniform(source: _Source, size: Shape) -> FloatArray:
-    """Uniform in (0, 1], down to 2^-65."""
+    """Draw uniforms in (0, 1], down to 2^-65."""
     return (source.words(math.prod(size)).reshape(size).astype(np.float64) + 0.5) * 2.0**-_WORD
 
 
 def _laplace_share(source: _Source, scale: FloatArray, shape: Shape, parts: float) -> IntArray:
-    """A share of discrete Laplace noise: a Poisson number of logarithmic draws (Kemp 1981, by inversion), signed."""
+    """Draw a share of discrete Laplace noise: a Poisson number of signed logarithmic draws.
+
+    Kemp 1981, by inversion.
+    """
     rate = -np.log(-np.expm1(-1 / scale))  # c, so that P(k) = exp(-k / scale) / (k c)
     counts = _poisson(source, np.broadcast_to(2 * rate / parts, shape).ravel())
     owner = np.repeat(np.arange(counts.size), counts)
@@ -285,7 +289,7 @@ def _laplace_share(source: _Source, scale: FloatArray, shape: Shape, parts: floa
 
 
 def _poisson(source: _Source, rate: FloatArray) -> IntArray:
-    """Poisson numbers of these rates, (n,), by inversion; for rates of at most some hundreds."""
+    """Draw Poisson numbers of these rates, (n,), by inversion; for rates of at most some hundreds."""
     uniform, chance = _uniform(source, rate.shape), np.exp(-rate)
     below, counts = chance.copy(), np.zeros(rate.shape, np.int64)
     while (more := (uniform > below) & (chance > 0)).any():
@@ -296,7 +300,10 @@ def _poisson(source: _Source, rate: FloatArray) -> IntArray:
 
 
 def _discrete(source: _Source, power: int, shape: Shape, *law: FloatArray) -> IntArray:
-    """Exact integers with P(k) proportional to exp(-|k/scale|^power / power); ``law``: scale, strip width, bound M."""
+    """Draw exact integers with P(k) proportional to exp(-|k/scale|^power / power).
+
+    ``law`` is the scale, the strip's width and the bound M.
+    """
     laws = [np.broadcast_to(parameter, shape).flat for parameter in law]
     result = np.empty(math.prod(shape), np.int64)
     for start in range(0, result.size, _BLOCK):
@@ -306,19 +313,19 @@ def _discrete(source: _Source, power: int, shape: Shape, *law: FloatArray) -> In
 
 
 def _discrete_block(source: _Source, power: int, parameters: FloatArray) -> IntArray:
-    """One such integer for each column of ``parameters`` (3, n), (n,)."""
+    """Draw one such integer for each column of ``parameters`` (3, n), (n,)."""
     result = np.empty(parameters.shape[1], np.int64)
     done = np.zeros(result.size, np.bool_)
     while (pending := np.flatnonzero(~done)).size:
         tried = np.repeat(pending, max(_PROPOSALS // pending.size, 1))
         drawn, accepted = _propose(source, power, parameters[:, tried])
         hit = tried[accepted]
-        result[hit], done[hit] = drawn[accepted], True  # of several accepted ones the last, whatever its value
+        result[hit], done[hit] = drawn[accepted], True  # of several accepted ones the last, for every value
     return result
 
 
 def _propose(source: _Source, power: int, law: FloatArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """One proposal for each column of ``law``, and whether it is accepted."""
+    """Make one proposal for each column of ``law``, and decide whether it is accepted."""
     scale, strip, bound = law
     strip_number = _trailing_zeros(source, scale.size)
     place, uniform = source.words(2 * scale.size).reshape(2, -1)
@@ -340,7 +347,7 @@ def _propose(source: _Source, power: int, law: FloatArray) -> tuple[IntArray, np
 
 
 def _trailing_zeros(source: _Source, n: int) -> IntArray:
-    """``n`` counts of fair coin flips before the first head: P(v) = 2^-(v+1)."""
+    """Draw ``n`` counts of fair coin flips before the first head: P(v) = 2^-(v+1)."""
     words = source.words(n)
     count: IntArray = np.bitwise_count(~words & (words - 1)).astype(np.int64)
     if (unfinished := words == 0).any():
@@ -362,7 +369,7 @@ def _is_below(word: int, factor: Fraction, exponent: Fraction, source: _Source) 
 
 
 def _enclose_exp(exponent: Fraction, digits: int) -> tuple[Fraction, Fraction]:
-    """Rationals below and above exp(-exponent), about 10^-digits apart; decimal's exp is correctly rounded."""
+    """Return rationals below and above exp(-exponent), about 10^-digits apart; decimal's exp is correctly rounded."""
     down, up = Context(prec=digits, rounding=ROUND_FLOOR), Context(prec=digits, rounding=ROUND_CEILING)
     numerator, denominator = Decimal(exponent.numerator).copy_negate(), Decimal(exponent.denominator)
     low = down.next_minus(down.exp(down.divide(numerator, denominator)))

@@ -1,11 +1,11 @@
-"""What an algorithm owes for an event: a proof that the contract suite can run.
+"""The proofs that algorithms give for their events, which the contract suite can run.
 
 An event is a claim about the noise in an answer, and code that draws less noise looks no different. So an algorithm
 says for each question why its event holds (`Algorithm.proof`), as one of these. `tests.contracts.proving` runs them: it
 refuses noise that is less than the event says, and shows that each proof would notice half of the noise.
 
-Where nothing is claimed (`NonPrivateEvent`), no proof is owed. Where an answer costs nothing (`NoEvent`), the suite
-checks that it does not depend on the data.
+If nothing is claimed (`NonPrivateEvent`), no proof is needed. If an answer costs nothing (`NoEvent`), the suite checks
+that it does not depend on the data.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, LaplaceE
 from parley.common.privacy.noise import Noise
 
 NoiseLaw = GaussianEvent | LaplaceEvent | L2LaplaceEvent
-"""An event that says what law the noise on a vector has, relative to the sensitivity."""
+"""An event that gives the law of the noise on a vector, relative to the sensitivity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Additive:
     """The answer (..., m) is an exact one plus noise, whose scale is the algorithm's sensitivity by ``law``.
 
-    ``law`` is the event by default. Where another event is declared, it must cost at least as much.
+    ``law`` is the event by default. If another event is declared, it must cost at least as much.
     """
 
     law: NoiseLaw | None = None
@@ -44,12 +44,13 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class NoiseInside:
-    """The noise is inside a minimisation, and the data and the answer together say what it was.
+    """The noise is inside a minimisation, and the data and the answer together determine it.
 
     ``noise_of`` takes what was prepared of one shard, and answers (runs, m) in reals, to the noise (runs, k, d) that
     led to them: k draws of ``law``, for a sensitivity of ``reach``. A neighbour's data and the same answer lead to
-    noise that differs by at most ``reach``. The density of answers has a factor beside the noise's, the determinant of
-    ``noise_of``; ``spent`` (epsilon, delta) is what that costs each draw, and what else does. Draws add up.
+    noise that differs by at most ``reach``. The density of answers has another factor beside the noise's, the
+    determinant of ``noise_of``; ``spent`` (epsilon, delta) is the cost of that and of all else, for each draw. Draws
+    add up.
     """
 
     noise_of: Callable[[Any, FloatArray], FloatArray]
@@ -62,7 +63,7 @@ class NoiseInside:
 class PostProcessing:
     """The answer is ``function`` of a ``release``, which has a proof of its own, ``of``, and the sensitivity.
 
-    ``release`` takes what was prepared, and the noise; ``function`` takes the release alone. Of `Additive` L2-Laplace
+    ``release`` takes what was prepared, and the noise; ``function`` takes the release alone. With `Additive` L2-Laplace
     noise a release may have the shape (..., k, m): then each of k vectors has noise of its own, and the norms of their
     moves add up to at most the sensitivity. ``places_only`` says that the function changes no number of the release,
     but puts them into places among zeros.
@@ -76,12 +77,12 @@ class PostProcessing:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Two neighbouring shards whose answers a test tells apart better than the event allows, if half the noise is gone.
+    """Two neighbouring shards that a test distinguishes better than the event allows, if half the noise is missing.
 
     The audit is of the same algorithm, with other numbers for some ``parameters``, at a budget and a loss that make the
-    neighbours tell. The question is the one that the proof is of, with another ``message`` if that is not None.
-    ``score`` takes answers (runs, m) in reals to numbers (runs,), larger where ``other`` is likelier. The suite adds a
-    score of its own, so a test that sees nothing proves nothing, and attacks extreme neighbours in every number, sum
+    neighbours distinguishable. The question is the one that the proof is of, with another ``message`` if that is not
+    None. ``score`` takes answers (runs, m) in reals to numbers (runs,), larger if ``other`` is likelier. The suite adds
+    a score of its own, so a test that sees nothing proves nothing, and attacks extreme neighbours in every number, sum
     and bit of an answer. At ``epsilon`` and ``delta`` the event's delta is at most 0.01.
     """
 
@@ -99,7 +100,7 @@ Proof = Additive | PostProcessing | Draws | NoiseInside | Audit
 
 
 def applied_after(prepare: Callable[[Any], Any], proof: Proof | None) -> Proof | None:
-    """The proof of an answer that is made from ``prepare`` of what was prepared, instead of from that itself."""
+    """Return the proof of an answer that is made from ``prepare`` of the prepared value, instead of from itself."""
     match proof:
         case NoiseInside():
             return replace(proof, noise_of=lambda prepared, answers: proof.noise_of(prepare(prepared), answers))
@@ -117,7 +118,7 @@ def read_after(
     *,
     places_only: bool = False,
 ) -> Proof | None:
-    """The proof of ``function`` of what ``release`` answers, which has a ``proof``."""
+    """Return the proof of ``function`` applied to what ``release`` answers, which has a ``proof``."""
     match proof:
         case Additive() | NoiseInside():
             return PostProcessing(release, function, proof, places_only)

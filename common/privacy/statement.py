@@ -1,4 +1,4 @@
-"""What is left of a budget, in words and in runs."""
+"""The budget that is left, in words and in runs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from parley.common.privacy.events import ApproximateEvent, GaussianEvent, Releas
 from parley.common.privacy.filter import cover
 
 SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise"
-"""What *spent* is, wherever it is shown.
+"""What *spent* means, wherever it is shown.
 
-A filter promises that all answers together stay within the limit, however they were chosen. The figure of a moment is
-no such promise: a learner that stops where the answers reveal more than it gets up to 14 times the delta in 1,000
-rounds (`tests/audit/test_stopping.py`).
+A filter promises that all answers together stay within the limit, for every way of choosing them. The figure at one
+moment is no such promise: a learner that stops where the answers reveal more than it gets up to 14 times the delta in
+1,000 rounds (`tests/audit/test_stopping.py`).
 """
 
 
 def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
-    """What an account's charges come to, and how many more runs of (epsilon, delta) it bears, as sentences.
+    """Describe what an account's charges add up to, and how many more runs of (epsilon, delta) it allows, as sentences.
 
     Raises InvalidInputError for an epsilon or a delta that no run can have.
 
     >>> from parley.common.privacy.account import limit
     >>> in_words(limit(5, 1e-5), 0.5, 1e-6)[1]
-    'Left is one Gaussian run of (5, 1e-05), or 81 of (0.5, 1e-06), or 3 by methods of which only that is known.'
+    'Left is one Gaussian run of (5, 1e-05), or 81 of (0.5, 1e-06), or 3 by methods that promise only that much.'
     >>> in_words(limit(5, 1e-5, composition="basic"), 0.5, 1e-6)[1]
     'Left is one run of (5, 1e-05), or 10 of (0.5, 1e-06), by any method.'
     """
@@ -33,7 +33,6 @@ def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
 
 
 def _so_far(account: Account) -> str:
-    """What is spent and reserved."""
     how = "each added up" if account.composition == "basic" else "counted by a filter"
     spent = f"epsilon {account.epsilon_spent:.3g} of {account.epsilon_limit / MICRO:g}"
     reserved = f"{account.epsilon_reserved:.3g}"
@@ -42,20 +41,19 @@ def _so_far(account: Account) -> str:
 
 
 def _left(account: Account, epsilon: float, delta: float) -> str:
-    """What is left, in runs."""
     units = math.ceil(epsilon * MICRO - 1e-6), delta_units(delta)
     one, many = f"({account.epsilon_left:.3g}, {account.delta_left:g})", f"({epsilon:g}, {delta:g})"
     if account.composition == "basic":
         return f"Left is one run of {one}, or {account.runs_left(Cost(*units))} of {many}, by any method."
-    known = account.runs_left(_cost(units, ApproximateEvent(epsilon, delta)))
+    approximate = account.runs_left(_cost(units, ApproximateEvent(epsilon, delta)))
     if account.delta_limit == 0 or delta == 0:
-        return f"Left are {known} runs of {many} by purely private methods; no others fit a delta of 0."
+        return f"Left are {approximate} runs of {many} by purely private methods; no others fit a delta of 0."
     gaussian = account.runs_left(_cost(units, GaussianEvent(gaussian_mu(epsilon, delta))))
-    unknown = f"{known} by methods of which only that is known"
-    return f"Left is one Gaussian run of {one}, or {gaussian} of {many}, or {unknown}."
+    others = f"{approximate} by methods that promise only that much"
+    return f"Left is one Gaussian run of {one}, or {gaussian} of {many}, or {others}."
 
 
 def _cost(units: tuple[int, int], release: Release) -> Cost:
-    """The cost of a run of one release."""
+    """Return the cost of a run of one release."""
     square, slack = cover(release)
     return Cost(*units, math.ceil(square * SQUARE_UNITS), delta_units(float(slack)))

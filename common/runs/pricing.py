@@ -235,7 +235,7 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
     costs = events(algorithm, facts)
     delta = needed_delta(costs, facts)
     if _claimed(algorithm, facts, view) is not None:
-        return price(algorithm, facts, view).whole
+        return price(algorithm, facts, view).total
     gdp, slack = _filtered(costs)
     added = added_epsilon(costs, delta)
     epsilon = added if added <= facts.own_epsilon * (1 + 1e-9) else epsilon_after(costs, delta)

@@ -97,7 +97,7 @@ class ArrayRun:
             return
         if seed is not None:
             raise EstimatorError("a random_state voids the promise that a budget counts: give one of the two")
-        costs = [price(self.algorithm, self.facts.of(i)).whole.units for i in range(len(self.facts.parties))]
+        costs = [price(self.algorithm, self.facts.of(i)).total.units for i in range(len(self.facts.parties))]
         budget.pay(Cost(*map(max, *costs)) if len(costs) > 1 else Cost(*costs[0]))
 
     def model(self, examples: Shard, seed: Seed) -> Model:

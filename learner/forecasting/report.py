@@ -179,7 +179,7 @@ def _owners(
         charge = charges[member.name]
         cost = charge if isinstance(charge, Cost) else None
         now = budgets[member.name].account if member.name in budgets else None
-        fits = None if now is None or cost is None else now.bears(cost)
+        fits = None if now is None or cost is None else now.fits(cost)
         yield OwnerView(
             name=member.name,
             n_examples=member.n_examples,

@@ -97,7 +97,7 @@ class KeepingNoise(Noise, Protocol):
     """Noise that shows its one-time draws, so that they can be stored with the answer."""
 
     @property
-    def kept(self) -> Mapping[str, npt.NDArray[Any]]:
+    def one_time(self) -> Mapping[str, npt.NDArray[Any]]:
         """All one-time noise by name."""
 
 
@@ -116,7 +116,7 @@ def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pa
         drawn = noise(kept)
         with work_on_data():
             integers = to_wire(terms.algorithm.local(query, prepared, terms.facts, drawn), terms.facts.wire_shift)
-        return pack(integers), drawn.kept
+        return pack(integers), drawn.one_time
 
     return compute
 
@@ -297,7 +297,7 @@ class Party:
     def _ask_owner(self, learner: str, proposal: RunProposal, price: Price) -> None:
         """Raise AwaitingOwnerError until the owner has said yes, which is a consent; ForbiddenError for a no."""
         account = self.store.account()
-        account.reserve(price.whole)  # refuses what no yes could bear
+        account.reserve(price.total)  # refuses what no yes could bear
         known = self.store.books.owner.get((learner, proposal.run))
         book = self.store.questions.ask(learner, proposal, price, self.settings.policy.approval_hours * 3600)
         if book.denied is not None:
@@ -345,7 +345,7 @@ class Party:
             raise NotFoundError(f"run {run} is not known here")
         with self._noting(learner, run, consent.spec):
             price = self._review(consent.spec)
-            if price.whole.epsilon > consent.price.whole.epsilon or price.whole.delta > consent.price.whole.delta:
+            if price.total.epsilon > consent.price.total.epsilon or price.total.delta > consent.price.total.delta:
                 raise ForbiddenError(
                     "the run costs more under the owner's present policy than was agreed", rule="price"
                 )
@@ -461,7 +461,7 @@ class Party:
             raise ConflictError(f"run {proposal.run} was approved with another specification")
         if self.store.has_failed(learner, proposal.run):
             raise WorkFailedError
-        whole = consent.price.whole
+        whole = consent.price.total
         approval = Approval(
             run=proposal.run,
             spec_digest=digest,

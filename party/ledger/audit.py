@@ -216,6 +216,6 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")
         case Ended(learner, run, by):
             book = books.runs.get((learner, run))
-            due = prices[learner, run].rest(book.last) if book and by == "failed" else NOTHING
+            due = prices[learner, run].remaining(book.last) if book and by == "failed" else NOTHING
             if entry.record.cost != due:
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")

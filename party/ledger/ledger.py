@@ -166,7 +166,7 @@ class Ledger:
         with self._chain.transaction() as chain:
             if (learner, proposal.run) not in self.books.runs:
                 self._check_about()
-                self.books.account.reserve(price.whole)  # refuses
+                self.books.account.reserve(price.total)  # refuses
                 spec = proposal.spec
                 approved = Approved(
                     learner=learner,
@@ -178,7 +178,7 @@ class Ledger:
                     spec=spec.digest,
                     secure_sum=spec.secure_sum,
                     rounds=len(price.epsilon),
-                    reserved=price.whole,
+                    reserved=price.total,
                     adjacency=price.adjacency,
                     lasts=self._reservation,
                 )
@@ -198,7 +198,7 @@ class Ledger:
         self.expire()
         with self._chain.transaction() as chain:
             if (OWNER, run) not in self.books.runs:
-                self.books.account.reserve(price.whole)  # refuses
+                self.books.account.reserve(price.total)  # refuses
                 approved = Approved(
                     learner=OWNER,
                     run=run,
@@ -209,7 +209,7 @@ class Ledger:
                     spec=digest,
                     secure_sum="none",
                     rounds=rounds,
-                    reserved=price.whole,
+                    reserved=price.total,
                     adjacency=price.adjacency,
                     lasts=_FOR_EVER,
                 )
@@ -254,7 +254,7 @@ class Ledger:
             book = self._run(learner, run)
             if book.ended != "failed":
                 price = self._prices(book.number)
-                self._append(chain, Ended(learner, run, "failed", price.rest(book.last), price.adjacency))
+                self._append(chain, Ended(learner, run, "failed", price.remaining(book.last), price.adjacency))
 
     def has_failed(self, learner: str, run: str) -> bool:
         """Whether a run ended by `fail`."""

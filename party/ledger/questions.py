@@ -57,7 +57,7 @@ class OwnerQuestions:
             if found is None:
                 if sum(who == learner for (who, _), _ in self._books.pending(int(time()))) >= MOST_PENDING:
                     raise ForbiddenError(f"{MOST_PENDING} runs of {learner} wait for the owner already", rule="owner")
-                asked = OwnerAsked(learner, proposal.run, proposal.spec.digest, price.whole, int(lasts))
+                asked = OwnerAsked(learner, proposal.run, proposal.spec.digest, price.total, int(lasts))
                 attachments = {"proposal": proposal.model_dump_json().encode(), "price": packed_price(price)}
                 chain.append(to_json(asked, int(time())), attachments)
         return self._books.owner[key]

@@ -60,8 +60,8 @@ def question_of(
         "study": spec.study.name,
         "about": " ".join(filter(None, (spec.study.title, spec.study.purpose))) or "the study does not say",
         "algorithm": spec.algorithm,
-        "epsilon": price.whole.epsilon / MICRO,
-        "delta": price.whole.delta / DELTA_UNITS,
+        "epsilon": price.total.epsilon / MICRO,
+        "delta": price.total.delta / DELTA_UNITS,
         "rounds": len(price.epsilon),
         "contributors": list(spec.names[:1000]),
         "minimum_contributors": spec.minimum_contributors,
@@ -135,7 +135,7 @@ def budget_after(account: Account, price: Price) -> dict[str, Any]:
     It is None where the budget does not bear the run, and ``cannot_be_approved`` says what is left.
     """
     try:
-        return {"epsilon_left_after_it": account.reserve(price.whole).epsilon_left}
+        return {"epsilon_left_after_it": account.reserve(price.total).epsilon_left}
     except BudgetExhaustedError as error:
         return {"epsilon_left_after_it": None, "cannot_be_approved": error.detail}
 

@@ -89,7 +89,7 @@ def with_gaussian(mu: float) -> FloatArray:
 Stop = Literal["learner", "owner", "expired", "failed", "released", "paused"]
 STOPS: tuple[Stop, ...] = get_args(Stop)
 """How a run stops: it is ended by one of four, its reservation is released, or nothing more is asked."""
-PURE_COSTS = [price_at_once(LaplaceEvent(float(each) / MICRO), 1e9, 0.0).whole if each else Cost(0, 0) for each in PURE]
+PURE_COSTS = [price_at_once(LaplaceEvent(float(each) / MICRO), 1e9, 0.0).total if each else Cost(0, 0) for each in PURE]
 
 
 def facts(epsilon: float, delta: float) -> FederationFacts:
@@ -116,7 +116,7 @@ def accounts(due: Price, composition: Composition, stop: Stop) -> tuple[Account,
     whole = limit(EPSILON, DELTA, composition=composition)
     begun = Begun("party", "key", "nonce", {}, Cost(0, 0), "replace_one")
     limited = Limited(whole.epsilon_limit, whole.delta_limit, "replace_one", composition)
-    run = Approved("ann", "run", "", "", "", "dp_gd", "", "none", len(due.epsilon), due.whole, "replace_one", 50)
+    run = Approved("ann", "run", "", "", "", "dp_gd", "", "none", len(due.epsilon), due.total, "replace_one", 50)
     found = []
     for count in range(len(due.epsilon) + 1):
         answers = [
@@ -127,7 +127,7 @@ def accounts(due: Price, composition: Composition, stop: Stop) -> tuple[Account,
         if stop == "released":
             ends = [Released("ann", "run")]
         elif stop != "paused":
-            ends = [Ended("ann", "run", stop, due.rest(count) if stop == "failed" else Cost(0, 0))]
+            ends = [Ended("ann", "run", stop, due.remaining(count) if stop == "failed" else Cost(0, 0))]
         books = Books()
         for number, record in enumerate([begun, limited, run, *answers, *ends], 1):
             books.tell(Entry(number, number, record))
@@ -137,7 +137,7 @@ def accounts(due: Price, composition: Composition, stop: Stop) -> tuple[Account,
 
 def best_after(account: Account) -> FloatArray:
     """The delta of stopping where an account stands, by the loss so far: a pure run, or a Gaussian one."""
-    pure = max(i for i, cost in enumerate(PURE_COSTS) if not i or account.bears(cost))
+    pure = max(i for i, cost in enumerate(PURE_COSTS) if not i or account.fits(cost))
     epsilon, delta = account.epsilon_left, account.delta_left
     mu = gaussian_mu(epsilon, delta) if epsilon > 0 and delta > 0 else 0.0
     return np.maximum(with_laplace(PURE[pure] / MICRO), with_gaussian(mu))
@@ -173,7 +173,7 @@ def test_who_stops_by_what_it_sees_gets_no_more_than_the_budget(
     mu, due = run_of(rounds, EPSILON * part, DELTA * part)
     totals = tuple(math.ceil(running(mu, round, DELTA * part) * MICRO) for round in range(1, rounds + 1))
     older = replace(due, epsilon=totals)  # as older versions priced it, in a ledger that they wrote
-    assert older.whole.epsilon == pytest.approx(due.whole.epsilon, abs=1)
+    assert older.total.epsilon == pytest.approx(due.total.epsilon, abs=1)
     results: dict[tuple[Account, ...], float] = {}
     for stop, price_list in product(STOPS, (due, older)):
         standing = accounts(price_list, composition, stop)
@@ -227,10 +227,10 @@ def test_a_ledger_that_charged_round_by_round_opens_and_gives_nothing_back(tmp_p
             ledger.answer(Ask("ann", "run", round, "query"), lambda kept: (b"answer", kept))
         assert sum(each.cost.epsilon for each in ledger.answers()) == older.epsilon[9] < 0.3 * MICRO
     with open_ledger(tmp_path / "ledger", budget) as ledger:
-        assert (ledger.account().spent.epsilon, ledger.account().reserved.epsilon) == (older.whole.epsilon, 0)
+        assert (ledger.account().spent.epsilon, ledger.account().reserved.epsilon) == (older.total.epsilon, 0)
         ledger.answer(Ask("ann", "run", 11, "query"), lambda kept: (b"answer", kept))
         ledger.end("ann", "run")
-        assert ledger.account().spent.epsilon == older.whole.epsilon
+        assert ledger.account().spent.epsilon == older.total.epsilon
         with pytest.raises(BudgetExhaustedError):
             ledger.approve("ann", RunProposal(run="second", spec=spec), second)
         assert verify(export(ledger), ledger.identity.key)[0]

@@ -77,7 +77,7 @@ class StackedNoise(Relay):
 
     def __init__(self, parties: Sequence[Noise]) -> None:
         self.parties = parties
-        self.kept: dict[str, Any] = {}
+        self.one_time: dict[str, Any] = {}
 
     def draw(self, law: str, scale: Scale, shape: Shape, *parts: float) -> npt.NDArray[Any]:
         scales = np.broadcast_to(scale, (*shape[:-1], np.shape(scale)[-1] if np.ndim(scale) else 1))
@@ -88,9 +88,9 @@ class StackedNoise(Relay):
         return self.parties[index]
 
     def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
-        if name not in self.kept:
-            self.kept[name] = draw()
-        return self.kept[name]
+        if name not in self.one_time:
+            self.one_time[name] = draw()
+        return self.one_time[name]
 
 
 class OnlyOnce(SystemNoise):

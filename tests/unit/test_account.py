@@ -47,48 +47,48 @@ def test_costs_are_reckoned_unit_by_unit_and_never_negative() -> None:
 
 def test_a_basic_account_allows_its_limits_and_not_a_unit_more() -> None:
     limits = Cost(MICRO, 10**13)
-    assert BASIC.bears(limits)
-    assert BASIC.bears(replace(limits, gdp=10**20, slack=10**20)), "these do not count"
+    assert BASIC.fits(limits)
+    assert BASIC.fits(replace(limits, gdp=10**20, slack=10**20)), "these do not count"
     for more in (Cost(1, 0), Cost(0, 1)):
-        assert not BASIC.bears(limits + more)
-        assert not replace(BASIC, spent=limits).bears(more)
-        assert not replace(BASIC, spent=Cost(1, 0), reserved=limits - Cost(1, 0)).bears(more)
-    assert replace(BASIC, spent=limits).bears(NOTHING)
+        assert not BASIC.fits(limits + more)
+        assert not replace(BASIC, spent=limits).fits(more)
+        assert not replace(BASIC, spent=Cost(1, 0), reserved=limits - Cost(1, 0)).fits(more)
+    assert replace(BASIC, spent=limits).fits(NOTHING)
 
 
 def test_what_is_pure_may_add_up_to_epsilon() -> None:
-    assert FILTER.bears(Cost(MICRO, 0, gdp=10**20))
-    assert not FILTER.bears(Cost(MICRO + 1, 0, gdp=10**20))
-    assert not FILTER.bears(Cost(MICRO, 1, gdp=10**20))
-    assert not FILTER.bears(Cost(MICRO, 0, gdp=10**20, slack=1))
-    assert not replace(FILTER, spent=Cost(1, 0)).bears(Cost(MICRO, 0, gdp=10**20))
+    assert FILTER.fits(Cost(MICRO, 0, gdp=10**20))
+    assert not FILTER.fits(Cost(MICRO + 1, 0, gdp=10**20))
+    assert not FILTER.fits(Cost(MICRO, 1, gdp=10**20))
+    assert not FILTER.fits(Cost(MICRO, 0, gdp=10**20, slack=1))
+    assert not replace(FILTER, spent=Cost(1, 0)).fits(Cost(MICRO, 0, gdp=10**20))
     nothing = limit(1.0, 0.0)
-    assert nothing.bears(Cost(MICRO, 0, gdp=1))
-    assert not nothing.bears(Cost(MICRO + 1, 0, gdp=1))
+    assert nothing.fits(Cost(MICRO, 0, gdp=1))
+    assert not nothing.fits(Cost(MICRO + 1, 0, gdp=1))
     assert nothing.gdp_limit(slack=False) == nothing.gdp_limit(slack=True) == 0
 
 
 def test_a_filter_allows_its_square_and_not_a_unit_more() -> None:
-    assert FILTER.bears(of(WHOLE))
-    assert not FILTER.bears(of(WHOLE + 1))
-    assert replace(FILTER, spent=of(WHOLE - 5)).bears(of(5))
-    assert not replace(FILTER, spent=of(WHOLE - 5)).bears(of(6))
-    assert not replace(FILTER, spent=of(WHOLE - 5), reserved=of(1)).bears(of(5))
+    assert FILTER.fits(of(WHOLE))
+    assert not FILTER.fits(of(WHOLE + 1))
+    assert replace(FILTER, spent=of(WHOLE - 5)).fits(of(5))
+    assert not replace(FILTER, spent=of(WHOLE - 5)).fits(of(6))
+    assert not replace(FILTER, spent=of(WHOLE - 5), reserved=of(1)).fits(of(5))
     for units, delta in ((WHOLE, 1e-5), (HALF, 5e-6)):
         assert gaussian_delta(1.0, math.sqrt(units / SQUARE_UNITS)) <= delta
         assert gaussian_delta(1.0, math.sqrt((units + 10) / SQUARE_UNITS)) > delta * (1 - 1e-8)
 
 
 def test_slack_has_half_of_delta_and_takes_half_of_it_from_the_rest() -> None:
-    assert FILTER.bears(of(HALF, HALF_DELTA))
-    assert not FILTER.bears(of(HALF, HALF_DELTA + 1))
-    assert not FILTER.bears(of(HALF + 1, 1))
+    assert FILTER.fits(of(HALF, HALF_DELTA))
+    assert not FILTER.fits(of(HALF, HALF_DELTA + 1))
+    assert not FILTER.fits(of(HALF + 1, 1))
     odd = replace(FILTER, delta_limit=7)
-    assert odd.bears(of(0, 3))
-    assert not odd.bears(of(0, 4)), "half of 7 is 3"
+    assert odd.fits(of(0, 3))
+    assert not odd.fits(of(0, 4)), "half of 7 is 3"
     largest = replace(FILTER, delta_limit=10**18 - 1)  # half of it is no float
-    assert largest.bears(of(0, 10**18 // 2 - 1))
-    assert not largest.bears(of(0, 10**18 // 2))
+    assert largest.fits(of(0, 10**18 // 2 - 1))
+    assert not largest.fits(of(0, 10**18 // 2))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_slack_has_half_of_delta_and_takes_half_of_it_from_the_rest() -> None:
     ],
 )
 def test_slack_comes_first_or_never(spent: Cost, reserved: Cost, cost: Cost, *, fits: bool) -> None:
-    assert replace(FILTER, spent=spent, reserved=reserved).bears(cost) == fits
+    assert replace(FILTER, spent=spent, reserved=reserved).fits(cost) == fits
 
 
 def test_what_is_reserved_is_spent_from_or_released() -> None:
@@ -165,7 +165,7 @@ def test_a_refusal_says_what_is_asked_and_left() -> None:
     account = replace(FILTER, spent=Cost(1, 1, WHOLE // 2), reserved=Cost(1, 1, WHOLE // 4))
     room, left = (WHOLE - WHOLE // 2 - WHOLE // 4) / SQUARE_UNITS, account.epsilon_left
     begin = f"epsilon 2, delta 1e-06 are asked for; epsilon {left:g}, delta 1e-05 are left to a Gaussian run; "
-    squares = f"across runs mu^2 0.5 counts, of which {room:.3g} is left"
+    squares = f"across runs mu^2 0.5 counts, and {room:.3g} is left"
     assert exhausted(account, Cost(2 * MICRO, 10**12, SQUARE_UNITS // 2)).detail == begin + squares
     nothing = limit(1.0, 0.0)
     assert exhausted(nothing, of(5)).detail.endswith("epsilon 1, delta 0 are left"), "there is no Gaussian run"
@@ -175,18 +175,18 @@ def test_a_refusal_says_what_is_asked_and_left() -> None:
 def test_a_refusal_of_slack_says_what_slack_has() -> None:
     first = replace(FILTER, spent=of(HALF // 2, 1))
     refusal = exhausted(first, of(SQUARE_UNITS, 3 * 10**12))
-    assert f"of which {(HALF - HALF // 2) / SQUARE_UNITS:.3g} is left, and delta 3e-06 as slack" in refusal.detail
+    assert f"and {(HALF - HALF // 2) / SQUARE_UNITS:.3g} is left, and delta 3e-06 as slack" in refusal.detail
     least = exhausted(replace(FILTER, spent=of(WHOLE, 1)), of(0, 1))
     assert "is left, and delta 1e-18 as slack, which has half of the budget's delta in an account" in least.detail
-    assert "of which 0 is left" in least.detail
+    assert "and 0 is left" in least.detail
     began = exhausted(replace(FILTER, spent=of(0, 1)), of(2 * WHOLE))
-    assert f"of which {HALF / SQUARE_UNITS:.3g} is left" in began.detail
+    assert f"and {HALF / SQUARE_UNITS:.3g} is left" in began.detail
     assert "slack" not in began.detail
 
 
 def test_slack_after_a_gaussian_run_is_refused_in_words_that_help() -> None:
     late = exhausted(replace(FILTER, spent=of(5)), of(5, 7))
-    assert "an account that began with Gaussian runs does not bear: take Gaussian noise" in late.detail
+    assert "an account that began with Gaussian runs does not accept: take Gaussian noise" in late.detail
     assert "mechanism = output" in late.detail
     ahead = exhausted(replace(FILTER, reserved=of(0, 7)), of(5))
     assert "runs with slack are reserved, and none is charged yet" in ahead.detail
@@ -212,10 +212,10 @@ def test_a_budget_is_rounded_down_to_whole_units(units: float, whole: int) -> No
 
 def test_a_step_pays_for_what_was_skipped() -> None:
     price = Price((1, 5, 12), (2, 2, 3), (3, 30, 300), (4, 4, 40))
-    assert price.whole == price.step(3, 0) == price.rest(0) == Cost(12, 3, 300, 40)
+    assert price.total == price.step(3, 0) == price.remaining(0) == Cost(12, 3, 300, 40)
     assert price.step(1, 0) == Cost(1, 2, 3, 4)
     assert price.step(2, 1) == Cost(4, 0, 27, 0)
-    assert price.rest(2) == price.step(3, 2) == Cost(7, 1, 270, 36)
-    assert price.rest(3) == NOTHING
+    assert price.remaining(2) == price.step(3, 2) == Cost(7, 1, 270, 36)
+    assert price.remaining(3) == NOTHING
     with pytest.raises(InvalidInputError, match="negative"):
         price.step(1, 2)

@@ -57,8 +57,8 @@ def test_a_gaussian_run_of_what_is_left_fits_and_one_of_a_little_more_does_not(a
     left, delta = account.epsilon_left, account.delta_left
     assert 0 < left < account.epsilon_limit / MICRO
     run = gaussian_run(left, delta)
-    assert account.bears(run)
-    assert not account.bears(gaussian_run(left + 1e-4, delta))
+    assert account.fits(run)
+    assert not account.fits(gaussian_run(left + 1e-4, delta))
     after = account.charge(run)
     assert after.epsilon_left < 2e-3, "it is used up"
 

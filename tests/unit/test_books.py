@@ -281,8 +281,8 @@ def test_a_run_that_was_charged_round_by_round_counts_as_spent_with_its_first_an
     books = told(*records)
     assert books.account.spent == Cost(10, 3, gdp)
     assert books.account.reserved == (Cost(0, 0, 20 - gdp) if end is None else NOTHING)
-    assert books.account.bears(Cost(90, 0))
-    assert not books.account.bears(Cost(91, 0))
+    assert books.account.fits(Cost(90, 0))
+    assert not books.account.fits(Cost(91, 0))
     late = [*records, Ended("ann", "run", "failed", whole - sum(OLD[:answers], NOTHING))]
     assert end == "failed" or told(*late).account.spent == whole, "the rest is charged once"
 

@@ -69,7 +69,7 @@ def test_the_charge_is_the_most_that_the_schedule_costs(name: str, view: View) -
         unit = len(algorithm.questions(own)) / MICRO
         most = highest_charge(algorithm, own, view)
         assert cost - unit <= most.epsilon / MICRO <= max(cost, float(own.own_epsilon)) + unit
-        assert replace(most, epsilon=0) == replace(price(algorithm, own, view).whole, epsilon=0)
+        assert replace(most, epsilon=0) == replace(price(algorithm, own, view).total, epsilon=0)
         if name in {"dp_gd", "psgd"}:
             assert most.epsilon / MICRO == pytest.approx(cost, abs=unit)
 
@@ -264,7 +264,7 @@ def test_a_delta_that_no_ledger_counts_is_refused() -> None:
     ],
 )
 def test_a_budget_allows_many_runs(name: str, parameters: dict[str, object], view: View, least: int) -> None:
-    run = price(build_algorithm(name, parameters), facts(0.5, 1e-6).of(0), view).whole
+    run = price(build_algorithm(name, parameters), facts(0.5, 1e-6).of(0), view).total
     filtered, added = (limit(5, 1e-5, composition=way).runs_left(run) for way in ("filter", "basic"))
     print(f"(5, 1e-5) allows {filtered} runs of (.5, 1e-6) by {name} {parameters}, {view} view; added up, {added}")
     assert filtered >= least
@@ -278,7 +278,7 @@ def test_a_budget_allows_many_runs(name: str, parameters: dict[str, object], vie
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("rounds", [1, 77])
 def test_a_run_of_all_the_budget_is_allowed_once(epsilon: float, rounds: int) -> None:
-    run = price(build_algorithm("dp_gd", {"n_rounds": rounds}), facts(epsilon).of(0)).whole
+    run = price(build_algorithm("dp_gd", {"n_rounds": rounds}), facts(epsilon).of(0)).total
     assert limit(epsilon, 1e-5).runs_left(run) == 1
 
 
@@ -293,9 +293,9 @@ def test_the_rounds_add_up_to_the_square_of_the_run_rounded_up(name: str) -> Non
 def test_a_price_knows_its_steps_and_what_remains() -> None:
     run = Price((3, 5, 9), (2, 2, 2), (4, 6, 7), (1, 1, 1))
     assert [run.step(round, round - 1) for round in (1, 2, 3)] == [Cost(3, 2, 4, 1), Cost(2, 0, 2, 0), Cost(4, 0, 1, 0)]
-    assert run.step(3, 1) == run.rest(1) == Cost(6, 0, 3, 0)
-    assert run.rest(0) == run.whole == run.step(3, 0)
-    assert run.rest(3) == Cost(0, 0)
+    assert run.step(3, 1) == run.remaining(1) == Cost(6, 0, 3, 0)
+    assert run.remaining(0) == run.total == run.step(3, 0)
+    assert run.remaining(3) == Cost(0, 0)
 
 
 # ── accounts ─────────────────────────────────────────────────────────────────
@@ -319,7 +319,7 @@ def test_an_account_charges_what_fits_and_nothing_else(composition: Composition,
         halves = total.gdp <= HALF and total.slack <= 10**13 // 2 and not began_without
         fits = adds_up and (composition == "basic" or total.delta == 0)
         fits |= composition == "filter" and (total.gdp <= WHOLE if total.slack == 0 else halves)
-        assert account.bears(cost) == fits
+        assert account.fits(cost) == fits
         if fits:
             account = account.charge(cost)
             assert account.spent == total
@@ -337,7 +337,7 @@ def test_what_is_reserved_counts_until_it_is_released(
     account = limit(1.0, 1e-5, composition=composition)
     held: list[Cost] = []
     for cost in costs:
-        if not account.bears(cost):
+        if not account.fits(cost):
             continue
         account = account.reserve(cost)
         held.append(cost)
@@ -374,29 +374,29 @@ def test_what_is_reserved_counts_until_it_is_released(
 )
 def test_the_last_unit_is_allowed_and_one_more_is_not(account: Account, whole: Cost, unit: Cost) -> None:
     full = account.charge(whole)
-    assert not account.bears(whole + unit)
-    assert not account.reserve(whole).bears(unit)
+    assert not account.fits(whole + unit)
+    assert not account.reserve(whole).fits(unit)
     with pytest.raises(BudgetExhaustedError):
         full.charge(unit)
     less = whole - unit if unit.epsilon or unit.gdp or unit.slack else whole
-    assert account.charge(less).bears(whole - less)
+    assert account.charge(less).fits(whole - less)
     assert account.runs_left(whole) == 1
     assert full.runs_left(unit) == 0
 
 
 def test_an_account_that_began_without_slack_allows_none() -> None:
     gaussian, other = Cost(1, 1, WHOLE // 10), Cost(1, 1, 1, 1)
-    with pytest.raises(BudgetExhaustedError, match="began with Gaussian runs does not bear"):
+    with pytest.raises(BudgetExhaustedError, match="began with Gaussian runs does not accept"):
         LIMIT.charge(gaussian).charge(other)
     both = LIMIT.charge(other).charge(gaussian)
     assert both.spent == gaussian + other
-    assert LIMIT.charge(Cost(0, 0)).bears(other), "a round without a part begins nothing"
+    assert LIMIT.charge(Cost(0, 0)).fits(other), "a round without a part begins nothing"
     waiting = LIMIT.reserve(other)
-    assert not waiting.bears(gaussian), "slack must not be given up for more of the Gaussian part"
-    assert waiting.bears(other)
+    assert not waiting.fits(gaussian), "slack must not be given up for more of the Gaussian part"
+    assert waiting.fits(other)
     assert waiting.epsilon_left == 0
-    assert waiting.release(other).charge(other).bears(gaussian)
-    assert waiting.release(other).bears(gaussian)
+    assert waiting.release(other).charge(other).fits(gaussian)
+    assert waiting.release(other).fits(gaussian)
 
 
 def test_a_refusal_says_what_is_left() -> None:
@@ -410,7 +410,7 @@ def test_a_refusal_says_what_is_left() -> None:
 
 
 def test_a_refusal_by_a_filter_says_what_is_left() -> None:
-    run = price(build_algorithm("dp_gd"), facts(0.5).of(0)).whole
+    run = price(build_algorithm("dp_gd"), facts(0.5).of(0)).total
     account = limit(1.0, 1e-5)
     account = account.charge(run * account.runs_left(run))
     words = r"epsilon 0\.5, delta 1e-05 are asked for; epsilon 0\.\d+, delta 1e-05 are left to a Gaussian run"
@@ -419,16 +419,16 @@ def test_a_refusal_by_a_filter_says_what_is_left() -> None:
     print(e.value.detail)
     left = e.value.facts["epsilon_left"]
     assert left == account.epsilon_left < 0.5
-    last = price(build_algorithm("dp_gd"), facts(account.epsilon_left).of(0)).whole
+    last = price(build_algorithm("dp_gd"), facts(account.epsilon_left).of(0)).total
     assert account.runs_left(last) == 1, "what is said to be left is left"
-    assert not account.bears(price(build_algorithm("dp_gd"), facts(account.epsilon_left + 1e-5).of(0)).whole)
+    assert not account.fits(price(build_algorithm("dp_gd"), facts(account.epsilon_left + 1e-5).of(0)).total)
 
 
 @given(st.integers(0, WHOLE - 10**6))
 def test_a_gaussian_run_of_what_is_left_fits(gdp: int) -> None:
     account = LIMIT.charge(Cost(1, 1, gdp))
     if (epsilon := account.epsilon_left) > 0:
-        assert account.bears(Cost(1, 1, math.ceil(gaussian_mu(epsilon, account.delta_left) ** 2 * SQUARE_UNITS)))
+        assert account.fits(Cost(1, 1, math.ceil(gaussian_mu(epsilon, account.delta_left) ** 2 * SQUARE_UNITS)))
     assert account.epsilon_spent <= 1 + 1e-9
 
 
@@ -444,7 +444,7 @@ def test_a_limit_is_the_largest_square_that_its_profile_allows(epsilon: float, d
 def test_a_charge_solves_for_nothing_twice() -> None:
     """What a limit allows is found once; a round after that only adds and compares."""
     run = price(build_algorithm("dp_gd"), facts(0.01, 1e-7).of(0))
-    account = limit(5.0, 1e-5).reserve(run.whole)
+    account = limit(5.0, 1e-5).reserve(run.total)
     found = largest_square.cache_info().misses
     started = time.perf_counter()
     for round in range(1, len(run.gdp) + 1):
@@ -453,11 +453,11 @@ def test_a_charge_solves_for_nothing_twice() -> None:
     each = (time.perf_counter() - started) / len(run.gdp)
     print(f"a charge takes {each * 1e6:.0f} us")
     assert largest_square.cache_info().misses == found
-    assert account.spent == run.whole
+    assert account.spent == run.total
 
 
 def test_an_account_in_words() -> None:
-    run = price(build_algorithm("dp_gd"), facts(0.5, 1e-6).of(0)).whole
+    run = price(build_algorithm("dp_gd"), facts(0.5, 1e-6).of(0)).total
     account = limit(5, 1e-5).charge(run * 10).reserve(run)
     sentences = in_words(account, 0.5, 1e-6)
     print(*sentences)

@@ -47,7 +47,7 @@ def transcripts(board: Dartboard, costs: IntArray) -> dict[tuple[int, ...], floa
         new = chances(costs[:t].sum(axis=0), board.scale)
         longer: dict[tuple[int, ...], tuple[int, float]] = {}
         for seen, (action, chance) in law.items():
-            kept = board.kept(int(costs[t - 1, action])) / WHOLE
+            kept = board.keep_chance(int(costs[t - 1, action])) / WHOLE
             longer[*seen, KEPT] = action, chance * kept
             longer |= {(*seen, a): (a, chance * (1 - kept) * float(new[a])) for a in range(actions)}
         law = longer
@@ -91,14 +91,14 @@ def test_each_action_has_the_chances_of_one_that_is_drawn_again() -> None:
 def test_the_chance_of_keeping_lies_between_public_ends_that_are_attained(scale: float, chance: float) -> None:
     board = Dartboard(10, scale, chance)
     least, most = board.chances
-    kept = [board.kept(cost) for cost in range(-COST_UNIT, COST_UNIT + 1, 997)]
+    kept = [board.keep_chance(cost) for cost in range(-COST_UNIT, COST_UNIT + 1, 997)]
     assert kept == sorted(kept, reverse=True), "what cost more is kept less"
     assert all(most >= 1 - each / WHOLE >= least > 0 for each in kept)
-    assert (1 - board.kept(-COST_UNIT) / WHOLE, 1 - board.kept(COST_UNIT) / WHOLE) == (least, most)
+    assert (1 - board.keep_chance(-COST_UNIT) / WHOLE, 1 - board.keep_chance(COST_UNIT) / WHOLE) == (least, most)
     assert least == pytest.approx(chance, rel=2e-3)
     assert most == pytest.approx(1 - (1 - chance) * math.exp(-2 / scale), rel=1e-3)
     for beyond in (-2 * COST_UNIT, 5 * COST_UNIT):
-        assert least <= 1 - board.kept(beyond) / WHOLE <= most, "in every round"
+        assert least <= 1 - board.keep_chance(beyond) / WHOLE <= most, "in every round"
 
 
 def test_the_coin_is_tossed_with_just_that_chance() -> None:
@@ -111,7 +111,7 @@ def test_the_coin_is_tossed_with_just_that_chance() -> None:
     for scale, chance, cost in ((1.0, 0.5, COST_UNIT), (486.0, 0.0093, 5), (1e9, 2.0**-40, -COST_UNIT)):
         board, noise = Dartboard(10, scale, chance), Watched(SeededNoise(1))
         board.keeps(cost, noise)
-        assert noise.weights == [board.kept(cost), WHOLE - board.kept(cost)]
+        assert noise.weights == [board.keep_chance(cost), WHOLE - board.keep_chance(cost)]
     noise = Watched(SeededNoise(2))
     kept = sum(Dartboard(10, 5.0, 0.3).keeps(0, noise) for _ in range(4000))
     assert stats.binomtest(kept, 4000, 0.7 * math.exp(-1 / 5)).pvalue > 1e-6
@@ -155,7 +155,9 @@ def losses(board: Dartboard, mine: Dartboard, rounds: int, paths: int) -> FloatA
     here, there = (chances(sign * first, board.scale) for sign in (1, -1))
     for t in range(rounds):
         cost, opposite = (first, -first) if t == 0 else (worst, worst)
-        kept, other = (np.array([mine.kept(int(each)) / WHOLE for each in vector]) for vector in (cost, opposite))
+        kept, other = (
+            np.array([mine.keep_chance(int(each)) / WHOLE for each in vector]) for vector in (cost, opposite)
+        )
         keeps = rng.random(paths) < kept[action]
         loss += np.log(np.where(keeps, kept[action] / other[action], (1 - kept[action]) / (1 - other[action])))
         drawn = (rng.random(paths) >= here[0]).astype(np.int64)
@@ -267,8 +269,8 @@ def test_a_leader_draws_rarely_only_where_that_is_asked_for_and_gains() -> None:
     assert rarely.event == rarely.board.event
     assert 0.999 < rarely.guarantee.epsilon <= 1.0
     assert rarely.guarantee.delta == DELTA
-    assert price_at_once(rarely.event, 1.0, DELTA).whole.slack == 0, "so it fits beside Gaussian runs"
-    assert "no cost hangs on any action" in rarely.guarantee.assumptions[0]
+    assert price_at_once(rarely.event, 1.0, DELTA).total.slack == 0, "so it fits beside Gaussian runs"
+    assert "no cost depends on any action" in rarely.guarantee.assumptions[0]
     assert "before its action is seen" in afresh.guarantee.assumptions[0]
     print(f"regret {afresh.regret:,.0f} drawn each time, {rarely.regret:,.0f} drawn rarely")
     assert rarely.regret < afresh.regret / 5

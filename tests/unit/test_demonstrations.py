@@ -59,7 +59,7 @@ def test_eta_by_own_data_adds_up_to_the_same_variance() -> None:
     for kind, shares in ((Psgd, np.full(3, 1 / 3)), (laws.PsgdByOwnData, sizes / 10)):
         psgd, noise = kind(regularization=10.0), SeededNoise(1)
         psgd.local(Query(1, "gradient", np.zeros(d)), empty, facts.everyone, noise)
-        eta, (sigma, _) = to_reals(noise.kept["eta"]), psgd.scales(facts)
+        eta, (sigma, _) = to_reals(noise.one_time["eta"]), psgd.scales(facts)
         assert eta.var(axis=-1) == pytest.approx(sigma**2 * shares, rel=6 * math.sqrt(2 / d))
         assert eta.sum(axis=0).var() == pytest.approx(sigma**2, rel=6 * math.sqrt(2 / d))
 

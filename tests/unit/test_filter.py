@@ -155,7 +155,7 @@ def test_all_that_an_account_allows_is_truly_within_its_budget(events: list[Rele
     """Composed by `dp_accounting`, which rounds up: by a thousandth of delta at most at this grid."""
     account, allowed = limit(1.0, 1e-5), list[Release]()
     for event in events:
-        if account.bears(cost_of(event)):
+        if account.fits(cost_of(event)):
             account = account.charge(cost_of(event))
             allowed.append(event)
     truly = float(_composed(tuple(allowed), 1e-3).get_delta_for_epsilon(1.0))
@@ -168,7 +168,7 @@ def test_all_that_an_account_allows_is_truly_within_its_budget(events: list[Rele
 def test_gaussian_releases_fill_the_budget_and_no_more(mus: list[float], last: float) -> None:
     account, total = limit(1.0, 1e-5), 0.0
     for mu in [*mus, *[last] * 200]:
-        if account.bears(cost_of(GaussianEvent(mu))):
+        if account.fits(cost_of(GaussianEvent(mu))):
             account = account.charge(cost_of(GaussianEvent(mu)))
             total += mu**2
     assert gaussian_delta(1.0, math.sqrt(total)) <= 1e-5
@@ -205,7 +205,7 @@ def test_nobody_gains_by_trading_slack_against_the_gaussian_part() -> None:
     assert naive > 1.5 * delta
     assert halves <= delta
     begun = account.charge(Cost(1, 1, round(0.35 * whole * SQUARE_UNITS)))
-    assert not begun.bears(Cost(1, 1, 0, 1)), "who began without slack gets none"
+    assert not begun.fits(Cost(1, 1, 0, 1)), "who began without slack gets none"
 
 
 @given(
@@ -219,7 +219,7 @@ def test_the_first_charge_decides_whether_there_is_slack(steps: list[tuple[str, 
     slack_at_first: bool | None = None
     for kind, slack, tenths in steps:
         cost = Cost(1, 1, tenths * account.gdp_limit(slack=True) // 10, tenths * 10**11 if slack else 0)
-        if kind == "reserve" and account.bears(cost):
+        if kind == "reserve" and account.fits(cost):
             account = account.reserve(cost)
             held.append(cost)
         elif kind == "charge" and held:
@@ -243,10 +243,10 @@ def test_pure_releases_may_simply_add_up() -> None:
     for account in (limit(1.0, 1e-5), limit(1.0, 0.0)):
         assert whole.gdp > account.gdp_limit(slack=False)
         assert account.charge(whole).epsilon_spent == 1.0
-        assert not account.bears(Cost(10**6, 1, whole.gdp)), "of a delta nothing is known to add up"
-        assert not account.bears(Cost(10**6 + 1, 0, whole.gdp))
+        assert not account.fits(Cost(10**6, 1, whole.gdp)), "of a delta nothing is known to add up"
+        assert not account.fits(Cost(10**6 + 1, 0, whole.gdp))
     assert limit(1.0, 0.0).epsilon_left == 1.0
-    assert not Account(10**6, 0).bears(Cost(1, 1, 1)), "without a delta no Gaussian release fits"
+    assert not Account(10**6, 0).fits(Cost(1, 1, 1)), "without a delta no Gaussian release fits"
 
 
 @pytest.mark.parametrize(("missing", "used"), [(0.0, "cover"), (filters._QUADRATURE, "cover"), (1e-14, "pure")])

@@ -106,7 +106,7 @@ def test_the_first_round_pays_for_all() -> None:
     due = price(algorithm, own)
     assert len(set(due.epsilon)) == len(set(due.delta)) == len(set(due.gdp)) == 1
     (promise,) = guarantees(algorithm, facts_of())
-    assert due.whole.epsilon == pytest.approx(promise.epsilon * 1e6, abs=1)
+    assert due.total.epsilon == pytest.approx(promise.epsilon * 1e6, abs=1)
     assert promise.epsilon <= 3.0
     assert any("before its action is seen" in words for words in promise.assumptions)
 

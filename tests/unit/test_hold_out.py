@@ -144,7 +144,7 @@ def test_a_party_refuses_too_few_rows_by_itself(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="none of the 4 rows of party-2"):
         review(proposed, rules_of(policy), "party-1", proposed.study, 10)
     fitting = spec(0.2, {"party-1": 10, "party-2": 5})
-    assert review(fitting, rules_of(policy), "party-1", fitting.study, 10).whole.epsilon > 0
+    assert review(fitting, rules_of(policy), "party-1", fitting.study, 10).total.epsilon > 0
 
 
 def test_what_is_about_held_out_rows_needs_some() -> None:

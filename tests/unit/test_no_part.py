@@ -55,13 +55,13 @@ def test_the_rounds_of_others_are_free() -> None:
     assert due.step(1, 0) == Cost(0, 0)
     assert due.step(3, 0) == due.step(2, 0), "what was skipped is paid, and what is free is not"
     assert (
-        due.whole.epsilon == sum(cost.epsilon for cost in second) < price(DpGd(n_rounds=5), FACTS.of(1)).whole.epsilon
+        due.total.epsilon == sum(cost.epsilon for cost in second) < price(DpGd(n_rounds=5), FACTS.of(1)).total.epsilon
     )
     for index in range(3):
         most = highest_charge(ALGORITHM, FACTS.of(index))
-        assert most.epsilon == pytest.approx(price(ALGORITHM, FACTS.of(index)).whole.epsilon, abs=1)
+        assert most.epsilon == pytest.approx(price(ALGORITHM, FACTS.of(index)).total.epsilon, abs=1)
     (promise,) = guarantees(ALGORITHM, FACTS)
-    assert promise.epsilon == pytest.approx(price(ALGORITHM, FACTS.of(0)).whole.epsilon / 1e6, abs=1e-5)
+    assert promise.epsilon == pytest.approx(price(ALGORITHM, FACTS.of(0)).total.epsilon / 1e6, abs=1e-5)
 
 
 @pytest.mark.parametrize("adjacency", ["replace_one", "whole_party"])
@@ -84,6 +84,6 @@ def test_a_run_without_any_part_is_refused(tmp_path: Path, monkeypatch: pytest.M
     spec = run_spec(cluster, n_rounds=5)
     monkeypatch.setattr(RunSpec, "build", lambda _: ALGORITHM)
     policy = rules_of(cluster.party_settings("party-1").policy)
-    assert review(spec, policy, "party-1", cluster.study, 40).whole.epsilon > 0
+    assert review(spec, policy, "party-1", cluster.study, 40).total.epsilon > 0
     with pytest.raises(InvalidInputError, match="this party has no part in any round of the run"):
         review(spec, policy, "party-3", cluster.study, 42)

@@ -387,7 +387,7 @@ def test_once_draws_once_and_is_read_only(make: MakeNoise) -> None:
 def test_one_time_noise_survives_a_restart() -> None:
     noise = SystemNoise()
     eta = noise.once("eta", lambda: noise.gaussian(1.0, (2, 3)))
-    stored = {name: (value.tobytes(), value.dtype.str, value.shape) for name, value in noise.kept.items()}
+    stored = {name: (value.tobytes(), value.dtype.str, value.shape) for name, value in noise.one_time.items()}
     kept = {name: np.frombuffer(raw, kind).reshape(shape).copy() for name, (raw, kind, shape) in stored.items()}
     restarted = SystemNoise(kept)
     again = restarted.once("eta", lambda: restarted.gaussian(1.0, (2, 3)))
@@ -421,7 +421,7 @@ def test_a_seed_fixes_seeded_noise_and_another_changes_it() -> None:
 
 
 def test_system_noise_takes_no_seed_and_never_repeats() -> None:
-    assert list(inspect.signature(SystemNoise).parameters) == ["kept"]
+    assert list(inspect.signature(SystemNoise).parameters) == ["one_time"]
     assert not any(same(SystemNoise(), SystemNoise()))
 
 

@@ -321,8 +321,8 @@ def test_one_time_noise_is_a_copy_that_nobody_changes() -> None:
     drawn = np.zeros(2)
     kept = noise.once("other", lambda: drawn)
     drawn[:] = 7
-    assert (kept.tolist(), sorted(noise.kept)) == ([0, 0], ["eta", "other"])
-    for array in noise.kept.values():
+    assert (kept.tolist(), sorted(noise.one_time)) == ([0, 0], ["eta", "other"])
+    for array in noise.one_time.values():
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-    assert SystemNoise().kept == SeededNoise(1).kept == NoNoise().kept == {}
+    assert SystemNoise().one_time == SeededNoise(1).one_time == NoNoise().one_time == {}

@@ -72,7 +72,7 @@ def test_the_costs_of_all_classes_are_charged(law: str, delta: float) -> None:
     event = of_several(law=law, delta=delta).event
     assert (event.epsilon, event.delta) == (1.0, delta)
     short = of_several(law="gaussian", delta=1e-6, calibration="jain_thakurta")
-    assert short.event.epsilon == pytest.approx(K * short.each.epsilon)
+    assert short.event.epsilon == pytest.approx(K * short.of_class.epsilon)
     assert short.event.epsilon > 1.0
 
 

@@ -250,14 +250,14 @@ def test_a_co_owner_of_few_weights_is_promised_little_rather_than_nothing(d: int
 def test_a_delta_is_spent_where_epsilons_do_not_add_up_to_the_budgets(costs: tuple[Event, ...], delta: float) -> None:
     assert needed_delta(list(costs), OWN) == delta
     assert transcript(given(*costs), OWN).delta == delta
-    whole = price(given(*costs), OWN).whole
+    whole = price(given(*costs), OWN).total
     assert whole.delta == highest_charge(given(*costs), OWN).delta == round(delta * 1e18)
 
 
 def test_no_part_costs_nothing() -> None:
     run = given(NoEvent(), SequentialEvent(()), NoEvent())
     nothing = given(NoEvent(), NoEvent())
-    assert highest_charge(nothing, OWN) == price(nothing, OWN).whole == Cost(0, 0)
+    assert highest_charge(nothing, OWN) == price(nothing, OWN).total == Cost(0, 0)
     assert price(run, OWN).epsilon == (0, 1, 1), "an answer in which there is a part is never free"
     assert price(given(NoEvent(), NoEvent(), claimed=(CLAIM,)), OWN, "model") == Price((0, 0), (0, 0), (0, 0), (0, 0))
 
@@ -291,7 +291,7 @@ def test_the_first_part_pays_all_of_a_claim(epsilon: float, costs: tuple[Event, 
     began = [int(each > 0) for each in due]
     assert paid.delta == paid.slack == tuple(10**12 * each for each in began)
     assert paid.gdp == tuple(math.ceil(pure_mu(epsilon) ** 2 * SQUARE_UNITS) * each for each in began)
-    assert highest_charge(run, OWN, "model") == paid.whole
+    assert highest_charge(run, OWN, "model") == paid.total
 
 
 @pytest.mark.parametrize("view", ["transcript", None])
@@ -299,25 +299,25 @@ def test_a_claim_of_the_transcript_is_what_is_paid_for_it(view: View | None) -> 
     """So it is where nobody says what the adversary sees."""
     run = given(LaplaceEvent(0.5), claimed=(replace(CLAIM, view="transcript"),))
     seen = () if view is None else (view,)
-    assert price(run, OWN, *seen).whole.epsilon == highest_charge(run, OWN, *seen).epsilon == 300_000
+    assert price(run, OWN, *seen).total.epsilon == highest_charge(run, OWN, *seen).epsilon == 300_000
     assert schedule(run, OWN, *seen)[0].epsilon == 300_000
 
 
 def test_the_highest_charge_is_what_adds_up_where_that_is_within_the_budget() -> None:
     """At once then, though less is due once all is composed; where it is beyond the budget, what is due."""
     cheap, dear = (given(*[ApproximateEvent(epsilon, 1e-7)] * 20) for epsilon in (0.04, 0.08))
-    assert highest_charge(cheap, OWN).epsilon == 800_000 > price(cheap, OWN).whole.epsilon
-    assert highest_charge(dear, OWN).epsilon == pytest.approx(price(dear, OWN).whole.epsilon, abs=20)
+    assert highest_charge(cheap, OWN).epsilon == 800_000 > price(cheap, OWN).total.epsilon
+    assert highest_charge(dear, OWN).epsilon == pytest.approx(price(dear, OWN).total.epsilon, abs=20)
     assert MICRO < highest_charge(dear, OWN).epsilon < 1_600_000
     at_the_bound = given(*[ApproximateEvent((1 + 1e-9) / 2, 1e-7)] * 2)
     assert highest_charge(at_the_bound, OWN).epsilon in {MICRO, MICRO + 1}
-    assert price(at_the_bound, OWN).whole.epsilon < MICRO
+    assert price(at_the_bound, OWN).total.epsilon < MICRO
 
 
 @pytest.mark.parametrize(("epsilon", "units"), [(1e-6, 1), (1.0005e-6, 1), (1.002e-6, 2), (1.999e-6, 2), (2e-6, 2)])
 def test_a_micro_unit_is_rounded_up_but_for_a_thousandth(epsilon: float, units: int) -> None:
     run = given(LaplaceEvent(epsilon))
-    assert price(run, OWN).whole.epsilon == highest_charge(run, OWN).epsilon == units
+    assert price(run, OWN).total.epsilon == highest_charge(run, OWN).epsilon == units
 
 
 def test_each_part_costs_a_unit_at_least() -> None:

@@ -160,7 +160,7 @@ def test_schedule_guarantee_and_price_agree(
         assert promise.delta == asked
         for own in map(of.of, range(3)):
             (step,) = schedule(algorithm, own)
-            whole = price(algorithm, own).whole
+            whole = price(algorithm, own).total
             assert step == whole == highest_charge(algorithm, own)
             assert whole.epsilon <= math.ceil(promise.epsilon * 1e6)
             assert whole.delta == delta_units(asked)
@@ -183,7 +183,7 @@ def test_a_guarantee_says_what_jain_and_thakurtas_noise_is_worth() -> None:
     (promise,) = guarantees(chosen, facts())
     assert promise.epsilon > 1.0
     assert any("said to be (1, 1e-05)-private, is (1." in words for words in promise.assumptions)
-    assert price(chosen, facts().of(0)).whole.epsilon == math.ceil(promise.epsilon * 1e6 - 1e-3)
+    assert price(chosen, facts().of(0)).total.epsilon == math.ceil(promise.epsilon * 1e6 - 1e-3)
 
 
 @pytest.mark.parametrize("name", ["release", "average"])
@@ -194,7 +194,7 @@ def test_no_budget_allows_a_site_without_a_mechanism(name: str) -> None:
         with pytest.raises(BudgetExhaustedError, match="without noise"):
             price(algorithm, facts().of(index))
     assert guarantees(some, facts())[-1].epsilon == math.inf, "the worst-off site's"
-    assert price(some, facts().of(0)).whole.epsilon == 1_000_000
+    assert price(some, facts().of(0)).total.epsilon == 1_000_000
 
 
 # ── refusals ─────────────────────────────────────────────────────────────────

@@ -20,9 +20,9 @@ from parley.common.privacy.mechanisms.sampling import (
     allowed,
     best_sampling,
     counts_of,
+    encode_draws,
     range_of_a_draw,
     sampling,
-    told,
 )
 
 STEEP = Logistic(lipschitz=2.5, smoothness=0.25)
@@ -116,7 +116,7 @@ def test_the_best_lambda_is_found_where_only_the_largest_allow_a_draw() -> None:
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.booleans())
 def test_draws_are_told_as_counts_or_as_a_sorted_list_behind_zeros(drawn: list[int], listed: bool) -> None:  # noqa: FBT001
     width = 15 if listed else 6
-    answer = told(np.array(drawn), width, 6)
+    answer = encode_draws(np.array(drawn), width, 6)
     assert answer.shape == (width,)
     assert sorted(answer.tolist()) == answer.tolist() or not listed
     assert counts_of(answer, 6).tolist() == [drawn.count(vertex) for vertex in range(6)]

@@ -96,7 +96,7 @@ def test_each_block_has_one_time_noise_of_its_own_and_keeps_it(noise: Noise, mon
     blocks = Simulation.of(algorithm, shard, facts, noise)
     first, second = (answered(blocks, query).value for _ in range(2))
     assert bool((first == second).all()) == isinstance(noise, OnlyOnce)
-    kept = [part.tobytes() for part in noise.kept.values()]  # type: ignore[attr-defined]
+    kept = [part.tobytes() for part in noise.one_time.values()]  # type: ignore[attr-defined]
     assert len(set(kept)) == len(kept) == 4, "no two blocks share it"
 
 

@@ -10,35 +10,33 @@ from parley.common.errors import InvalidInputError
 from parley.common.privacy.noise import Noise
 
 _LARGEST_DEVIATION = 2.0**15
-"""Noise of a larger deviation could leave the range of +-2^21 (that is 64 deviations away)."""
+"""The largest deviation of noise: that of a larger one could leave the range of +-2^21 (64 deviations away)."""
 
 
 def add_gaussian(total: IntArray, sigma: FloatArray | float, share: float, noise: Noise) -> IntArray:
-    """A sum (..., d) plus discrete Gaussian noise of variance ``share * sigma^2``.
+    """Add discrete Gaussian noise of variance ``share * sigma^2`` to a sum (..., d).
 
-    ``sigma`` (...) is the deviation, in reals, that the whole sum needs; ``share`` is the part this party adds. Sums of
+    ``sigma`` (...) is the deviation, in reals, that the full sum needs; ``share`` is the part this party adds. Sums of
     discrete Gaussians are not quite discrete Gaussian; at these scales the difference in total variation is below 1e-20
     (Kairouz, Liu & Steinke 2021, Theorem 5). Noise is never narrower than the grid, however large epsilon is.
 
-    Raises InvalidInputError when the deviation is too large for the fixed point: epsilon is too small.
+    Raises InvalidInputError if the deviation is too large for the fixed point: epsilon is too small.
     """
     scale = np.maximum(fitting(sigma)[..., None] * np.sqrt(share) * float(UNIT), 1.0)
     return checked_answer(total + noise.discrete_gaussian(scale, total.shape))
 
 
 def add_laplace(total: IntArray, scale: FloatArray | float, noise: Noise, parts: float = 1) -> IntArray:
-    """A sum (..., d) plus discrete Laplace noise in each coordinate, or one of ``parts`` shares of it.
+    """Add discrete Laplace noise, or one of ``parts`` shares of it, to each coordinate of a sum (..., d).
 
-    ``scale`` (...) is in reals.
-
-    Raises InvalidInputError when the scale is too large for the fixed point: epsilon is too small.
+    ``scale`` (...) is in reals. Raises InvalidInputError if it is too large for the fixed point: epsilon is too small.
     """
     units = fitting(scale)[..., None] * float(UNIT)
     return checked_answer(total + noise.discrete_laplace(units, total.shape, parts))
 
 
 def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, noise: Noise) -> IntArray:
-    """A sum (..., d) plus one of ``parts`` shares of noise of density exp(-beta |b|), rounded to the grid of 2^-32.
+    """Add one of ``parts`` shares of noise of density exp(-beta |b|), on the grid of 2^-32, to a sum (..., d).
 
     ``beta`` (...) is in reals. Rounding after the addition is post-processing, because the sum is itself on the grid.
     """
@@ -47,12 +45,12 @@ def add_l2_laplace(total: IntArray, beta: FloatArray | float, parts: float, nois
 
 
 def l2_laplace_deviation(beta: FloatArray | float, dimension: int) -> FloatArray:
-    """The deviation (...), in each coordinate, of noise of density exp(-beta |b|) in so many dimensions."""
+    """Return the deviation (...), in each coordinate, of noise of density exp(-beta |b|) in this dimension."""
     return np.asarray(np.sqrt(dimension + 1) / np.asarray(beta))
 
 
 def fitting(deviation: FloatArray | float) -> FloatArray:
-    """A deviation (...) in reals, refused with InvalidInputError where its noise would leave the fixed-point range."""
+    """Return a deviation (...) in reals. Raises InvalidInputError if its noise would leave the fixed-point range."""
     deviation = np.asarray(deviation, dtype=np.float64)
     if not bool(np.all(deviation <= _LARGEST_DEVIATION)):
         raise InvalidInputError(

@@ -1,44 +1,42 @@
-"""A linear classifier from noisy sums of the rows of each class: what is likeliest beneath the noise.
+"""Sums of the rows of each class: a classifier from noisy sums, and averages of parties that lack classes.
 
-All of it is post-processing. Rows of norm up to 1 have a direction in common, that of their total, most of all where
-they have an intercept: along it, where noise is next to nothing, a class's sum tells how many rows the class has.
-Across it a class's mean is taken for Gaussian about 0, with a variance per coordinate that all sums together tell
-(empirical Bayes), so that of a class of few rows little is believed. Rows are taken for Gaussian about their class's
-mean, alike in every direction: a row x has the score
+*Centroids* (`Centroids`). Of K classes, each one's rows are added up with noise. A record replaced by another takes a
+row of norm up to 1 from one class's sum and adds such a row to one, so the norms of the K sums' moves add up to at most
+2. Noise of density exp(-(epsilon / 2) sum_k |b_k|), which is drawn for each class alone, in d dimensions, is therefore
+epsilon-private, *however many classes there are*: the K-norm mechanism of that norm (Hardt & Talwar 2010, "On the
+Geometry of Differential Privacy"). A softmax's minimiser, which moves in the 2-norm of K d numbers, needs noise of
+sqrt(2 K) times the deviation. Gaussian noise is that of a move of 2. All else is post-processing.
+
+*A linear classifier from the sums* (`class_scores`) is the likeliest one given the noise. Rows of norm up to 1 have a
+direction in common, that of their total, most of all if they have an intercept: along it, where noise is next to
+nothing, a class's sum says how many rows the class has. Across it a class's mean is modelled as Gaussian about 0, with
+a variance per coordinate that is estimated from all sums together (empirical Bayes), so that the mean of a class with
+few rows is trusted little. Rows are modelled as Gaussian about their class's mean, equally in every direction: a row x
+has the score
 
     kappa m_k . x - kappa |m_k|^2 / 2 + log p_k,
 
-kappa being one over the variance of a row in a direction, and of what is not known of the means. What has no x stands
-along the common direction, along which rows are taken to be as long as their mean is. Where the total is hardly longer
-than its noise, or rows along it than they would be in any direction, there is none, and a class's score is the cosine
-to its sum (Rocchio 1971, "Relevance Feedback in Information Retrieval"), however common it is.
+kappa being one over a sum of two variances: that of a row in a direction, and that of the uncertain means. The terms
+without x are put along the common direction, along which rows are taken to be as long as their mean is. If the total is
+hardly longer than its noise, or rows along it are hardly longer than they would be in any direction, there is no common
+direction, and a class's score is the cosine to its sum (Rocchio 1971, "Relevance Feedback in Information Retrieval"),
+however common it is.
 
 *What was chosen by looking at data*: `_KNOWN`, `_NEAREST`, `_FURTHEST` and `_SHARPNESS`, by accuracy and log loss on
 digits, KDD99, adults' occupation, education, marital status and relationship, loans' purpose, grade, home and
 employment, and three made-up sets, with 300 to 10,000 rows and Gaussian noise of epsilon .3 to 3, delta 1e-5. No
 epsilon counts that.
 
-Centroids of classes: of K classes, the noisy sum of each one's rows, which tells of a classifier.
+*Parties that lack classes* (`minimise_own`). A softmax of all K classes takes those that a party has never seen for
+unlikely everywhere, which is what it learns most surely. If parties have few rows, the mean of their fits then says how
+common classes are rather than what they look like. It does not if each party fits its own classes alone; nor if the
+weights of a class are divided by how many parties have it, which is better by far, and under noise best with fits of
+all classes. Both follow what HAR's 1,000 parties of six rows showed; digits' 120 of ten neither gain nor surely lose.
 
-`parley.common.privacy.mechanisms.class_means` makes one of the sums, for rows of norm up to 1. A record replaced by
-another takes a row of norm up to 1 from one class's sum and adds such a row to one, so that the norms of the K sums'
-moves add up to at most 2. Noise of density exp(-(epsilon / 2) sum_k |b_k|), which is drawn for each class alone, in d
-dimensions, is therefore epsilon-private, *however many classes there are*: the K-norm mechanism of that norm (Hardt &
-Talwar 2010, "On the Geometry of Differential Privacy"). A softmax's minimiser, which moves in the 2-norm of K d
-numbers, needs noise of sqrt(2 K) times the deviation. Gaussian noise is that of a move of 2. All else is
-post-processing.
-
-Averages of parties that lack classes.
-
-A softmax of all K classes takes those that a party has never seen for unlikely everywhere, which is what it learns
-most surely. Where parties have few rows, the mean of their fits then tells how common classes are rather than what they
-look like. It does not if each party fits its own classes alone; nor if what is said of a class is divided by how many
-parties have it, which is better by far, and under noise best with fits of all classes. Both are after what HAR's 1,000
-parties of six rows showed; digits' 120 of ten neither gain nor surely lose.
-
-*A mark for each class that a party has costs no privacy.* For a minimiser of k classes is no longer than some r_k < r_K
-(`parley.common.learning.losses.largest_minimiser`). With the weights of a party that has k kept within r_k, two that
-lack a and b classes lie at most r_(K-a) + r_(K-b) apart, and differ in a + b at most. With marks of a size s for which
+*A mark for each class that a party has costs no privacy* (`largest_mark`). A minimiser of k classes is no longer than
+some r_k < r_K (`parley.common.learning.losses.largest_minimiser`). With the weights of a party that has k kept within
+r_k, two that lack a and b classes lie at most r_(K-a) + r_(K-b) apart, and differ in a + b at most. With marks of a
+size s for which
 
     (r_(K-a) + r_(K-b))^2 + (a + b) s^2 <= (2 r_K)^2        for all a and b,
 
@@ -71,37 +69,41 @@ from parley.common.privacy.proofs import Additive, PostProcessing, Proof
 from parley.common.privacy.shrinkage import shrunk
 
 _KNOWN = 2.0
-"""How many times its noise's square that of the total is at least, and how many times as long as in other directions,
-squared, rows are along it, where they are taken to have a direction in common."""
+"""When rows count as having a direction in common: two conditions with this factor.
+
+The total's square is at least this many times its noise's, and the square of how long rows are along it is at least
+this many times that in other directions.
+"""
 _NEAREST, _FURTHEST = 0.05, 0.25
-"""Between which the square of a class's mean across the common direction lies."""
+"""The range of the square of a class's mean across the common direction."""
 _SHARPNESS, _SHARPEST = 0.5, 100.0
-"""Kappa is at most so much of a direction's, were rows alike in all, which they are not; and that at most."""
+"""Bounds on kappa: a part of its value if rows were equal in all directions, which they are not; and a number."""
 _LEAST_SPREAD = 0.05
-"""Of rows about their class's mean, squared."""
+"""The least squared spread of rows about their class's mean."""
 _LEAST_SHARE = 1e-6
 
 
 def class_scores(sums: FloatArray, spread: FloatArray, n: FloatArray, longest: FloatArray) -> FloatArray:
-    """Weights (..., K, d) of K classes from sums of rows (..., K, d), with noise of a deviation (...) on each number.
+    """Return weights (..., K, d) of K classes from noisy sums of their rows (..., K, d).
 
-    ``n`` (...) is how many rows there are, and ``longest`` (...) how long weights are that are cosines.
+    ``spread`` (...) is the deviation of the noise on each number, ``n`` (...) the number of rows, and ``longest`` (...)
+    the length of weights that are cosines.
     """
     total = sums.sum(axis=-2)
     drawn = spread**2 * sums.shape[-1]
     size = (total**2).sum(axis=-1)
     noise, across = sums.shape[-2] * drawn, sums.shape[-1] - 1
     squared = (size - noise) / n**2
-    known = (size > _KNOWN * noise) & (squared * across > _KNOWN * (1 - squared)) & (across > 0)
-    if known.any():
-        with np.errstate(divide="ignore", invalid="ignore"):  # where the direction is not known
+    has_direction = (size > _KNOWN * noise) & (squared * across > _KNOWN * (1 - squared)) & (across > 0)
+    if has_direction.any():
+        with np.errstate(divide="ignore", invalid="ignore"):  # divides by zero if there is no direction
             means = _by_means(sums, spread, n, total / np.sqrt(size)[..., None], squared)
-        return np.where(known[..., None, None], means, _cosines(sums, drawn, longest))
+        return np.where(has_direction[..., None, None], means, _cosines(sums, drawn, longest))
     return _cosines(sums, drawn, longest)
 
 
 def _cosines(sums: FloatArray, drawn: FloatArray, longest: FloatArray) -> FloatArray:
-    """A class's sum over the root of |sum|^2 + |noise|^2, the latter about how long noise alone would be.
+    """Divide a class's sum by the root of |sum|^2 + |noise|^2, the latter about how long noise alone would be.
 
     So a class with hardly a row is not as long as others, and a common one no longer.
     """
@@ -111,7 +113,7 @@ def _cosines(sums: FloatArray, drawn: FloatArray, longest: FloatArray) -> FloatA
 def _by_means(
     sums: FloatArray, spread: FloatArray, n: FloatArray, common: FloatArray, squared: FloatArray
 ) -> FloatArray:
-    """By classes' means across the ``common`` direction (..., d), and their shares along it.
+    """Return the weights by classes' means across the ``common`` direction (..., d), and their shares along it.
 
     ``squared`` (...) is the square of how long rows are along it on the average.
     """
@@ -133,7 +135,10 @@ def _by_means(
 
 
 def shares_of(counts: FloatArray, spread: FloatArray) -> FloatArray:
-    """The shares (..., K) of noisy counts (..., K), drawn together; none is below what noise of spread (...) hides."""
+    """Return the shares (..., K) of noisy counts (..., K), pulled together.
+
+    None is below what noise of ``spread`` (...) hides.
+    """
     total = counts.sum(axis=-1, keepdims=True)
     shares = np.maximum(shrunk(counts, spread) / total, np.maximum(spread[..., None] / total, _LEAST_SHARE))
     return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
@@ -141,8 +146,11 @@ def shares_of(counts: FloatArray, spread: FloatArray) -> FloatArray:
 
 _MOVED = 2.0
 _LONGEST = 20.0
-"""Of weights where noise is nothing. Longer ones take a cosine for more certain than it is; of 10, 20 and 40 it was
-chosen by log loss on digits, HAR, MNIST and made-up clusters. No epsilon counts that."""
+"""The length of weights if there is no noise.
+
+Longer ones take a cosine for more certain than it is; of 10, 20 and 40 it was chosen by log loss on digits, HAR, MNIST
+and made-up clusters. No epsilon counts that.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +162,17 @@ class Centroids(SiteRelease):
 
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> IntArray:
-        """The exact sums (..., K, d), in integers of 2^-32."""
+        """Return the exact sums (..., K, d), in integers of 2^-32."""
         return class_sums(shard, sites[0].terms.loss.outputs)
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:
-        """What the noisy sums tell, weights no longer than 1 / lambda."""
+        """Return the weights by the noisy sums, no longer than 1 / lambda."""
         return cls.read(sites, cls.noisy_sums(sites, prepared, noise))
 
     @classmethod
     def read(cls, sites: Sequence[Self], noisy: IntArray) -> IntArray:
-        """The weights that noisy sums (..., K, d) tell: a function of these and of public terms."""
+        """Compute the weights from noisy sums (..., K, d) and public terms alone."""
         sums, like = to_reals(noisy), noisy[..., 0, :]
         spread, length = (stacked([getattr(site, name) for site in sites], like) for name in ("spread", "length"))
         n = stacked([site.terms.n_examples for site in sites], like)
@@ -176,26 +184,26 @@ class Centroids(SiteRelease):
 
     @classmethod
     def noisy_sums(cls, sites: Sequence[Self], sums: IntArray, noise: Noise) -> IntArray:
-        """Sums (..., K, d) with their noise, of which all that is released is a function."""
+        """Add their noise to sums (..., K, d); all that is released is a function of the result."""
         scale = stacked([site.scale for site in sites], sums[..., 0, :])[..., None]
         law = add_gaussian if sites[0].terms.law == "gaussian" else add_l2_laplace
         return law(sums, scale, 1.0, noise)
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> Proof:
-        """A function of the noisy sums; pure noise is that of each class alone."""
+        """Return the proof of a function of the noisy sums; pure noise is that of each class alone."""
         terms = sites[0].terms
         law = None if terms.law == "gaussian" else L2LaplaceEvent(terms.epsilon, terms.n_features)
         return PostProcessing(partial(cls.noisy_sums, sites), partial(cls.read, sites), Additive(law))
 
     @property
     def output_sensitivity(self) -> float:
-        """Of the sums."""
+        """The sensitivity of the sums."""
         return _MOVED
 
     @property
     def event(self) -> Event:
-        """A Gaussian release, or pure epsilon."""
+        """The event of a Gaussian release, or of a pure one."""
         if self.terms.law == "gaussian":
             return GaussianEvent(_MOVED / self.scale)
         return ApproximateEvent(self.terms.epsilon, assumptions=(FLOATS,))
@@ -209,24 +217,24 @@ class Centroids(SiteRelease):
 
     @property
     def length(self) -> float:
-        """Of weights: 1 / lambda, but as little as a class's sum, were all as common, is of what is drawn beside it."""
+        """The length of weights: 1 / lambda, or less if the noise is large beside the sum of an average class."""
         drawn = self.spread * math.sqrt(self.terms.n_features)
         usual = self.terms.n_examples / self.terms.loss.outputs
         return min(1 / self.terms.regularization, _LONGEST * usual / (usual + drawn))
 
     @property
     def deviation(self) -> float:
-        """Of weights, where all classes are as common and rows are of norm 1."""
+        """The deviation of the noise on weights, if all classes are as common and rows have norm 1."""
         return self.length * self.spread * self.terms.loss.outputs / self.terms.n_examples
 
     def check_noise(self) -> None:
-        """Of the sums."""
+        """Raise InvalidInputError if the noise on the sums does not fit on the wire."""
         fitting(self.spread)
 
 
 @lru_cache(maxsize=4096)
 def centroids(terms: SiteTerms) -> Centroids | OutputPerturbation:
-    """The mechanism for a site, of one score `output`; raises InvalidInputError for terms that are unfit."""
+    """Set the mechanism for a site; for a loss of one score, `output`. Raises InvalidInputError for unfit terms."""
     if not isinstance(terms.loss, Softmax):
         return output(terms)
     terms.check("tight", "paper", "jain_thakurta")
@@ -234,7 +242,7 @@ def centroids(terms: SiteTerms) -> Centroids | OutputPerturbation:
 
 
 def class_sums(shard: Shard, n_classes: int) -> IntArray:
-    """The exact sums (..., K, d) of the rows of each class, in integers of 2^-32."""
+    """Return the exact sums (..., K, d) of the rows of each class, in integers of 2^-32."""
     total = np.zeros((*shard.y.shape[:-1], n_classes, shard.n_features), dtype=np.int64)
     for block in shard.blocks():  # the sum over a block is exact in float64
         of_class = decode_classes(block.y, n_classes)[..., None] == np.arange(n_classes)
@@ -243,42 +251,42 @@ def class_sums(shard: Shard, n_classes: int) -> IntArray:
 
 
 def classes_had(shard: Shard, n_classes: int) -> BoolArray:
-    """Which classes a party has a row of that was not dropped, (..., K)."""
+    """Return whether a party has a row of each class that was not dropped, (..., K)."""
     seen = decode_classes(shard.y, n_classes)[..., None] == np.arange(n_classes)
     return np.asarray((seen & shard.present[..., None]).any(axis=-2))
 
 
 def minimise_own(shard: Shard, n_classes: int, strength: FloatArray) -> FloatArray:
-    """The minimisers (..., K d) of softmax risks over a party's own classes; zeros for others.
+    """Return the minimisers (..., K d) of softmax risks over the classes that a party has; zeros for others.
 
-    ``strength`` (...) is the regularization on the sum scale. A party of a single class has nothing to tell apart: all
+    ``strength`` (...) is the regularization on the sum scale. A party of a single class has nothing to distinguish: all
     of its weights are zeros.
     """
     n, d = shard.X.shape[-2:]
     X, mask, strength = shard.X.reshape(-1, n, d), shard.mask.reshape(-1, n), strength.reshape(-1)
-    own, classes = classes_had(shard, n_classes).reshape(-1, n_classes), decode_classes(shard.y, n_classes)
+    has_class, classes = classes_had(shard, n_classes).reshape(-1, n_classes), decode_classes(shard.y, n_classes)
     weights = np.zeros((len(X), n_classes, d))
-    for some in np.unique(own, axis=0):
-        kept = np.flatnonzero(some)
-        if len(kept) > 1:
-            alike = np.flatnonzero((own == some).all(axis=1))
-            numbered = np.minimum(np.searchsorted(kept, classes.reshape(-1, n)[alike]), len(kept) - 1)
-            part = Shard(X[alike], encode_classes(numbered, len(kept)), mask[alike], shard.norm)
-            found = minimise(Softmax(len(kept)), part, strength[alike], tolerance=TOLERANCE)
-            weights[alike[:, None], kept] = found
+    for pattern in np.unique(has_class, axis=0):
+        present = np.flatnonzero(pattern)
+        if len(present) > 1:
+            members = np.flatnonzero((has_class == pattern).all(axis=1))
+            numbered = np.minimum(np.searchsorted(present, classes.reshape(-1, n)[members]), len(present) - 1)
+            part = Shard(X[members], encode_classes(numbered, len(present)), mask[members], shard.norm)
+            fit = minimise(Softmax(len(present)), part, strength[members], tolerance=TOLERANCE)
+            weights[members[:, None], present] = fit
     return weights.reshape(*shard.y.shape[:-1], n_classes * d)
 
 
 def longest_of_own(n_classes: int, regularization: float) -> FloatArray:
-    """The largest norms (K + 1,) of minimisers of 0, 1, ... K own classes; lambda is of the mean loss."""
+    """Return the largest norms (K + 1,) of minimisers over 0, 1, ... K classes; lambda is of the mean loss."""
     longest = [largest_minimiser(Softmax(k), regularization) for k in range(2, n_classes + 1)]
     return np.array([0.0, 0.0, *longest])
 
 
 def largest_mark(n_classes: int, regularization: float) -> float:
-    """The largest s that costs nothing."""
+    """Return the largest mark s that costs no privacy."""
     longest = longest_of_own(n_classes, regularization)
     have = np.arange(len(longest))
     differ = 2 * have[-1] - np.add.outer(have, have)
-    left = 4 * longest[-1] ** 2 - np.add.outer(longest, longest) ** 2
-    return math.sqrt(float((left[differ > 0] / differ[differ > 0]).min()))
+    room = 4 * longest[-1] ** 2 - np.add.outer(longest, longest) ** 2
+    return math.sqrt(float((room[differ > 0] / differ[differ > 0]).min()))

@@ -2,14 +2,14 @@
 
 Chaudhuri, Monteleoni & Sarwate 2011, Algorithm 2 (tilts of density exp(-beta |b|)); Rajkumar & Agarwal 2012, Procedures
 1-3 (Gaussian tilts); Xie's Algorithm 2; Jain & Thakurta 2014, eq. 4, whose noise falls short of what they claim, so
-that what it costs is computed here, and said.
+that its cost is computed here, and reported.
 
 Their theorems are about the exact minimiser w* of the tilted risk, and a solver finds some w near it. As in Iyengar et
 al. 2019 ("Towards Practical Differentially Private Convex Optimization", approximate minima perturbation), a hundredth
 of the budget goes to noise on the answer: given w*, the tilt follows from the data, so w - w* is a function of w* and
-the data, and |w - w*| <= |gradient left| / Lambda (`parley.common.learning.erm`) on any data. Released with
-noise for twice that, it composes with w*, and their sum is post-processing. That bound takes the tilt to be no longer
-than it is but once in 10^17 draws.
+the data, and |w - w*| <= |gradient left| / Lambda (`parley.common.learning.erm`) on any data. Released with noise for
+twice that, it composes with w*, and their sum is post-processing. That bound relies on a limit on the tilt's length,
+which fails only once in 10^17 draws.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import NoiseInside, Proof
 
 FOR_THE_SOLVER = 0.01
-"""The part of epsilon and of delta that hides how well the solver did."""
+"""The part of epsilon and of delta that hides the solver's error."""
 _TILT_DEVIATIONS = 9.0
 _UNLIKELY = 1e-17
 ASSUMED = (
     FLOATS,
     "the tilt is no longer than it is but once in 10^17 draws, as the bound of the solver's error takes it",
 )
-"""What is drawn, and how the solver's error is bounded, in words."""
+"""How noise is drawn, and how the solver's error is bounded, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectivePerturbation(SiteRelease):
     """The mechanism for one site: its ridge on the sum scale, its tilt and the blur on its answer.
 
-    ``tilt`` and ``blur`` are deviations of Gaussian noise, or betas. ``epsilon`` is what the release costs.
+    ``tilt`` and ``blur`` are deviations of Gaussian noise, or betas. ``epsilon`` is the release's cost.
     """
 
     terms: SiteTerms
@@ -69,14 +69,15 @@ class ObjectivePerturbation(SiteRelease):
 
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> Shard:  # noqa: ARG003
-        """Nothing: the noise comes before the minimisation."""
+        """Return the shard: the noise comes before the minimisation."""
         return shard
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: Shard, noise: Noise) -> IntArray:
-        """The minimisers of tilted risks, blurred.
+        """Return the minimisers of tilted risks, blurred, (..., d).
 
-        One outside the cube of the largest weights is projected onto it, which brings no two answers further apart.
+        A minimiser outside the cube of the largest weights is projected onto it, which brings no two answers further
+        apart.
         """
         law, loss = sites[0].terms.law, sites[0].terms.loss
         strength, tilt, blur = (
@@ -92,12 +93,12 @@ class ObjectivePerturbation(SiteRelease):
 
     @property
     def event(self) -> ApproximateEvent:
-        """The theorem's: noise inside a minimisation is no noise on an answer."""
+        """The theorem's claim: noise inside a minimisation is no noise on an answer."""
         return ApproximateEvent(self.epsilon, self.terms.spent[1], (*ASSUMED, *self.assumed))
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> Proof:
-        """The tilt: minus the gradient, at the answer, of the risk and its ridge.
+        """Return the proof: the tilt is minus the gradient, at the answer, of the risk and its ridge.
 
         A record moves the gradient by 2 L, and the determinant of its derivative by a factor of 1 + c / Lambda.
         """
@@ -111,53 +112,62 @@ class ObjectivePerturbation(SiteRelease):
         return NoiseInside(site.tilts_of, law, reach, spent)
 
     def tilts_of(self, shard: Shard, answers: FloatArray) -> FloatArray:
-        """The tilts (runs, 1, d) that led to answers (runs, d) on a shard, but for what hides the solver's error."""
+        """Return the tilts (runs, 1, d) that led to answers (runs, d) on a shard, without the blur."""
         slopes = self.terms.loss.slope(answers @ shard.X.T, shard.y) * shard.mask
         return np.asarray(-(self.strength * answers + slopes @ shard.X))[:, None]
 
     @property
     def deviation(self) -> float:
-        """Of the tilt over the ridge."""
+        """The deviation of the tilt divided by the ridge."""
         return self._spread(self.tilt) / self.strength
 
     @property
     def blur_deviation(self) -> float:
-        """Of the noise on each weight that hides how well the solver did."""
+        """The deviation of the noise on each weight that hides the solver's error."""
         return self._spread(self.blur)
 
     def check_noise(self) -> None:
-        """Of the blur."""
+        """Raise InvalidInputError if the blur does not fit on the wire."""
         fitting(self.blur_deviation)
 
     def _spread(self, scale: float) -> float:
-        """The deviation of noise of such a scale."""
+        """Return the deviation of noise of this scale."""
         return scale if self.terms.law == "gaussian" else float(l2_laplace_deviation(scale, self.terms.n_features))
 
 
 @lru_cache(maxsize=4096)
 def objective(terms: SiteTerms) -> ObjectivePerturbation:
-    """Objective perturbation for a site, by Chaudhuri's slack.
+    """Set objective perturbation for a site, by Chaudhuri's slack.
 
-    Raises InvalidInputError for a loss of several scores or kinks, and where no solver surely is near enough.
+    Raises InvalidInputError for a loss of several scores or kinks, and if no solver surely is near enough.
     """
     terms.check("tight", "paper", "better_branch", "jain_thakurta")
-    whole, (epsilon, delta) = 1 - FOR_THE_SOLVER, terms.spent
+    main_part, (epsilon, delta) = 1 - FOR_THE_SOLVER, terms.spent
     by = cast("SlackCalibration", "paper" if terms.calibration == "jain_thakurta" else terms.calibration)
     check_smooth(terms.loss)
-    extra, left = slack(whole * epsilon, terms.regularization, terms.n_examples, terms.loss.smoothness, by)
+    extra, epsilon_for_tilt = slack(
+        main_part * epsilon, terms.regularization, terms.n_examples, terms.loss.smoothness, by
+    )
     strength = terms.n_examples * (terms.regularization + extra)
     if terms.law == "l2_laplace":
-        return tilted(terms, strength, left / (2 * bounded_slope(terms.loss)))
+        return tilted(terms, strength, epsilon_for_tilt / (2 * bounded_slope(terms.loss)))
     if terms.calibration != "jain_thakurta":
-        return tilted(terms, strength, tilt_sigma(terms.n_features, left, whole * delta, bounded_slope(terms.loss), by))
+        return tilted(
+            terms,
+            strength,
+            tilt_sigma(terms.n_features, epsilon_for_tilt, main_part * delta, bounded_slope(terms.loss), by),
+        )
     reach = 2 * bounded_slope(terms.loss)
     tilt = reach * math.sqrt(math.log(1 / delta) + epsilon) / epsilon
-    spent = gaussian_epsilon(reach / tilt, whole * delta) + math.log1p(terms.loss.smoothness / strength)
+    spent = gaussian_epsilon(reach / tilt, main_part * delta) + math.log1p(terms.loss.smoothness / strength)
     return tilted(terms, strength, tilt, spent + FOR_THE_SOLVER * epsilon)
 
 
 def branch_cautions(terms: SiteTerms, remedy: SlackCalibration) -> tuple[str, ...]:
-    """Of the published slack near its cliff, as `cliff_caution`; of any other nothing."""
+    """Return the warning of `cliff_caution` about the published slack near its cliff.
+
+    It is empty for any other calibration.
+    """
     if terms.calibration != "paper":
         return ()
     part = (1 - FOR_THE_SOLVER) * terms.epsilon
@@ -165,16 +175,17 @@ def branch_cautions(terms: SiteTerms, remedy: SlackCalibration) -> tuple[str, ..
 
 
 def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None = None) -> ObjectivePerturbation:
-    """The mechanism of this ridge and tilt, with the blur that hides how well the solver did.
+    """Set the mechanism of this ridge and tilt, with the blur that hides the solver's error.
 
-    ``spent`` is the epsilon that is proven, unless it is the one that was asked for. Raises as `objective` does.
+    ``spent`` is the epsilon that is proven, if it is not the requested one. Raises InvalidInputError as `objective`
+    does.
     """
     loss, d, (epsilon, delta) = terms.loss, terms.n_features, terms.spent
     check_single_score(loss)
     check_smooth(loss)
     gaussian = terms.law == "gaussian"
-    left = left_by_solver(terms, strength, *_longest(terms, tilt))
-    apart = 2 * left / strength + math.sqrt(d) * 2.0**-FRACTION_BITS
+    residual = left_by_solver(terms, strength, *_longest(terms, tilt))
+    apart = 2 * residual / strength + math.sqrt(d) * 2.0**-FRACTION_BITS
     if gaussian:
         blur = gaussian_sigma(FOR_THE_SOLVER * epsilon, FOR_THE_SOLVER * delta, apart)
     else:
@@ -184,9 +195,9 @@ def tilted(terms: SiteTerms, strength: float, tilt: float, spent: float | None =
 
 
 def _longest(terms: SiteTerms, tilt: float) -> tuple[float, float]:
-    """The largest norm of a tilt, and of its part in the columns of any of n rows, but once in 10^17 draws.
+    """Return the largest norm of a tilt, and of its part in the columns of any of n rows, except once in 10^17 draws.
 
-    One of density exp(-beta |b|) is sqrt(V) times a Gaussian one, V of a Gamma law, as `Noise.l2_laplace` draws it.
+    A tilt of density exp(-beta |b|) is sqrt(V) times a Gaussian one, V of a Gamma law, as `Noise.l2_laplace` draws it.
     """
     d, n = terms.n_features, terms.n_examples
     entries = d if terms.row_entries is None else min(terms.row_entries, d)

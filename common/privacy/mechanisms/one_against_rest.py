@@ -28,66 +28,68 @@ from parley.common.privacy.proofs import NoiseInside, Proof
 
 @dataclass(frozen=True, slots=True)
 class OneAgainstRest(SiteRelease):
-    """The mechanism for one site: ``each`` is that of every class."""
+    """The mechanism for one site: ``of_class`` is that of every class."""
 
     terms: SiteTerms
-    each: ObjectivePerturbation
+    of_class: ObjectivePerturbation
 
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> Shard:  # noqa: ARG003
-        """Nothing: the noise comes before the minimisation."""
+        """Return the shard: the noise comes before the minimisation."""
         return shard
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: Shard, noise: Noise) -> IntArray:
-        """The models of the classes, one after the other."""
-        parts, each = each_against_rest(prepared, sites[0].terms.loss.outputs), [site.each for site in sites]
-        return np.concatenate([ObjectivePerturbation.answer(each, part, noise) for part in parts], axis=-1)
+        """Return the models of the classes, one after the other."""
+        parts, mechanisms = each_against_rest(prepared, sites[0].terms.loss.outputs), [site.of_class for site in sites]
+        return np.concatenate([ObjectivePerturbation.answer(mechanisms, part, noise) for part in parts], axis=-1)
 
     @property
     def event(self) -> ApproximateEvent:
-        """K of the single models' in sequence."""
-        part = self.each.epsilon / self.each.terms.epsilon  # 1, unless the noise falls short of a paper's claim
-        return replace(self.each.event, epsilon=self.terms.epsilon * part, delta=self.terms.spent[1])
+        """The event of K single models in sequence."""
+        part = self.of_class.epsilon / self.of_class.terms.epsilon  # 1, unless the noise falls short of a paper's claim
+        return replace(self.of_class.event, epsilon=self.terms.epsilon * part, delta=self.terms.spent[1])
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> Proof:
-        """A tilt for each class, of which each has a K-th of the budget."""
-        return replace(cast("NoiseInside", ObjectivePerturbation.proof([sites[0].each])), noise_of=sites[0].tilts_of)
+        """Return the proof of a tilt for each class, by a K-th of the budget."""
+        return replace(
+            cast("NoiseInside", ObjectivePerturbation.proof([sites[0].of_class])), noise_of=sites[0].tilts_of
+        )
 
     def tilts_of(self, shard: Shard, answers: FloatArray) -> FloatArray:
-        """The tilts (runs, K, d) that led to answers (runs, K d) on a shard."""
+        """Return the tilts (runs, K, d) that led to answers (runs, K d) on a shard."""
         k = self.terms.loss.outputs
         models = np.split(answers, k, axis=-1)
         parts = zip(each_against_rest(shard, k), models, strict=True)
-        return np.concatenate([self.each.tilts_of(part, model) for part, model in parts], axis=1)
+        return np.concatenate([self.of_class.tilts_of(part, model) for part, model in parts], axis=1)
 
     @property
     def deviation(self) -> float:
-        """Of a class's model."""
-        return self.each.deviation
+        """The deviation of a class's model."""
+        return self.of_class.deviation
 
     @property
     def blur_deviation(self) -> float:
-        """Likewise."""
-        return self.each.blur_deviation
+        """The deviation of a class's blur."""
+        return self.of_class.blur_deviation
 
     def check_noise(self) -> None:
-        """Likewise."""
-        self.each.check_noise()
+        """Raise InvalidInputError if the blur of a class does not fit on the wire."""
+        self.of_class.check_noise()
 
 
 def each_against_rest(shard: Shard, n_classes: int) -> Iterator[Shard]:
-    """For each class the rows with labels of two: +1 for the class, -1 for all others."""
+    """Yield for each class the rows with labels of two: +1 for the class, -1 for all others."""
     classes = decode_classes(shard.y, n_classes)
     return (shard.relabelled(np.where(classes == one, 1.0, -1.0)) for one in range(n_classes))
 
 
 @lru_cache(maxsize=4096)
 def one_against_rest(terms: SiteTerms) -> OneAgainstRest | ObjectivePerturbation:
-    """The mechanism for a site, of one score `objective` itself; raises InvalidInputError as that does."""
+    """Set the mechanism for a site; for a loss of one score, `objective`. Raises InvalidInputError as that does."""
     if not isinstance(terms.loss, Softmax):
         return objective(terms)
     k = terms.loss.outputs
-    each = objective(replace(terms, loss=Logistic(), epsilon=terms.epsilon / k, delta=terms.delta / k))
-    return OneAgainstRest(terms, each)
+    of_class = objective(replace(terms, loss=Logistic(), epsilon=terms.epsilon / k, delta=terms.delta / k))
+    return OneAgainstRest(terms, of_class)

@@ -1,27 +1,26 @@
-"""Output perturbation: a minimiser, plus noise for how far one record moves it.
+"""Output perturbation, a minimiser plus noise for how far one record moves it; and Kifer's mechanism.
 
-Chaudhuri, Monteleoni & Sarwate, JMLR 2011, Algorithm 1; Xie's Algorithm 1; Jain & Thakurta, ICML 2014, eq. 3. By strong
-convexity one record moves the minimiser by at most 2 L / (n lambda), whatever curvature the loss has; what a solver may
-leave of the gradient adds to L (`parley.common.learning.erm`). So the hinge will do as well: it is solved as
-the Huber loss of the least half-width that a solver surely finds the minimiser of, which lies as near to it as this is
-narrow.
+*Output perturbation.* Chaudhuri, Monteleoni & Sarwate, JMLR 2011, Algorithm 1; Xie's Algorithm 1; Jain & Thakurta, ICML
+2014, eq. 3. By strong convexity one record moves the minimiser by at most 2 L / (n lambda), for every curvature of the
+loss; the gradient that a solver may leave adds to L (`parley.common.learning.erm`). So the hinge is allowed too: it is
+solved as the Huber loss of the least half-width whose minimiser a solver surely finds, which lies as near to the
+hinge's as this is narrow.
 
-Noise of density exp(-beta |b|), beta = epsilon / moved, is pure. Gaussian noise is the least that is (epsilon, delta)
-private, or Jain & Thakurta's sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): valid, and more than is
-needed (1.9 times at epsilon = 1, delta = 1e-5; 7.8 times at .1, .05).
+Noise of density exp(-beta |b|), beta = epsilon / sensitivity, is pure. Gaussian noise is the least that is (epsilon,
+delta) private, or Jain & Thakurta's sigma = 4 L sqrt(log(1/delta) + epsilon) / (n lambda epsilon): valid, and more than
+is needed (1.9 times at epsilon = 1, delta = 1e-5; 7.8 times at .1, .05).
 
-Generalized objective perturbation: Kifer, Smith & Thakurta, COLT 2012, Algorithm 1; Xie's Algorithm 3.
-
-The same tilted risk as Chaudhuri's, for a regulariser of no strong convexity of its own: a ridge of
-Delta >= 2 c / epsilon on the sum scale spends half of epsilon on the determinants (1 + c / Delta <= e^(epsilon/2)), and
-the tilt has the other half, with zeta = 2 L where one record is replaced by another:
+*Generalized objective perturbation* (`generalized`). Kifer, Smith & Thakurta, COLT 2012, Algorithm 1; Xie's Algorithm
+3. The same tilted risk as Chaudhuri's, for a regulariser without strong convexity of its own: a ridge of Delta >= 2 c /
+epsilon on the sum scale spends half of epsilon on the determinants (1 + c / Delta <= e^(epsilon/2)), and the tilt has
+the other half, with zeta = 2 L if one record is replaced by another:
 
     density exp(-epsilon |b| / (2 zeta)), or sigma = zeta sqrt(8 log(2/delta) + 4 epsilon) / epsilon.
 
 ``"thesis"`` bounds the Hessian of one example's loss as Xie's thesis does, by the Frobenius norm of a matrix whose d^2
 entries are bounded one by one, by |l'| + l'': d (L + c) instead of c. That is d times too much ridge, and nothing less
-private. ``"tight"`` is what both mechanisms become with the least noise that is proven: a determinant costs
-log(1 + c / Lambda), the tilt has what is left, and no more than a sixth is spent on the former.
+private. ``"tight"`` is what both mechanisms become with the least noise that is proven: a determinant costs log(1 + c /
+Lambda), the tilt has the remaining epsilon, and no more than a sixth is spent on the former.
 """
 
 from __future__ import annotations
@@ -49,33 +48,33 @@ from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
 
 _LARGEST = MAX_NORM - 1.0
-"""Norm of weights that leaves room for their rounding."""
+"""The largest norm of weights that leaves room for their rounding."""
 _NARROW = (0.01, 0.03, 0.1, 0.3, 1.0)
-"""Half-widths of the Huber losses that may stand in for the hinge."""
+"""Half-widths of the Huber losses that may replace the hinge."""
 
 
 def solve(loss: Loss, shard: Shard, strength: FloatArray | float, most_steps: int = MOST_STEPS) -> FloatArray:
-    """The regularised minimiser (..., m) of a shard or each of a stack."""
-    found = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
-    return found.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features)
+    """Return the regularised minimiser (..., m) of a shard, or of each shard of a stack."""
+    weights = minimise(loss, shard, strength, tolerance=TOLERANCE, most_steps=most_steps)
+    return weights.reshape(*shard.y.shape[:-1], loss.outputs * shard.n_features)
 
 
 def projected(weights: FloatArray) -> FloatArray:
-    """Weights (..., m), those that are longer than weights may be projected onto the ball of the largest.
+    """Project weights (..., m) onto the ball of the largest weights.
 
-    So there is an answer whatever the examples are; and no two answers are brought further apart.
+    So there is an answer for all examples, and no two answers are brought further apart.
     """
     lengths = np.linalg.norm(weights, axis=-1, keepdims=True)
     return np.asarray(weights * np.minimum(1.0, _LARGEST / np.maximum(lengths, 1.0)))
 
 
 def on_grid(weights: FloatArray) -> IntArray:
-    """Weights (..., m) on their grid of 2^-20, on which scores are exact, as integers; projected as by `projected`."""
+    """Round weights (..., m), `projected`, to their grid of 2^-20, on which scores are exact, as integers."""
     return to_integers(weights_on_grid(projected(weights)))
 
 
 def within(radius: FloatArray | float, weights: IntArray) -> IntArray:
-    """Weights (..., m) in units of 2^-32, scaled into a ball about 0, of a radius (..., 1), and rounded toward it."""
+    """Scale weights (..., m) in units of 2^-32 into a ball about 0 of a radius (..., 1), and round them toward 0."""
     lengths = np.linalg.norm(weights.astype(np.float64), axis=-1, keepdims=True) * (1 + 2.0**-40)
     inside = np.minimum(1.0, radius * UNIT / np.maximum(lengths, 1.0))
     step = 2.0 ** (FRACTION_BITS - WEIGHT_BITS)
@@ -83,7 +82,10 @@ def within(radius: FloatArray | float, weights: IntArray) -> IntArray:
 
 
 def solvable(terms: SiteTerms) -> Loss:
-    """The loss that is solved for: itself; of the hinge, the narrowest Huber loss that surely can be, or the widest."""
+    """Return the loss that is solved for.
+
+    It is the loss itself, or for the hinge the narrowest Huber loss that a solver surely solves, or the widest.
+    """
     if not isinstance(terms.loss, Hinge):
         return terms.loss
     for half_width in _NARROW:
@@ -108,18 +110,18 @@ class OutputPerturbation(SiteRelease):
 
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> IntArray:
-        """The minimisers."""
+        """Return the minimisers, in integers of 2^-32."""
         strengths = stacked([site.terms.strength for site in sites], shard.y)
         return to_integers(projected(solve(sites[0].loss, shard, strengths)))
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:
-        """The minimisers plus noise."""
+        """Return the minimisers plus noise."""
         return cls.hide(sites, prepared, 1.0, noise)
 
     @classmethod
     def hide(cls, sites: Sequence[Self], prepared: IntArray, share: float, noise: Noise) -> IntArray:
-        """The minimisers plus a share of the noise: this part of its variance."""
+        """Return the minimisers plus a share of the noise: this part of its variance."""
         scale = stacked([site.scale for site in sites], prepared)
         if sites[0].terms.law == "gaussian":
             return add_gaussian(prepared, scale, share, noise)
@@ -127,50 +129,50 @@ class OutputPerturbation(SiteRelease):
 
     @property
     def event(self) -> Event:
-        """A Gaussian release, or one of noise of density exp(-beta |b|)."""
+        """The event of a Gaussian release, or of noise of density exp(-beta |b|)."""
         if self.terms.law == "gaussian":
             return GaussianEvent(self.reach / self.scale)
         return L2LaplaceEvent(self.terms.epsilon, self.terms.n_weights)
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> Proof:  # noqa: ARG003
-        """The minimiser plus noise."""
+        """Return the proof of a minimiser plus noise."""
         return Additive()
 
     @property
     def deviation(self) -> float:
-        """The noise's."""
+        """The deviation of the noise on each weight."""
         if self.terms.law == "gaussian":
             return self.scale
         return float(l2_laplace_deviation(self.scale, self.terms.n_weights))
 
     def check_noise(self) -> None:
-        """Of `deviation`."""
+        """Raise InvalidInputError if the noise does not fit on the wire."""
         fitting(self.deviation)
 
     @property
     def output_sensitivity(self) -> float:
-        """``reach``."""
+        """How far a record moves the answer, which is ``reach``."""
         return self.reach
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """With the loss that is solved for."""
+        """The type, the law and the loss that is solved for."""
         return type(self), self.terms.law, self.loss
 
 
 @lru_cache(maxsize=4096)
 def output(terms: SiteTerms) -> OutputPerturbation:
-    """Output perturbation for a site; raises InvalidInputError where no solver surely is near enough."""
+    """Set output perturbation for a site. Raises InvalidInputError if no solver surely is near enough."""
     terms.check("tight", "paper", "jain_thakurta")
     loss = solvable(terms)
-    left = left_by_solver(replace(terms, loss=loss), terms.strength)
-    reach = 2 * (bounded_slope(loss) + left) / terms.strength + math.sqrt(terms.n_weights) * 2.0**-FRACTION_BITS
+    residual = left_by_solver(replace(terms, loss=loss), terms.strength)
+    reach = 2 * (bounded_slope(loss) + residual) / terms.strength + math.sqrt(terms.n_weights) * 2.0**-FRACTION_BITS
     return hiding(terms, loss, reach)
 
 
 def hiding(terms: SiteTerms, loss: Loss, reach: float) -> OutputPerturbation:
-    """The mechanism whose noise hides that an answer moves by ``reach``."""
+    """Set the mechanism whose noise hides that an answer moves by ``reach``."""
     if terms.law == "l2_laplace":
         scale = terms.epsilon / reach
     elif terms.calibration == "tight":
@@ -182,47 +184,47 @@ def hiding(terms: SiteTerms, loss: Loss, reach: float) -> OutputPerturbation:
 
 @dataclass(frozen=True, slots=True)
 class ExactMinimiser(SiteRelease):
-    """No mechanism: the minimiser as it is, for an owner's own eyes and for simulations."""
+    """No mechanism: the minimiser without noise, for an owner's own use and for simulations."""
 
     terms: SiteTerms
     loss: Loss
 
     @classmethod
     def prepare(cls, sites: Sequence[Self], shard: Shard) -> IntArray:
-        """The minimisers."""
+        """Return the minimisers, in integers of 2^-32."""
         strengths = stacked([site.terms.strength for site in sites], shard.y)
         return to_integers(projected(solve(sites[0].loss, shard, strengths, most_steps=0)))
 
     @classmethod
     def answer(cls, sites: Sequence[Self], prepared: IntArray, noise: Noise) -> IntArray:  # noqa: ARG003
-        """The minimisers."""
+        """Return the minimisers without noise."""
         return prepared
 
     @property
     def event(self) -> Event:
-        """No privacy."""
+        """The event of an answer without any privacy."""
         return NonPrivateEvent()
 
     @classmethod
     def proof(cls, sites: Sequence[Self]) -> None:
-        """Nothing is claimed."""
+        """Return None: nothing is claimed."""
 
     @property
     def deviation(self) -> float:
-        """None."""
+        """The deviation of the noise, which is 0."""
         return 0.0
 
     def check_noise(self) -> None:
-        """There is none."""
+        """Accept: there is no noise."""
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """With the loss that is solved for."""
+        """The type, the law and the loss that is solved for."""
         return type(self), self.terms.law, self.loss
 
 
 def exact(terms: SiteTerms) -> ExactMinimiser:
-    """The minimiser as it is; raises InvalidInputError for a loss without one, or a site without examples."""
+    """Set no noise for a site. Raises InvalidInputError for a loss without a minimiser, or a site without examples."""
     terms.check_examples()
     loss = solvable(terms)
     check_smooth(loss)
@@ -231,7 +233,7 @@ def exact(terms: SiteTerms) -> ExactMinimiser:
 
 @lru_cache(maxsize=4096)
 def generalized(terms: SiteTerms) -> ObjectivePerturbation:
-    """Kifer's mechanism for a site; raises InvalidInputError as `objective` does."""
+    """Set Kifer's mechanism for a site. Raises InvalidInputError as `objective` does."""
     if terms.calibration == "tight":
         return objective(terms)
     terms.check("tight", "paper", "thesis")
@@ -245,7 +247,10 @@ def generalized(terms: SiteTerms) -> ObjectivePerturbation:
 
 
 def hessian_bound(terms: SiteTerms) -> float:
-    """The largest eigenvalue of the Hessian of one example's loss: c; or the thesis's bound, about d times as much."""
+    """Return the largest eigenvalue of the Hessian of one example's loss.
+
+    It is c, or the thesis's bound, about d times as much.
+    """
     if terms.calibration == "thesis":
         return terms.n_features * (bounded_slope(terms.loss) + terms.loss.smoothness)
     return terms.loss.smoothness

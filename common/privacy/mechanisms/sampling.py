@@ -1,18 +1,18 @@
 """Sampling: draws from the entropy-regularised minimiser over a simplex, whose counts are the release.
 
 Jain & Thakurta, ICML 2014, Section 4. One record replaced by another moves the gradient of the sum of losses by 2 L R
-in each signed column at most; and by what theta's move t makes of it. As entropy is strongly convex, t is at most
-2 L R / lambda in the 1-norm, which makes 2 L R a, a = n c R^2 / lambda; and as gradients are cocoercive, 2 L R |t| -
-lambda |t|^2 bounds the square of the gradient's move over n c R^2, which makes L R sqrt(a). So log theta_j less that of
-a neighbour lies, over all j, in a range of at most
+in each signed column at most; theta's move t adds to that. As entropy is strongly convex, t is at most 2 L R / lambda
+in the 1-norm, which makes 2 L R a, a = n c R^2 / lambda; and as gradients are cocoercive, 2 L R |t| - lambda |t|^2
+bounds the square of the gradient's move over n c R^2, which makes L R sqrt(a). So log theta_j less that of a neighbour
+lies, over all j, in a range of at most
 
     (L R / lambda) (4 + min(4 a, 2 sqrt(a))),
 
 and twice the range of the solver's error more: a `DrawEvent`. ``"tight"`` makes as many draws as fit the budget
 together (`parley.common.privacy.draws`). ``"paper"`` counts each draw as pure, by the first of the two moves alone: as
-many as add up to epsilon, or by advanced composition (Dwork, Rothblum & Vadhan 2010) to epsilon with delta, whichever
-is more. The paper's bullet for delta lacks the factor L R, without which a draw is not as private as it says; it is in
-here.
+many as add up to epsilon, or by advanced composition (Dwork, Rothblum & Vadhan 2010) to epsilon with delta, the larger
+of the two. The paper's bullet for delta lacks the factor L R, without which a draw is not as private as it says; it is
+included here.
 
 Draws are integers and exact (`parley.common.privacy.draws`), given floats for theta.
 """
@@ -34,7 +34,7 @@ from parley.common.privacy.draws import most_draws
 from parley.common.privacy.events import DrawEvent
 
 MOST_COUNTED = 2**20
-"""More draws are never made: by then they tell what theta is to a thousandth of R."""
+"""The largest number of draws: it reveals theta to a thousandth of R."""
 _ERROR = 1e-3
 _STRENGTHS = 1e-9, 1e6  # of lambda, on the mean loss
 _NARROWINGS = 50
@@ -43,27 +43,27 @@ _MOST_STRENGTH = 1e9
 
 @dataclass(frozen=True, slots=True)
 class SimplexSampling:
-    """The mechanism for a site: so many ``draws`` of ``spread`` each, from logarithms within a range of ``error``."""
+    """The mechanism for a site: ``draws`` draws of ``spread`` each, from logarithms within a range of ``error``."""
 
     problem: SimplexProblem
     error: float
     spread: float
     draws: int
     pure: float
-    """What one draw costs by itself, as the calibration counts it."""
+    """The cost of one draw by itself, as the calibration counts it."""
 
     @property
     def event(self) -> DrawEvent:
-        """All draws together."""
+        """The event of all draws together."""
         return DrawEvent(self.spread, self.draws)
 
     @property
     def excess(self) -> float:
-        """At most so much excess risk, expected over the draws, over any weights of R times the simplex (Theorem 4).
+        """A bound on the excess risk, expected over the draws, over all weights of R times the simplex (Theorem 4).
 
         Entropies lie within log 2d, so that lambda costs at most lambda log 2d; the mean of m draws of +-R columns
-        moves each score by a variance of at most R^2 / m, and so the loss by L R / sqrt(m) or c R^2 / 2m. Infinite
-        where there is no draw.
+        moves each score by a variance of at most R^2 / m, and so the loss by L R / sqrt(m) or c R^2 / 2m. Infinite if
+        there is no draw.
         """
         if not self.draws:
             return math.inf
@@ -73,34 +73,35 @@ class SimplexSampling:
 
 
 def range_of_a_draw(problem: SimplexProblem) -> float:
-    """The widest range of log theta_j less that of a neighbour, for the exact minimisers."""
+    """Return the widest range of log theta_j less that of a neighbour, for the exact minimisers."""
     coupling = problem.condition
     return _reach(problem) * (4 + min(4 * coupling, 2 * math.sqrt(coupling)))
 
 
 @lru_cache(maxsize=4096)
 def sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
-    """Sampling for a site.
+    """Set sampling for a site.
 
-    Raises InvalidInputError for a loss of several scores or kinks. Where not one draw fits the budget, or no solver
-    surely is near enough, it names the least lambda, of the mean loss, with which both hold.
+    Raises:
+        InvalidInputError: the loss has several scores or kinks, no draw fits the budget, or no solver surely is near
+            enough; the message names the least lambda, of the mean loss, with which both hold.
     """
     check_epsilon(epsilon)
     check_smooth_score(problem.loss)
     if problem.n_examples < 1:
         raise InvalidInputError("a site without examples has no model to release")
-    found = allowed(problem, epsilon, delta, calibration)
-    if not found.draws or not problem.is_solvable(found.error):
+    site = allowed(problem, epsilon, delta, calibration)
+    if not site.draws or not problem.is_solvable(site.error):
         least = _least_regularization(problem, epsilon, delta, calibration)
         where = f"at scale = {problem.scale:g}"
-        why = (
+        reason = (
             f"regularization is too small: no solver surely is near enough {where}"
-            if found.draws
+            if site.draws
             else f"epsilon is too small: not one draw fits {epsilon:g}, delta = {delta:g} {where}, as one costs up to "
-            f"{found.pure:.3g}"
+            f"{site.pure:.3g}"
         )
-        raise InvalidInputError(f"{why}; with regularization = {least:.3g} one would" if least else why)
-    return found
+        raise InvalidInputError(f"{reason}; with regularization = {least:.3g} one would" if least else reason)
+    return site
 
 
 def check_smooth_score(loss: Loss) -> None:
@@ -111,7 +112,7 @@ def check_smooth_score(loss: Loss) -> None:
 
 
 def allowed(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
-    """As many draws as fit the budget, perhaps none; nor does it check that there is a solver."""
+    """Return as many draws as fit the budget, perhaps none, without checking that a solver exists."""
     exact = range_of_a_draw(problem)
     error = _ERROR * exact
     spread = exact + 2 * error
@@ -122,39 +123,39 @@ def allowed(problem: SimplexProblem, epsilon: float, delta: float, calibration: 
     return SimplexSampling(problem, error, spread, draws, pure)
 
 
-def told(drawn: IntArray, width: int, vertices: int) -> IntArray:
-    """Draws as an answer: counts (vertices,), or the sorted vertices (width,), counted from 1, behind zeros."""
+def encode_draws(drawn: IntArray, width: int, vertices: int) -> IntArray:
+    """Encode draws as an answer: counts (vertices,), or the sorted vertices (width,), counted from 1, after zeros."""
     if width == vertices:
         return np.bincount(drawn, minlength=vertices)
     return np.concatenate([np.zeros(width - len(drawn), np.int64), np.sort(drawn) + 1])
 
 
 def counts_of(answer: IntArray, vertices: int) -> IntArray:
-    """The counts (vertices,) that `told` told, whatever a party may have sent."""
+    """Decode the counts (vertices,) from an answer of `encode_draws`, for every array that a party may have sent."""
     if len(answer) == vertices:
         return np.maximum(answer, 0)
     return np.bincount(np.clip(answer, 0, vertices), minlength=vertices + 1)[1:]
 
 
 def best_sampling(problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration) -> SimplexSampling:
-    """The sampling whose bound on the excess risk is least over lambda; its own lambda does not matter."""
+    """Return the sampling whose bound on the excess risk is least over lambda, which replaces the problem's own."""
 
     def of(log_strength: float) -> SimplexSampling:
         return allowed(replace(problem, strength=math.exp(log_strength)), epsilon, delta, calibration)
 
     def excess(log_strength: float) -> float:
-        found = of(log_strength)
-        return found.excess if found.problem.is_solvable(found.error) else math.inf
+        site = of(log_strength)
+        return site.excess if site.problem.is_solvable(site.error) else math.inf
 
     low, high = (math.log(bound * problem.n_examples) for bound in _STRENGTHS)
     for _ in range(_NARROWINGS):
-        left, right = (2 * low + high) / 3, (low + 2 * high) / 3
-        low, high = (low, right) if excess(left) < excess(right) else (left, high)
+        lower, upper = (2 * low + high) / 3, (low + 2 * high) / 3
+        low, high = (low, upper) if excess(lower) < excess(upper) else (lower, high)
     return of(high)
 
 
 def _by_advanced_composition(pure: float, epsilon: float, delta: float) -> int:
-    """How many draws of this pure epsilon fit, by adding up or by advanced composition, which needs e^pure < 2."""
+    """Return how many draws of this pure epsilon fit, by sums or by advanced composition, which needs e^pure < 2."""
     added = math.floor(epsilon / pure)
     if not delta or pure > min(epsilon, math.log(2)):
         return added
@@ -171,12 +172,12 @@ def _reach(problem: SimplexProblem) -> float:
 def _least_regularization(
     problem: SimplexProblem, epsilon: float, delta: float, calibration: Calibration
 ) -> float | None:
-    """About the least lambda of the mean loss, in three digits, that allows a draw; None where none up to 1e9 does."""
+    """Return about the least lambda of the mean loss, in three digits, that allows a draw; None above 1e9."""
 
     def allows(strength: float) -> bool:
         stronger = replace(problem, strength=strength)
-        found = allowed(stronger, epsilon, delta, calibration)
-        return found.draws > 0 and stronger.is_solvable(found.error)
+        site = allowed(stronger, epsilon, delta, calibration)
+        return site.draws > 0 and stronger.is_solvable(site.error)
 
     high = problem.strength
     while not allows(high):

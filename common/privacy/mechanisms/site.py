@@ -1,9 +1,9 @@
-"""What a mechanism that releases a linear model is told of a site, and what it is asked.
+"""What a mechanism that releases a linear model gets to know about a site, and what it must provide.
 
 A site holds n examples, and releases the minimiser of (1/n) sum loss + (lambda/2) |w|^2 with noise inside it or on it.
 All noise is set from public terms before any example is touched. Mechanisms work on one shard or on a stack of them,
 each with terms of its own; answers are integers. The tilt of an objective, and noise of density exp(-beta |b|), are
-drawn in floating point: that is said in every guarantee.
+drawn in floating point: every guarantee says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Proof
 
 Law = Literal["gaussian", "l2_laplace"]
-"""Of the noise: Gaussian, for a delta above 0; or of density exp(-beta |b|), for pure epsilon."""
+"""The law of the noise: Gaussian, for a delta above 0; or of density exp(-beta |b|), for pure epsilon."""
 SiteCalibration = Literal["tight", "paper", "jain_thakurta", "thesis"]
 """Whose noise: the least that a proof supports; the mechanism's own paper's; Jain & Thakurta's; or Xie's thesis's."""
 FLOATS = "tilts, and noise of density exp(-beta |b|), are drawn in floating point"
@@ -34,9 +34,9 @@ FLOATS = "tilts, and noise of density exp(-beta |b|), are drawn in floating poin
 
 @dataclass(frozen=True, slots=True)
 class SiteTerms:
-    """Public numbers of one site: n, d, lambda of (1/n) sum loss + (lambda/2) |w|^2, and what its release may cost.
+    """Public numbers of one site: n, d, lambda of (1/n) sum loss + (lambda/2) |w|^2, and its release's budget.
 
-    ``row_entries`` is the most entries of a row that are not zero; None where all d may be.
+    ``row_entries`` is the largest number of entries of a row that are not zero; None if all d may be.
     """
 
     loss: Loss
@@ -56,7 +56,7 @@ class SiteTerms:
 
     @property
     def n_weights(self) -> int:
-        """How many numbers the model has."""
+        """The number of weights of the model."""
         return self.loss.outputs * self.n_features
 
     @property
@@ -65,31 +65,31 @@ class SiteTerms:
         return self.epsilon, 0.0 if self.law == "l2_laplace" else self.delta
 
     def check(self, *calibrations: SiteCalibration | SlackCalibration) -> None:
-        """Raise InvalidInputError for a budget that is none, a law without its delta, or another calibration."""
+        """Raise InvalidInputError for an invalid budget, a law without its delta, or another calibration."""
         check_epsilon(self.epsilon)
         self.check_examples()
         if self.law == "gaussian" and self.delta == 0:
             raise InvalidInputError("Gaussian noise needs a delta above 0: take law = l2_laplace")
         if self.calibration not in calibrations:
-            known = ", ".join(calibrations)
-            raise InvalidInputError(f"there is no such noise here: calibration is {self.calibration}, not of {known}")
+            valid = ", ".join(calibrations)
+            raise InvalidInputError(f"there is no such noise here: calibration is {self.calibration}, not of {valid}")
 
     def check_examples(self) -> None:
-        """Raise InvalidInputError where there are none."""
+        """Raise InvalidInputError if the site has no examples."""
         if self.n_examples < 1:
             raise InvalidInputError("a site without examples has no model to release")
 
 
 def left_by_solver(terms: SiteTerms, strength: float, tilt: float = 0.0, row_tilt: float | None = None) -> float:
-    """The largest gradient that a solver may leave, as `gradient_left` has it, and raises where that is too much."""
+    """Return the largest gradient that a solver may leave. Raises InvalidInputError as `gradient_left` does."""
     n, ridge = np.asarray(terms.n_examples), np.asarray(strength)
     entries = terms.row_entries
-    left = gradient_left(terms.loss, n, terms.n_features, ridge, tilt, row_entries=entries, row_tilt=row_tilt)
-    return float(left)
+    residual = gradient_left(terms.loss, n, terms.n_features, ridge, tilt, row_entries=entries, row_tilt=row_tilt)
+    return float(residual)
 
 
 class SiteRelease(ABC):
-    """A mechanism, set for one site: what it costs, and how it answers for a shard or, with others, for a stack."""
+    """A mechanism, set for one site: its cost, and its answer for a shard or, with other sites, for a stack."""
 
     __slots__ = ()
 
@@ -97,49 +97,52 @@ class SiteRelease(ABC):
 
     @classmethod
     @abstractmethod
-    def prepare(cls, sites: Sequence[Self], shard: Shard) -> Any:  # noqa: ANN401 -- whatever `answer` takes
-        """What `answer` is made from, without noise: a shard's, or a stack's with a site each."""
+    def prepare(cls, sites: Sequence[Self], shard: Shard) -> Any:  # noqa: ANN401 -- the type that `answer` takes
+        """Compute all that `answer` needs except noise, from a shard, or from a stack with a site each."""
 
     @classmethod
     @abstractmethod
     def answer(cls, sites: Sequence[Self], prepared: Any, noise: Noise) -> IntArray:  # noqa: ANN401 -- as above
-        """The private models (..., m), in integers of 2^-32."""
+        """Return the private models (..., m), in integers of 2^-32."""
 
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What the release costs."""
+        """The release's cost."""
 
     @classmethod
     @abstractmethod
     def proof(cls, sites: Sequence[Self]) -> Proof | None:
-        """Why the events of these sites, which answer together, hold; ``output_sensitivity`` is the sensitivity."""
+        """Return why the events of these sites, which answer together, hold, for `output_sensitivity`."""
 
     @property
     @abstractmethod
     def deviation(self) -> float:
-        """About how far the noise moves each weight, without the curvature of the loss."""
+        """About how far the noise moves each weight, ignoring the curvature of the loss."""
 
     @property
     def blur_deviation(self) -> float:
-        """Of noise on each weight that hides how well a solver did, and that no curvature holds down; 0 of none."""
+        """The deviation of noise on each weight that hides the solver's error; 0 if there is none.
+
+        No curvature of the loss reduces it.
+        """
         return 0.0
 
     @abstractmethod
     def check_noise(self) -> None:
-        """Raise InvalidInputError where the noise on the answer does not fit its integers."""
+        """Raise InvalidInputError if the noise on the answer does not fit its integers."""
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What sites have in common that answer together, as a stack."""
+        """What sites must have in common to answer together, as a stack."""
         return type(self), self.terms.law, self.terms.loss
 
     @property
     def output_sensitivity(self) -> float:
-        """How far a neighbour's answer differs before its noise; infinite where the noise is inside a minimisation."""
+        """How far a neighbour's answer differs before its noise; infinite if the noise is inside a minimisation."""
         return float("inf")
 
 
 def stacked(values: Sequence[float], like: FloatArray | IntArray) -> FloatArray:
-    """A value for each site as an array, (), or (K,) for a stack of shards whose labels are ``like`` (K, n)."""
+    """Return a value for each site as an array, (), or (K,) for a stack of shards whose labels are ``like`` (K, n)."""
     return np.array(values, dtype=np.float64).reshape(like.shape[:-1])

@@ -61,7 +61,7 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.5).settled()[0]
     most = highest_charge(spec.build(), spec.facts().of(0))
     assert views["party-1"]["epsilon"] == most.epsilon / MICRO
-    fits = {name: limit(epsilon, DELTA).bears(most) for name, epsilon in BUDGETS.items()}
+    fits = {name: limit(epsilon, DELTA).fits(most) for name, epsilon in BUDGETS.items()}
     assert {name: view["fits"] for name, view in views.items()} == fits
     assert {name: view["exhausted"] is None for name, view in views.items()} == fits
     assert list(fits.values()) == [True, True, True, True, False]
@@ -87,7 +87,7 @@ async def test_the_run_time_is_that_of_an_earlier_run_like_it(client: httpx.Asyn
         "basis": f"the median round of run {run}",
     }
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.1)
-    left = left_after(price(spec.build(), spec.facts().of(0)).whole)
+    left = left_after(price(spec.build(), spec.facts().of(0)).total)
     assert {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]} == left
 
 
@@ -122,7 +122,7 @@ async def test_says_plainly_that_there_is_no_forecast_and_that_no_budget_allows_
     for name in ("value", "alone", "worth_joining", "recommended", "epsilon", "epsilon_left"):
         assert [owner[name] for owner in answer["owners"]] == [None] * 5
     assert [owner["epsilon_now"] for owner in answer["owners"]] == list(BUDGETS.values())
-    refusals = ["the owner does not allow local", "the run releases answers without noise; no budget bears that"]
+    refusals = ["the owner does not allow local", "the run releases answers without noise; no budget allows that"]
     assert [owner["objections"] for owner in answer["owners"]] == [refusals] * 5
 
 

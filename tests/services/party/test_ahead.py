@@ -52,7 +52,7 @@ def test_one_time_noise_is_kept_as_ever() -> None:
     first = stock()
     eta = first.once("eta", lambda: first.discrete_gaussian(1e6, (3,)))
     stock.refill()
-    again = stock(first.kept)
+    again = stock(first.one_time)
     assert again.once("eta", lambda: again.discrete_gaussian(1e6, (3,))).tolist() == eta.tolist()
 
 

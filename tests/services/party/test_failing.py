@@ -97,7 +97,7 @@ def test_a_run_that_is_ended_before_its_work_fails_is_charged_all_the_same(
             owner.known("learner", proposal)
         whole = owner.store.consent("learner", "run")
         assert whole is not None
-        assert owner.store.account().spent == whole.price.whole
+        assert owner.store.account().spent == whole.price.total
 
 
 def test_a_round_that_cannot_be_answered_charges_what_is_left_of_the_run(

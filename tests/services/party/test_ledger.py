@@ -95,7 +95,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @property
     def taken(self) -> Cost:
         """What is spent, and reserved for runs that have neither ended nor been released."""
-        return self.total(lambda price, last: price.whole, self.freed) + self.total(
+        return self.total(lambda price, last: price.total, self.freed) + self.total(
             lambda price, last: price.step(last, 0) if last else Cost(0, 0), self.prices.keys() - self.freed
         )
 
@@ -300,7 +300,7 @@ def test_the_next_of_two_runs_that_do_not_fit_together_is_refused_at_approval(tm
         store.answer(Ask("ann", "first", 1, "q"), Draws())
         store.end("ann", "first", "owner")
         store.approve("bob", RunProposal(run="second", spec=SPEC), price)
-        assert store.account().reserved == price.whole
+        assert store.account().reserved == price.total
 
 
 def test_what_nobody_asks_about_any_more_frees_its_budget(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_every_word_of_an_entry(tmp_path: Path, clock: Clock) -> None:
     assert [entry.record for entry in entries[1:]] == [
         Limited(100, 12, "replace_one", "basic"),
         Approved(
-            "ann", "run", "alice", "why", STUDY.name, "dp_gd", SPEC.digest, "none", 3, PRICE.whole, "whole_party",
+            "ann", "run", "alice", "why", STUDY.name, "dp_gd", SPEC.digest, "none", 3, PRICE.total, "whole_party",
             30 * 86_400,
         ),
         Answered("ann", "run", 2, "query", "gradient", PRICE.step(2, 0), "whole_party"),
@@ -227,7 +227,7 @@ def test_rounds_go_forward_and_an_answer_stays(tmp_path: Path) -> None:
         assert store.entries()[-1].attached == {"body": digest(third.body)}, "and not written twice"
         with pytest.raises(ConflictError, match="round 2 of run run is over; round 3 was answered"):
             store.answer(Ask("ann", "run", 2, "query"), say(b"two"))
-        assert store.account().spent == PRICE.whole
+        assert store.account().spent == PRICE.total
 
 
 def test_one_time_noise_is_read_without_unpickling() -> None:
@@ -296,7 +296,7 @@ def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> N
         receipt = verify_receipt(store.receipt("ann", empty, answer.bound), "party", IDENTITY.key)
         assert (receipt.to, receipt.shown, receipt.answer) == ("ann", empty.head, answer.bound)
         assert (receipt.head, receipt.ledger) == (store.head, store._chain.origin)
-        rest = PRICE.whole - PRICE.step(1, 0)
+        rest = PRICE.total - PRICE.step(1, 0)
         assert receipt.totals == {
             "spent": list(PRICE.step(1, 0).units),
             "reserved": list(rest.units),

@@ -45,7 +45,7 @@ async def test_a_run_waits_until_all_owners_have_said_yes(cluster: Cluster, clie
     with open_store(cluster.party_settings("party-1")) as store:
         ((learner, book),) = store.questions.pending()
         proposal, price = store.questions.read(book)
-        assert (learner, proposal.run, price.whole.epsilon) == ("learner", run, 1_000_000)
+        assert (learner, proposal.run, price.total.epsilon) == ("learner", run, 1_000_000)
         assert store.account().spent.epsilon == store.account().reserved.epsilon == 0
     say(cluster, "allow", run)
     say(cluster, "allow", run)

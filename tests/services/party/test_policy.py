@@ -72,7 +72,7 @@ def test_each_rule_refuses_by_its_name(
 
 def test_a_rule_kept_to_the_letter_is_kept(cluster: Cluster) -> None:
     exact: dict[str, Any] = {"max_epsilon_per_run": 1.0, "max_delta_per_run": 1e-5, "max_rounds": 10}
-    assert price(cluster, run_spec(cluster), **exact).whole.epsilon <= 10**6
+    assert price(cluster, run_spec(cluster), **exact).total.epsilon <= 10**6
     shared = run_spec(cluster, secure_sum="paillier", colluders=1)
     assert price(cluster, shared, colluders=1, require_secure_sum=True)
 
@@ -113,7 +113,7 @@ def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> N
     ]
     for change, kept, broken, rule in cases:
         spec = run_spec(cluster, **change)
-        assert price(cluster, spec, **kept).whole.epsilon == 10**6
+        assert price(cluster, spec, **kept).total.epsilon == 10**6
         with pytest.raises(ForbiddenError) as refused:
             price(cluster, spec, **broken)
         assert refused.value.facts == {"rule": rule}
@@ -131,8 +131,8 @@ def test_a_weak_term_is_told_without_more_words(cluster: Cluster) -> None:
 def test_a_price_past_one_runs_limit_is_refused_by_what_it_costs(cluster: Cluster) -> None:
     """PSGD's members agree on epsilon 1; its transcript costs more, and its claim for the model has a delta."""
     spec = run_spec(cluster, algorithm="psgd", parameters={"n_rounds": 50})
-    cost = price(cluster, spec, max_epsilon_per_run=1000, epsilon=1000).whole
-    assert price(cluster, spec, max_epsilon_per_run=cost.epsilon / 1e6, epsilon=1000).whole == cost
+    cost = price(cluster, spec, max_epsilon_per_run=1000, epsilon=1000).total
+    assert price(cluster, spec, max_epsilon_per_run=cost.epsilon / 1e6, epsilon=1000).total == cost
     with pytest.raises(ForbiddenError, match=r"the run costs epsilon .* in the owner's transcript view") as refused:
         price(cluster, spec, max_epsilon_per_run=(cost.epsilon - 1) / 1e6, epsilon=1000)
     assert refused.value.facts == {"rule": "max_epsilon_per_run"}
@@ -267,7 +267,7 @@ def test_a_run_that_names_another_party_or_size_is_not_this_partys(cluster: Clus
 def test_the_price_is_of_what_the_owner_fears_is_seen(cluster: Cluster, view: View, epsilon: float) -> None:
     """Paper PSGD claims epsilon for the model alone; the transcript costs several times that."""
     spec = run_spec(cluster, algorithm="psgd", parameters={"n_rounds": 50})
-    spent = price(cluster, spec, view=view, max_epsilon_per_run=1000, epsilon=1000).whole.epsilon / 1e6
+    spent = price(cluster, spec, view=view, max_epsilon_per_run=1000, epsilon=1000).total.epsilon / 1e6
     assert spent == 1.0 if view == "model" else spent > epsilon
 
 

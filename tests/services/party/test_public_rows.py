@@ -85,7 +85,7 @@ def test_an_owner_may_pin_the_rows_that_runs_may_ask_about(cluster: Cluster, row
     spec = run_spec(cluster, **NO_ROWS, public=name)
     for allowed in ((name.digest,), (other.digest, name.digest), None):
         pinned = rules_of(Policy.model_validate(policy | {"public_rows": allowed}))
-        assert review(spec, pinned, "party-1", cluster.study, cluster.n_examples).whole.epsilon > 0
+        assert review(spec, pinned, "party-1", cluster.study, cluster.n_examples).total.epsilon > 0
     for forbidden in ((other.digest,), ()):
         pinned = rules_of(Policy.model_validate(policy | {"public_rows": forbidden}))
         with pytest.raises(ForbiddenError) as refused:
