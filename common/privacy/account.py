@@ -83,6 +83,10 @@ class Cost:
             self.epsilon - other.epsilon, self.delta - other.delta, self.gdp - other.gdp, self.slack - other.slack
         )
 
+    def least(self, other: Cost) -> Cost:
+        """The lesser of two costs, in each unit."""
+        return Cost(*map(min, self.units, other.units))
+
     def __mul__(self, times: int) -> Cost:
         return Cost(*(times * unit for unit in self.units))
 
@@ -143,6 +147,10 @@ class Account:
         """Return the account after a charge. Raises BudgetExhaustedError if the cost does not fit."""
         self.require(cost)
         return replace(self, spent=self.spent + cost)
+
+    def settle(self, cost: Cost, reserved: Cost) -> Account:
+        """The account after a charge that was borne, of which so much was ``reserved``."""
+        return replace(self, spent=self.spent + cost, reserved=self.reserved - reserved)
 
     def release(self, cost: Cost) -> Account:
         """Return the account after a reservation ends. Raises InvalidInputError if less than ``cost`` was reserved."""

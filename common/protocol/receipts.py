@@ -61,6 +61,14 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that may be sent, and what its receipt binds it to."""
+
+    body: bytes
+    bound: Binding
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What ``signer``, who holds ``key``, said of the chain that began with the link ``ledger``.
 

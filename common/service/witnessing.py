@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeVar
+from functools import partial
+from typing import Annotated, TypeVar
 
 from fastapi import FastAPI, Request
 from pydantic import Field, StringConstraints
@@ -18,6 +19,7 @@ from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.service.application import caller
 from parley.common.service.http.bodies import large_json
 from parley.common.service.worker import Worker
+from parley.common.storage.chain import SignedChain
 from parley.common.storage.witness import Witness
 from parley.common.strict import Strict
 
@@ -37,21 +39,11 @@ class HeldReceipts(Strict):
 _T = TypeVar("_T")
 
 
-class ChainKeeper(Protocol):
-    """Whoever signs receipts of a chain."""
-
-    def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
-        """What some work gives a learner who has ``shown`` a receipt, and the receipt after it.
-
-        Raises LedgerError, before anything is done, where what is shown is not in the chain.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Requests to a ``keeper``, which are worked at by a ``worker``."""
+    """Requests to a service that keeps a ``chain``, which are worked at by a ``worker``."""
 
-    keeper: ChainKeeper
+    chain: SignedChain
     worker: Worker
 
     async def do(self, request: Request, response: Response, work: Callable[[], _T]) -> _T:
@@ -63,7 +55,7 @@ class Desk:
     async def answer(self, request: Request, work: Callable[[], _T]) -> tuple[_T, str]:
         """The same, with the receipt that is to go with the response."""
         learner, shown = caller(request), request.headers.get(RECEIPT_HEADER)
-        return await self.worker.do(lambda: self.keeper.witnessed(learner, shown, work))
+        return await self.worker.do(partial(self.chain.witnessed, learner, shown, work))
 
 
 def add_witness(app: FastAPI, desk: Desk, witness: Witness) -> None:

@@ -38,16 +38,25 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from parley.common.encoding.canonical_json import canonical, own_json
 from parley.common.errors import ConflictError, LedgerError, UnavailableError
-from parley.common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
+from parley.common.protocol.receipts import (
+    Answer,
+    Binding,
+    Head,
+    Receipt,
+    read_receipt,
+    verify_receipt,
+    write_receipt,
+)
 from parley.common.storage.sqlite import Database, Schema
 
 if TYPE_CHECKING:
     from parley.common.secure_sum.session import Identity
 
+_T = TypeVar("_T")
 _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
 
 
@@ -400,10 +409,6 @@ class Appending:
         self.connection.execute(_ERASE, (number, name))
 
 
-Replaced = Callable[[Receipt], bool]
-"""Whether what a receipt of another chain of the same keeper says is accounted for in this one."""
-
-
 class SignedChain(Chain):
     """A chain that ``identity`` keeps; ``way_out`` says in words what to do about an old copy."""
 
@@ -414,9 +419,24 @@ class SignedChain(Chain):
         self._written: Receipt | None = None
         super().__init__(stem, schema, apply)
 
-    def receipt(
-        self, to: str, shown: Receipt | None, answer: Binding | None = None, totals: dict[str, Any] | None = None
-    ) -> str:
+    def totals(self) -> dict[str, Any]:
+        """The keeper's own public sums, as receipts say them."""
+        return {}
+
+    def has_replaced(self, receipt: Receipt) -> bool:  # noqa: ARG002 -- for chains that replace others
+        """Whether what a receipt of another chain of the same keeper says is accounted for in this one."""
+        return False
+
+    def witnessed(self, to: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
+        """What some work gives somebody who has ``shown`` its newest receipt, and the chain's receipt after it.
+
+        An `Answer` is bound by that receipt. Raises as `check_receipt` does, before anything is done.
+        """
+        receipt = None if shown is None else self.check_receipt(shown)
+        value = work()
+        return value, self.receipt(to, receipt, value.bound if isinstance(value, Answer) else None)
+
+    def receipt(self, to: str = "", shown: Receipt | None = None, answer: Binding | None = None) -> str:
         """A receipt of the chain as it stands, for whom it is ``shown`` to; see `Receipt`."""
         written = write_receipt(
             self._identity.signing_key,
@@ -426,12 +446,12 @@ class SignedChain(Chain):
             to=to,
             shown=None if shown is None else shown.head,
             answer=answer,
-            totals=totals,
+            totals=self.totals(),
         )
         self._written = written  # what it is shown next, most likely
         return written.text
 
-    def check_receipt(self, text: str, replaced: Replaced) -> Receipt:
+    def check_receipt(self, text: str) -> Receipt:
         """A receipt whose history this chain contains, or has replaced.
 
         Raises InvalidReceiptError for a text that is no receipt, or that the keeper did not sign. Raises LedgerError
@@ -441,7 +461,7 @@ class SignedChain(Chain):
         if newest and newest.text == text:  # as in most requests: it needs no second look at its signature
             return newest
         receipt = read_receipt(text)
-        is_replaced = replaced(receipt)  # then it may be by an earlier key
+        is_replaced = self.has_replaced(receipt)  # then it may be by an earlier key
         verify_receipt(text, self._identity.name, receipt.key if is_replaced else self._identity.key)
         if is_replaced or self._contains(receipt):
             return receipt

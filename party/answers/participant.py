@@ -20,6 +20,7 @@ from parley.common.arrays import IntArray
 from parley.common.encoding.npy import unpack_array
 from parley.common.errors import ConflictError, ParleyError
 from parley.common.protocol.messages import Query as Question
+from parley.common.protocol.receipts import Answer
 from parley.common.runs.secure_terms import check_roster, round_terms, session_of
 from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import Signed
@@ -28,11 +29,11 @@ from parley.common.secure_sum.messages import Contribution, SumQuery
 from parley.common.secure_sum.party import PartyRole as Role
 from parley.common.secure_sum.session import Identity
 from parley.party.answers.obfuscator_pool import Obfuscators, Reserved
-from parley.party.ledger.ledger import Answer, Ask
+from parley.party.ledger.ledger import Ask
 from parley.party.policy import sum_policy
 
 if TYPE_CHECKING:
-    from parley.party.answers.party import Party
+    from parley.party.answers.party import AgreedRun, Party
 
 _ROLES_IN_MEMORY = 64
 
@@ -41,6 +42,7 @@ _ROLES_IN_MEMORY = 64
 class Asked:
     """A signed query that was checked, and the role that will answer it."""
 
+    agreed: AgreedRun
     ask: Ask
     query: SumQuery
     question: Question
@@ -57,7 +59,7 @@ class SecureSumParticipant:
         self._obfuscators = obfuscators
         self._identity = Identity(owner.settings.name, owner.settings.signing_key())
         self._member = lru_cache(_ROLES_IN_MEMORY)(self._find_member)
-        for learner, run in self._store.joined():
+        for learner, run in self._store.rounds.joined():
             try:
                 self._expect(learner, run)
             except ParleyError as error:  # the owner may pin other keys by now
@@ -70,12 +72,12 @@ class SecureSumParticipant:
         no keys, NotFoundError, and ConflictError where the run has no secure sum.
         """
         spec = self._spec(learner, run)
-        known = self._store.invitation(learner, run)
+        known = self._store.rounds.invitation(learner, run)
         role = self._newcomer(learner) if known is None else copy(self._member(learner, run))
         signature = role.join(invitation)
         check_roster(role.roster, run, spec)
         if known is None:
-            self._store.join(learner, run, invitation.to_bytes())
+            self._store.rounds.join(learner, run, invitation.to_bytes())
             self._expect(learner, run)
             structlog.get_logger().info("joined", learner=learner, run=run)
         return signature
@@ -87,17 +89,17 @@ class SecureSumParticipant:
         StateError(out_of_turn) where no roster was signed; and InvalidInputError for a message that is none.
         """
         role = copy(self._member(learner, run))
-        if (last := self._store.last_answer(learner, run)) is not None:
+        if (last := self._store.rounds.last_answer(learner, run)) is not None:
             role.restore(Signed.from_bytes(last))
         query = role.receive(asked)
         if query.round != round:
             raise RoundError("the query is for another round than its URL", reason=Reason.WRONG_ROUND)
         message = asked.attachments[0] if asked.attachments else b""
         question = Question(round, query.step, unpack_array(message, "<f8"))
-        _, terms = self._owner.agreed(learner, run)
-        terms.check(question)
-        round_terms(terms.algorithm, terms.facts, round).check(query)
-        return Asked(Ask(learner, run, round, query.digest, query.step), query, question, role)
+        agreed = self._owner.agreed(learner, run)
+        agreed.terms.check(question)
+        round_terms(agreed.terms.algorithm, agreed.terms.facts, round).check(query)
+        return Asked(agreed, Ask(learner, run, round, query.digest, query.step), query, question, role)
 
     def reserve(self, asked: Asked) -> Reserved:
         """The obfuscators of an answer, none if it was given before; may take seconds, in any thread."""
@@ -109,6 +111,7 @@ class SecureSumParticipant:
     def contribute(self, asked: Asked, reserved: Reserved) -> Answer:
         """The contribution to one round, charged when it is new; raises what `Party.release` raises."""
         return self._owner.release(
+            asked.agreed,
             asked.ask,
             asked.question,
             lambda values: asked.role.answer(
@@ -118,15 +121,14 @@ class SecureSumParticipant:
 
     def end(self, learner: str, run: str) -> None:
         """Draw no more obfuscators for a run."""
-        consent, _ = self._owner.agreed(learner, run)
-        self._obfuscators.forget(session_of(run, consent.spec))
+        self._obfuscators.forget(session_of(run, self._owner.agreed(learner, run).consent.spec))
 
     def _spec(self, learner: str, run: str) -> RunSpec:
         """What was approved; raises ConflictError where it has no secure sum."""
-        consent, _ = self._owner.agreed(learner, run)
-        if consent.spec.secure_sum == "none":
+        spec = self._owner.agreed(learner, run).consent.spec
+        if spec.secure_sum == "none":
             raise ConflictError(f"run {run} was approved without a secure sum")
-        return consent.spec
+        return spec
 
     def _newcomer(self, learner: str) -> Role:
         """The role before it has joined anything."""
@@ -135,7 +137,7 @@ class SecureSumParticipant:
     def _find_member(self, learner: str, run: str) -> Role:
         """The role after it has joined; to be copied before it is used."""
         self._spec(learner, run)
-        if (invitation := self._store.invitation(learner, run)) is None:
+        if (invitation := self._store.rounds.invitation(learner, run)) is None:
             raise StateError(f"run {run} has no roster yet", reason=Reason.OUT_OF_TURN)
         role = self._newcomer(learner)
         role.join(Signed.from_bytes(invitation))
@@ -143,8 +145,8 @@ class SecureSumParticipant:
 
     def _expect(self, learner: str, run: str) -> None:
         """Have obfuscators drawn for the rounds that a run still has."""
-        roster, (_, terms) = self._member(learner, run).roster, self._owner.agreed(learner, run)
-        last = self._store.last_answer(learner, run)
+        roster, terms = self._member(learner, run).roster, self._owner.agreed(learner, run).terms
+        last = self._store.rounds.last_answer(learner, run)
         answered = 0 if last is None else Contribution.parse(Signed.from_bytes(last).body).round
         moduli = [holder.n for holder in roster.key_holders]
         self._obfuscators.expect(roster.session, moduli, (len(terms.questions) - answered) * roster.layout.blocks)

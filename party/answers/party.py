@@ -5,7 +5,7 @@ What a ledger keeps of the data that its answers are about, so that a change is 
 One round at the party: from a query to the bytes that leave.
 
 Whether work on the data ends in an error may tell of them. So what is refused is refused by public numbers, before any
-work; and of an error that nobody foresaw nothing is told but that there was one, which is charged (`Ledger.fail`).
+work; and of an error that nobody foresaw nothing is told but that there was one, which is charged (`Consents.fail`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +45,7 @@ from parley.common.files.sources import PostgresTable
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
 from parley.common.privacy.noise import Noise, SystemNoise
 from parley.common.protocol.messages import Query
-from parley.common.protocol.receipts import APPROVAL, Binding
+from parley.common.protocol.receipts import APPROVAL, Answer, Binding
 from parley.common.runs.pricing import longest_body
 from parley.common.runs.specification import MemberColumns, RunSpec
 from parley.common.service.logs import place_of
@@ -54,7 +53,7 @@ from parley.common.storage.witness import Witness
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
 from parley.party.data.owner_data import Holding, load_holding
 from parley.party.ledger.books import RunKey
-from parley.party.ledger.ledger import Answer, Ask, Consent, Ledger, check_exists
+from parley.party.ledger.ledger import Ask, Consent, Ledger, check_exists
 from parley.party.ledger.records import DataPin
 from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
 from parley.party.settings import PartySettings, Policy
@@ -133,8 +132,6 @@ def work_on_data() -> Iterator[None]:
         raise WorkFailedError from None
 
 
-_T = TypeVar("_T")
-
 RUNS_IN_MEMORY = 64
 
 
@@ -176,6 +173,20 @@ def check_pin(store: Ledger, settings: PartySettings, holding: Holding) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AgreedRun:
+    """A run that the owner consents to, by its policy of now: the consent, and the terms on which it is answered.
+
+    ``rows`` are what it is answered from; None where something has to be prepared from them first.
+    """
+
+    learner: str
+    run: str
+    consent: Consent
+    terms: Terms
+    rows: Shard | None
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer(Answer):
     """An `Approval` in JSON, which its receipt binds to the specification, and whether it says ``prepared``."""
@@ -215,7 +226,7 @@ class Party:
             raise
         for words in policy_cautions(settings.policy, self.holding.n_examples):
             structlog.get_logger().warning("caution", words=words)
-        self._agreed: OrderedDict[RunKey, tuple[Consent, Terms]] = OrderedDict()
+        self._agreed: OrderedDict[RunKey, AgreedRun] = OrderedDict()
         self._prepared: OrderedDict[str, Any] = OrderedDict()
         self._preparing = Lock()
 
@@ -234,26 +245,16 @@ class Party:
         """What may be spent in total, what has been, what is left."""
         return BudgetReport.of(self.store.account())
 
-    def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
-        """What some work gives for a learner who has ``shown`` its newest receipt, and the ledger's receipt after it.
-
-        Raises LedgerError where what is shown is not in this ledger, before anything is done.
-        """
-        receipt = None if shown is None else self.store.check_receipt(shown)
-        value = work()
-        bound = value.bound if isinstance(value, Answer) else None
-        return value, self.store.receipt(learner, receipt, bound)
-
     def approve(self, learner: str, proposal: RunProposal) -> ApprovalAnswer:
         """Consent to a run, once: the same proposal again gets the same approval.
 
-        Raises what `known`, `review` and `Ledger.approve` raise.
+        Raises what `known`, `review` and `Consents.approve` raise.
         """
         return self.known(learner, proposal) or self.consent(learner, proposal, self.price(learner, proposal))
 
     def known(self, learner: str, offer: RunOffer | RunProposal) -> ApprovalAnswer | None:
         """The approval that a run has; None for a new one. Raises ConflictError where it has another specification."""
-        consent = self.store.consent(learner, offer.run)
+        consent = self.store.consents.find(learner, offer.run)
         return self._approval(learner, offer, consent) if consent else None
 
     def review(self, learner: str, offer: RunOffer) -> tuple[RunProposal, Price]:
@@ -272,23 +273,23 @@ class Party:
             return self._review(proposal.spec)
 
     def consent(self, learner: str, proposal: RunProposal, price: Price) -> ApprovalAnswer:
-        """Write the consent to a reviewed run down; raises what `sum_policy` and `Ledger.approve` raise."""
+        """Write the consent to a reviewed run down; raises what `sum_policy` and `Consents.approve` raise."""
         with self._noting(learner, proposal.run, proposal.spec):
             if proposal.spec.secure_sum != "none":
                 sum_policy(self.settings, learner)
             if self.settings.policy.approval == "manual":
                 self._ask_owner(learner, proposal, price)
             self._check_today(learner)
-            consent = self.store.approve(learner, proposal, price)
+            consent = self.store.consents.approve(learner, proposal, price)
         approval = self._approval(learner, proposal, consent)
-        self._remember((learner, proposal.run), consent)
+        self._remember(learner, proposal.run, consent)
         structlog.get_logger().info("approved", learner=learner, run=proposal.run, algorithm=proposal.spec.algorithm)
         return approval
 
     def _check_today(self, learner: str) -> None:
         """Raise ForbiddenError for more runs of a learner in a day than allowed: each takes up the owner's disk."""
         most = self.settings.policy.max_runs_per_day
-        if self.store.approved_today(learner) >= most:
+        if self.store.consents.approved_today(learner) >= most:
             raise ForbiddenError(
                 f"{learner} has begun {so_many(most, 'run')} today (by UTC), and the owner allows no more in a day",
                 rule="max_runs_per_day",
@@ -312,35 +313,36 @@ class Party:
 
     def recall(self, learner: str, run: str, query: Query) -> Answer | None:
         """The answer that a round was given before, if it was asked this; raises ConflictError if something else."""
-        return self.store.recall(Ask(learner, run, query.round, query.digest))
+        return self.store.rounds.recall(Ask(learner, run, query.round, query.digest))
 
     def answer(self, learner: str, run: str, query: Query) -> Answer:
         """The answer to one round; raises ConflictError where its run has a secure sum, and what `release` raises."""
-        if (known := self.recall(learner, run, query)) is not None:
-            return known
-        if self.agreed(learner, run)[0].spec.secure_sum != "none":
+        ask = Ask(learner, run, query.round, query.digest, query.step)
+        if (stored := self.store.rounds.recall(ask)) is not None:
+            return stored
+        agreed = self.agreed(learner, run)
+        if agreed.consent.spec.secure_sum != "none":
             raise ConflictError(f"run {run} was approved with a secure sum: the learner sees no answer by itself")
-        return self.release(Ask(learner, run, query.round, query.digest, query.step), query, pack_array)
+        return self.release(agreed, ask, query, pack_array)
 
-    def release(self, ask: Ask, query: Query, pack: Pack) -> Answer:
-        """An answer as a body, charged when it is new; raises what `Terms.check` and `Ledger.answer` raise.
+    def release(self, agreed: AgreedRun, ask: Ask, query: Query, pack: Pack) -> Answer:
+        """An answer as a body, charged when it is new; raises what `Terms.check` and `AnsweredRounds.answer` raise.
 
         Raises WorkFailedError where work on the data ended in an error: then the run is over, and all of it charged.
         """
-        consent, agreed = self.agreed(ask.learner, ask.run)
-        agreed.check(query)
-        prepared = self.preparation(ask.learner, ask.run)()
-        with self._noting(ask.learner, ask.run, consent.spec), self._failing(ask.learner, ask.run):
-            return self.store.answer(ask, answering(agreed, query, prepared, self._noise, pack))
+        agreed.terms.check(query)
+        prepared = self.prepare(agreed)
+        with self._noting(agreed.learner, agreed.run, agreed.consent.spec), self._failing(agreed):
+            return self.store.rounds.answer(ask, answering(agreed.terms, query, prepared, self._noise, pack))
 
-    def agreed(self, learner: str, run: str) -> tuple[Consent, Terms]:
-        """The consent to a learner's run, and its terms.
+    def agreed(self, learner: str, run: str) -> AgreedRun:
+        """A learner's run that the owner has consented to.
 
         Raises NotFoundError, and ForbiddenError where the owner's policy, as it is now, does not allow the run.
         """
-        if (found := self._agreed.get((learner, run))) is not None:
-            return found
-        consent = self.store.consent(learner, run)
+        if (agreed := self._agreed.get((learner, run))) is not None:
+            return agreed
+        consent = self.store.consents.find(learner, run)
         if consent is None:
             raise NotFoundError(f"run {run} is not known here")
         with self._noting(learner, run, consent.spec):
@@ -351,42 +353,49 @@ class Party:
                 )
             if consent.spec.secure_sum != "none":
                 sum_policy(self.settings, learner)
-        return self._remember((learner, run), consent)
+        return self._remember(learner, run, consent)
 
     def question_bytes(self, learner: str, run: str) -> int:
         """The longest body that a round's question may have, in bytes: 0 for a run that is not known."""
         try:
-            return longest_body(question.message for question in self.agreed(learner, run)[1].questions)
+            return longest_body(question.message for question in self.agreed(learner, run).terms.questions)
         except NotFoundError:
             return 0
 
     def is_ready(self, learner: str, run: str) -> bool:
         """Whether a run can be answered at once, without a look at its terms or anything to prepare."""
-        found = self._agreed.get((learner, run))
-        return found is not None and self._is_prepared(found[1])
+        agreed = self._agreed.get((learner, run))
+        return agreed is not None and (agreed.rows is not None or agreed.terms.digest in self._prepared)
 
     def make_ready(self, learner: str, run: str) -> None:
         """Look at a run's terms, by the policy of now, and prepare what it is answered from; may take long.
 
-        Raises NotFoundError, ForbiddenError.
+        Raises NotFoundError, ForbiddenError, WorkFailedError.
         """
-        self.preparation(learner, run)()
+        self.prepare(self.agreed(learner, run))
 
-    def preparation(self, learner: str, run: str) -> Callable[[], Any]:
-        """What makes what a run is answered from, once for its specification, and again after a restart.
+    def prepare(self, agreed: AgreedRun) -> Any:  # noqa: ANN401 -- what its algorithm answers from
+        """What a run is answered from, made once for its specification, and again after a restart.
 
-        Calling it may take long, as long as the algorithm needs for the data that there is: in any thread but the
-        service's. Of several at a time, one is made after the other. Raises what `agreed` raises; calling it raises
-        WorkFailedError.
+        It may take long, as long as the algorithm needs for the data that there is: in any thread but the service's.
+        Of several at a time, one is made after the other. Raises WorkFailedError.
         """
-        _, agreed = self.agreed(learner, run)
-        if not agreed.algorithm.prepares:
-            return lambda: self.holding.parts[agreed.algorithm.rows]
-        return partial(self._prepare, learner, run, agreed)
+        terms = agreed.terms
+        if agreed.rows is not None:
+            return agreed.rows
+        if (prepared := self._prepared.get(terms.digest)) is not None:
+            return prepared
+        with self._preparing, self._failing(agreed), work_on_data():
+            if (prepared := self._prepared.get(terms.digest)) is None:
+                prepared = terms.algorithm.prepare(self.holding.parts[terms.algorithm.rows], terms.facts)
+                self._prepared[terms.digest] = prepared
+                if len(self._prepared) > RUNS_IN_MEMORY:
+                    self._prepared.popitem(last=False)
+        return prepared
 
     def make_all_ready(self) -> None:
         """Make the newest runs ready that have not ended, after a restart; what is refused by now is logged."""
-        for learner, run in self.store.unended(RUNS_IN_MEMORY):
+        for learner, run in reversed(self.store.consents.open_runs()[-RUNS_IN_MEMORY:]):
             try:
                 self.make_ready(learner, run)
             except ParleyError as error:
@@ -394,7 +403,7 @@ class Party:
 
     def end(self, learner: str, run: str) -> None:
         """Answer no more rounds of a run; raises NotFoundError."""
-        self.store.end(learner, run)
+        self.store.consents.end(learner, run)
         structlog.get_logger().info("ended", learner=learner, run=run)
 
     def _review(self, spec: RunSpec) -> Price:
@@ -412,45 +421,32 @@ class Party:
         try:
             yield
         except ForbiddenError as error:
-            self.store.refuse(learner, run, spec.algorithm, str(error.facts.get("rule", error.kind)), error.detail)
+            self.store.consents.refuse(
+                learner, run, spec.algorithm, str(error.facts.get("rule", error.kind)), error.detail
+            )
             raise
 
     @contextmanager
-    def _failing(self, learner: str, run: str) -> Iterator[None]:
+    def _failing(self, agreed: AgreedRun) -> Iterator[None]:
         """End a run, and charge what is left of its price, where work on the data fails."""
         try:
             yield
         except WorkFailedError:
-            self.store.fail(learner, run)
+            self.store.consents.fail(agreed.learner, agreed.run)
             raise
 
-    def _remember(self, key: RunKey, consent: Consent) -> tuple[Consent, Terms]:
+    def _remember(self, learner: str, run: str, consent: Consent) -> AgreedRun:
         """Keep a run's terms in memory, the newest of all."""
-        found = self._agreed[key] = consent, self._terms(consent.spec)
+        agreed = terms(consent.spec, self.settings.name, self.settings.policy.classifier)
+        rows = None if agreed.algorithm.prepares else self.holding.parts[agreed.algorithm.rows]
+        remembered = self._agreed[learner, run] = AgreedRun(learner, run, consent, agreed, rows)
         while len(self._agreed) > RUNS_IN_MEMORY:
             self._agreed.popitem(last=False)
-        return found
-
-    def _terms(self, spec: RunSpec) -> Terms:
-        return terms(spec, self.settings.name, self.settings.policy.classifier)
-
-    def _is_prepared(self, agreed: Terms) -> bool:
-        return not agreed.algorithm.prepares or agreed.digest in self._prepared
-
-    def _prepare(self, learner: str, run: str, agreed: Terms) -> Any:  # noqa: ANN401 -- whatever it answers from
-        if (prepared := self._prepared.get(agreed.digest)) is not None:
-            return prepared
-        with self._preparing, self._failing(learner, run), work_on_data():
-            if (prepared := self._prepared.get(agreed.digest)) is None:
-                prepared = agreed.algorithm.prepare(self.holding.parts[agreed.algorithm.rows], agreed.facts)
-                self._prepared[agreed.digest] = prepared
-                if len(self._prepared) > RUNS_IN_MEMORY:
-                    self._prepared.popitem(last=False)
-        return prepared
+        return remembered
 
     def _members(self, learner: str) -> list[MemberColumns]:
         """Those of a learner's runs in memory."""
-        return [consent.spec.members for (whose, _), (consent, _) in tuple(self._agreed.items()) if whose == learner]
+        return [run.consent.spec.members for run in tuple(self._agreed.values()) if run.learner == learner]
 
     def _approval(self, learner: str, proposal: RunOffer | RunProposal, consent: Consent) -> ApprovalAnswer:
         """A consent as an answer to a proposal.
@@ -459,7 +455,7 @@ class Party:
         """
         if (digest := consent.spec.digest) != proposal.spec.digest:
             raise ConflictError(f"run {proposal.run} was approved with another specification")
-        if self.store.has_failed(learner, proposal.run):
+        if self.store.consents.has_failed(learner, proposal.run):
             raise WorkFailedError
         whole = consent.price.total
         approval = Approval(
@@ -469,7 +465,7 @@ class Party:
             epsilon=whole.epsilon / MICRO,
             delta=whole.delta / DELTA_UNITS,
             adjacency=consent.price.adjacency,
-            prepared=self._is_prepared(self._terms(consent.spec)),
+            prepared=digest in self._prepared or not consent.spec.build().prepares,
         )
         body = approval.model_dump_json().encode()
         return ApprovalAnswer(body, Binding.of(proposal.run, APPROVAL, digest, body), approval.prepared)

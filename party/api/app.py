@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, get_args
 from urllib.parse import parse_qsl
 
@@ -168,7 +169,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         shares=settings.shares,
     )
     app.state.ledger = party.store
-    desk = PartyDesk(party, worker, party, sums)
+    desk = PartyDesk(party.store.chain, worker, party, sums)
     _add_facts(app, desk)
     _add_runs(app, desk)
     add_witness(app, desk, witness)
@@ -300,7 +301,7 @@ async def _answer(request: Request, desk: PartyDesk) -> Response:
     query = _read_query(request, await _read_body(request, party))
     if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
         await asyncio.to_thread(party.make_ready, learner, run)
-    answer, receipt = await desk.answer(request, lambda: party.answer(learner, run, query))
+    answer, receipt = await desk.answer(request, partial(party.answer, learner, run, query))
     headers = {RECEIPT_HEADER: receipt}
     if wants_json(request):
         return JSONResponse({"answer": unpack_array(answer.body, "<i8").tolist()}, headers=headers)

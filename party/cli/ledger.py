@@ -294,9 +294,9 @@ def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended
         if len(owners) > 1:
             raise InvalidInputError(f"{', '.join(owners)} each have a run {run}: name one with --learner")
         if state == "ended":
-            store.end(owners[0], run, "owner")
+            store.consents.end(owners[0], run, "owner")
         else:
-            store.release(owners[0], run)
+            store.consents.release(owners[0], run)
     print_result(output, f"{run} of {owners[0]}: {state}", learner=owners[0], run=run, state=state)
 
 
@@ -431,7 +431,7 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = 
     with quietly():
         settings = PartySettings.load(config)
         with open_store(settings) as store:
-            before = store.open_runs()
+            before = store.consents.open_runs()
             is_first = store.books.pinned is None
             changes = store.pin(pin_of(settings, load_holding(settings)), accept=True)
             ended = before if changes else []

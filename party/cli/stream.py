@@ -90,7 +90,7 @@ def stream_command(
                 print_aside(output, f"{name}: {words}")
             for place, action in enumerate(play(stream, _lines(stream), whole=begins == "whole")):
                 if receipt is not None and not place:
-                    receipt.write_text(ledger.receipt() + "\n", encoding="utf-8")
+                    receipt.write_text(ledger.chain.receipt() + "\n", encoding="utf-8")
                 typer.echo(str(action))
             print_aside(output, f"{name}: {_afterwards(stream, whole=begins == 'whole')}")
 
@@ -120,7 +120,7 @@ def _afterwards(stream: Stream, *, whole: bool) -> str:
 def _check_own(ledger: Ledger, receipt: Path) -> None:
     """Raise InvalidInputError for a file that holds anything but a receipt of this ledger's: it would be lost."""
     try:
-        ledger.check_receipt(read_text(receipt, read_handed).strip())
+        ledger.chain.check_receipt(read_text(receipt, read_handed).strip())
     except LedgerError as error:
         raise InvalidInputError(f"{receipt} is there, and is not replaced: {error.detail}") from None
 

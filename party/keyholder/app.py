@@ -64,8 +64,10 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         keys=keys or KeyPool(settings.key_bits),
     )
     witness = Witness(settings.state, lambda: journal.party_keys)
-    desk = Desk(sessions, Worker("sessions", threads=_THREADS))
-    opener = Desk(sessions, Worker("open"))  # one sum after the other, each on all cores; a request sent twice waits
+    desk = Desk(journal.chain, Worker("sessions", threads=_THREADS))
+    opener = Desk(
+        journal.chain, Worker("open")
+    )  # one sum after the other, each on all cores; a request sent twice waits
 
     async def ready() -> None:
         await asyncio.to_thread(journal.probe)

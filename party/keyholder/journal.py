@@ -278,6 +278,16 @@ class Session:
         return "ended" if self.end else "serving" if self.roster else "new"
 
 
+class _JournalChain(SignedChain):
+    """The chain of a journal, which has ``replaced`` others: all of their sessions are over."""
+
+    replaced: frozenset[str] = frozenset()
+
+    def has_replaced(self, receipt: Receipt) -> bool:
+        """Whether it has replaced the journal of a receipt."""
+        return receipt.ledger in self.replaced
+
+
 class Journal:
     """The journal in a directory. Threads and processes may share it.
 
@@ -291,31 +301,23 @@ class Journal:
         self._books = JournalBooks()
         self._anchors = Anchors(directory / "anchor")
         self._sums: dict[int, int] = {}
-        self._chain = SignedChain(_stem(directory), _JOURNAL, self._books.tell, identity, _WAY_OUT)
+        self.chain = _JournalChain(_stem(directory), _JOURNAL, self._books.tell, identity, _WAY_OUT)
         begun = self._books.begun
         if begun is None or (begun.holder, begun.key) != (identity.name, identity.key):
             self.close()
             raise LedgerError("the journal is empty, or one of another name or identity key: give back its key")
-        self._recovered = frozenset(begun.recovered)
+        self.chain.replaced = frozenset(begun.recovered)
 
     def close(self) -> None:
         """Close the database, once no thread uses it."""
-        self._chain.close()
+        self.chain.close()
 
     def probe(self) -> None:
         """Raise UnavailableError unless the largest sum that an open session may ask for can be written down next."""
-        self._chain.look()
+        self.chain.look()
         rosters = [book.roster for book in self._books.sessions.values() if book.roster is not None and not book.end]
         self._sums = {number: self._sums.get(number) or self._sum_bytes(number) for number in rosters}
-        self._chain.probe(max(self._sums.values(), default=0))
-
-    def receipt(self, to: str, shown: Receipt | None) -> str:
-        """A receipt of the journal as it stands, for whom it is ``shown`` to."""
-        return self._chain.receipt(to, shown)
-
-    def check_receipt(self, text: str) -> Receipt:
-        """A receipt whose history this journal contains or has replaced; raises as `SignedChain.check_receipt` does."""
-        return self._chain.check_receipt(text, lambda receipt: receipt.ledger in self._recovered)
+        self.chain.probe(max(self._sums.values(), default=0))
 
     @property
     def party_keys(self) -> Collection[tuple[str, str]]:
@@ -324,11 +326,11 @@ class Journal:
 
     def find(self, learner: str, session: str) -> Session | None:
         """A learner's session, or None."""
-        with self._chain.transaction():
+        with self.chain.transaction():
             book = self._books.sessions.get((learner, session))
             if book is None:
                 return None
-            roster = None if book.roster is None else self._chain.attachment(book.roster, "roster")
+            roster = None if book.roster is None else self.chain.attachment(book.roster, "roster")
             return Session(
                 learner,
                 session,
@@ -347,7 +349,7 @@ class Journal:
 
     def begun_today(self, learner: str) -> int:
         """How many sessions a learner has begun since midnight, by UTC."""
-        self._chain.look()
+        self.chain.look()
         return self._books.begun_today(learner, _now())
 
     def add(self, learner: str, session: str, n: int, keep: Callable[[], None] | None = None) -> None:
@@ -366,7 +368,7 @@ class Journal:
         proposal = roster.head.to_bytes()
         with self._appending() as chain:
             book = self._book(session)
-            known = None if book.roster is None else self._chain.attachment(book.roster, "roster")
+            known = None if book.roster is None else self.chain.attachment(book.roster, "roster")
             if book.end or known not in (None, proposal):
                 raise RosterError("this session has another roster, or has ended", reason=Reason.ROSTER_CHANGED)
             if known is None:
@@ -411,19 +413,19 @@ class Journal:
 
         A journal that was put back has forgotten what it opened since, and would open another set.
         """
-        with self._chain.transaction():  # or another process would write meanwhile, and delete the anchor that was read
+        with self.chain.transaction():  # or another process would write meanwhile, and delete the anchor that was read
             if self._anchors.holds(self._books.anchor):
                 return []
         return self._end_all("copy", before=math.inf)
 
     def active(self) -> list[int]:
         """The moduli of all sessions that have not ended."""
-        with self._chain.transaction():
+        with self.chain.transaction():
             return self._active()
 
     def sweep(self, keep_only: Callable[[Collection[int]], None]) -> None:
         """Have all keys deleted but those of sessions that have not ended, while nobody begins one."""
-        with self._chain.transaction():
+        with self.chain.transaction():
             keep_only(self._active())
 
     def _active(self) -> list[int]:
@@ -447,10 +449,10 @@ class Journal:
     @contextmanager
     def _appending(self) -> Iterator[Appending]:
         """A transaction that may append; nothing that it did is told before the anchor of the record before is gone."""
-        with self._chain.transaction() as chain:
+        with self.chain.transaction() as chain:
             yield chain
         if self._anchors.others(self._books.anchor):
-            with self._chain.transaction():  # while nobody writes, whose anchor is made before its record
+            with self.chain.transaction():  # while nobody writes, whose anchor is made before its record
                 self._anchors.keep_only(self._books.anchor)
 
     def _append(self, chain: Appending, record: JournalRecord, attachments: Mapping[str, bytes] | None = None) -> None:
@@ -459,7 +461,7 @@ class Journal:
 
     def _sum_bytes(self, roster: int) -> int:
         """The length of the sums of a session, by the entry of its roster."""
-        layout = Roster.parse(Signed.from_bytes(self._chain.attachment(roster, "roster")).body).layout
+        layout = Roster.parse(Signed.from_bytes(self.chain.attachment(roster, "roster")).body).layout
         return layout.blocks * layout.block_bytes
 
     def _book(self, session: Session) -> SessionBook:
@@ -467,8 +469,8 @@ class Journal:
 
     def _answer(self, number: int) -> Signed:
         """An opening as it was sent."""
-        head = Signed.from_bytes(self._chain.attachment(number, "receipt"))
-        return Signed(head.body, head.signature, (self._chain.attachment(number, "sums"),))
+        head = Signed.from_bytes(self.chain.attachment(number, "receipt"))
+        return Signed(head.body, head.signature, (self.chain.attachment(number, "sums"),))
 
     def _again(self, number: int, last: RoundOpened, opened: Opened) -> Signed:
         """The last opening, where it is asked for again; raises RoundError for any other."""

@@ -7,9 +7,8 @@ get ahead of the disk, however a request before it ended.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import structlog
 from phe import PaillierPrivateKey
@@ -27,7 +26,6 @@ from parley.party.keyholder.journal import Journal, Session, SessionEnd
 from parley.party.keyholder.key_pool import KeySource
 from parley.party.keyholder.vault import Vault
 
-_T = TypeVar("_T")
 _WHY: Mapping[SessionEnd, str] = {
     "learner": "",
     "idle": ": nothing new was asked of it for too long",
@@ -95,15 +93,6 @@ class Sessions:
             )
         self.expire()
         self.journal.sweep(self._vault.keep_only)
-
-    def witnessed(self, learner: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
-        """What some work gives for a learner who has ``shown`` its newest receipt, and the journal's receipt after it.
-
-        Raises LedgerError where what is shown is not in this journal, before anything is done.
-        """
-        receipt = None if shown is None else self.journal.check_receipt(shown)
-        value = work()
-        return value, self.journal.receipt(learner, receipt)
 
     def close(self) -> None:
         """Finish what was begun; close the journal."""

@@ -102,7 +102,7 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
         "format": AUDIT_FORMAT,
         "party": ledger.identity.name,
         "key": ledger.identity.key,
-        "receipt": ledger.receipt(),
+        "receipt": ledger.chain.receipt(),
     }
     yield json.dumps(begin)
     for number, record in records:
@@ -116,7 +116,7 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
             for name in told.get("attached", {})
             if name in _NEEDED or (bodies and name not in kept and not name.startswith(ONCE))
         ]
-        contents = {name: ledger.attachment(number, name) for name in wanted}
+        contents = {name: ledger.chain.attachment(number, name) for name in wanted}
         values = {
             name: base64.b64encode(content).decode()
             for name, content in contents.items()

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Self
+from typing import Any, Self
 
 from parley.common.errors import LedgerError
 from parley.common.privacy.account import Account, Cost
@@ -238,6 +238,20 @@ class Books:
         """All runs that have not ended, oldest first."""
         return iter(self.runs.unended())
 
+    def open_runs(self) -> list[tuple[RunKey, RunBook]]:
+        """All runs of learners that have not ended, oldest first."""
+        return [(key, run) for key, run in self.runs.unended() if key[0] != OWNER]
+
+    def totals(self) -> dict[str, Any]:
+        """What receipts say: what was spent and is reserved, what all charges hide, and when the last entry was."""
+        account = self.account
+        return {
+            "spent": list(account.spent.units),
+            "reserved": list(account.reserved.units),
+            "adjacency": self.hides(),
+            "at": self.at,
+        }
+
     def hides(self) -> Adjacency:
         """What every charge so far hides at least."""
         return "replace_one" if self.weaker else "whole_party"
@@ -276,9 +290,6 @@ class Books:
 
     def _answer(self, entry: Entry, record: Answered) -> None:
         run = self.runs[record.learner, record.run]
-        taken = _less(run.reserved, _counted(run, record.cost)[0])
-        run.reserved = run.reserved - taken
-        self.account = self.account.release(taken)
         self._charge(run, record)
         run.answers.add(record.round, entry.number)
         for name in entry.attached:
@@ -288,8 +299,11 @@ class Books:
         self.runs.put((record.learner, record.run), run)
 
     def _charge(self, run: RunBook, record: Answered | Ended) -> None:
+        """Spend what a record charges to a run: out of what is reserved for it, as far as that goes."""
         cost, run.prepaid = _counted(run, record.cost)
-        self.account = replace(self.account, spent=self.account.spent + cost)
+        reserved = run.reserved.least(cost)
+        run.reserved -= reserved
+        self.account = self.account.settle(cost, reserved)
         self.weaker += record.adjacency == "replace_one"
 
     def _reserve(self, cost: Cost) -> None:
@@ -334,11 +348,6 @@ def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
         return Cost(whole, cost.delta, cost.gdp, cost.slack), whole - cost.epsilon
     paid = min(cost.epsilon, run.prepaid)
     return Cost(cost.epsilon - paid, cost.delta, cost.gdp, cost.slack), run.prepaid - paid
-
-
-def _less(one: Cost, other: Cost) -> Cost:
-    """The lesser of two costs, in each unit."""
-    return Cost(*map(min, one.units, other.units))
 
 
 def is_accounted(recovered: Mapping[str, Sequence[int]], ledger: str, count: int, at: int) -> bool:

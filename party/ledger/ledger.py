@@ -6,7 +6,9 @@ may be asked again, or everything, and the same question gets the same bytes for
 
 A run's whole price is reserved when it is approved: two runs that do not fit together never exhaust each other.
 
-How much room the next answer of a party may need on its disk.
+`LedgerChain` is the one chain, with the books that follow from its records. Its parts write into it: `Consents` which
+runs are answered, `AnsweredRounds` what was answered, `OwnerQuestions` what the owner is asked and says. `Ledger` opens
+it, and holds the owner's limit and the data that all answers are about.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from parley.common.encoding.npy import pack_array
 from parley.common.errors import (
     ConflictError,
     DataChangedError,
+    ForbiddenError,
     InvalidInputError,
     LedgerError,
     NotFoundError,
@@ -38,7 +41,7 @@ from parley.common.errors import (
 )
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.protocol.receipts import Binding, Head, Receipt
+from parley.common.protocol.receipts import Answer, Binding, Receipt
 from parley.common.runs.pricing import lengths
 from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import Signed
@@ -47,8 +50,17 @@ from parley.common.secure_sum.session import Identity
 from parley.common.storage.beginning import begin_chain, check_begun, has_begun
 from parley.common.storage.chain import Appending, SignedChain, chain_schema
 from parley.common.wire.party_api import RunProposal
-from parley.party.ledger.books import NOTHING, ONCE, OWNER, Books, RunBook, is_accounted, learner_day
-from parley.party.ledger.questions import OwnerQuestions
+from parley.party.ledger.books import (
+    NOTHING,
+    ONCE,
+    OWNER,
+    Books,
+    OwnerBook,
+    RunBook,
+    RunKey,
+    is_accounted,
+    learner_day,
+)
 from parley.party.ledger.records import (
     Answered,
     Approved,
@@ -60,6 +72,8 @@ from parley.party.ledger.records import (
     Joined,
     LedgerRecord,
     Limited,
+    OwnerAsked,
+    OwnerDenied,
     Pinned,
     Refused,
     Released,
@@ -76,6 +90,8 @@ Compute = Callable[[Kept], tuple[bytes, Kept]]
 LEDGER = chain_schema("ledger", 0x504C4731)
 MOST_REFUSALS = 1000
 """Of one learner and day that are noted: a learner must not fill the owner's disk."""
+MOST_PENDING = 100
+"""Questions to the owner of one learner's at a time."""
 TOLD = "told"
 """The attachment of an answer that is what its owner said."""
 SALT = "salt"
@@ -108,65 +124,81 @@ class Consent:
     price: Price
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer that may be sent, and what its receipt binds it to."""
+class LedgerChain(SignedChain):
+    """The chain of a ledger's records, and the books that follow from them."""
 
-    body: bytes
-    bound: Binding
-
-
-class Ledger:
-    """One party's ledger. Threads take turns; several processes may share the directory.
-
-    Every method raises UnavailableError while the database cannot be written, and LedgerError when it is damaged or is
-    not the one that the party last wrote.
-    """
-
-    def __init__(self, directory: Path, identity: Identity, limit: Account, *, reservation_days: float = 30.0) -> None:
-        """Open the ledger in ``directory``; ``limit`` is the owner's budget as of now.
-
-        Of a limit below what is spent, what is spent remains: nothing is left then. Raises LedgerError where there is
-        no ledger, or only half of one: `create_ledger` makes one.
-        """
-        check_exists(directory)
-        self.identity = identity
-        self._reservation = int(reservation_days * _DAY)
-        self._consents = lru_cache(256)(self._read_consent)
-        self._prices = lru_cache(256)(self._read_price)
-        self._study: Study | None = None
+    def __init__(self, directory: Path, identity: Identity) -> None:
+        """Read the chain in ``directory``; raises as `Chain` does."""
         self.books = Books()
-        self._about: int | None = None
-        self._chain = SignedChain(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
-        self.questions = OwnerQuestions(
-            self._chain, self.books, self.approve, self.consent, RunProposal.model_validate_json
-        )
-        try:
-            self._open(limit)
-        except BaseException:
-            self.close()
-            raise
+        self.about: int | None = None
+        """The entry that pins the data which this process has loaded, once it is known."""
+        self.price = lru_cache(256)(self._read_price)
+        """The price of the run that an entry approved, by the entry's number."""
+        super().__init__(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
 
-    def __enter__(self) -> Self:
-        return self
+    def totals(self) -> dict[str, Any]:
+        """The account, as receipts say it."""
+        return self.books.totals()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def has_replaced(self, receipt: Receipt) -> bool:
+        """Whether what a receipt of another ledger says was accounted for when this one began."""
+        assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
+        at, recovered = receipt.totals.get("at"), self.books.begun.recovered
+        return isinstance(at, int) and is_accounted(recovered, receipt.ledger, receipt.head.count, at)
 
-    def close(self) -> None:
-        """Close the database and the head file."""
-        self._chain.close()
+    def run(self, learner: str, run: str) -> RunBook:
+        """Where a run stands; raises NotFoundError."""
+        if (book := self.books.runs.get((learner, run))) is None:
+            raise NotFoundError(f"run {run} is not known here")
+        return book
+
+    def expire(self) -> None:
+        """End the runs that nobody has asked about for as long as the owner reserves budget for them."""
+        with self.transaction() as appending:
+            for (learner, run), book in self.books.unended():
+                if book.expires <= _now():
+                    _append(appending, Ended(learner, run, "expired"))
+
+    def end_if_expired(self, learner: str, run: str) -> None:
+        """End a run that is asked about too late: its reservation is over, and to ask prolongs it no more."""
+        book = self.books.runs.get((learner, run))
+        if book is not None and book.ended is None and book.expires <= _now():
+            self.expire()
+
+    def check_data(self) -> None:
+        """Raise DataChangedError where the owner has accepted other data than this process has loaded."""
+        if self.about is not None and self.books.pinned is not None and self.books.pinned[0] != self.about:
+            raise DataChangedError(
+                "the owner has accepted other data since this service loaded its own: start it again"
+            )
+
+    def _tell(self, number: int, record: dict[str, Any]) -> None:
+        self.books.tell(from_json(number, record))
+
+    def _read_price(self, number: int) -> Price:
+        return read_price(self.attachment(number, "price"))
+
+
+class Consents:
+    """The runs of a ledger: what was consented to, and what ended it. Methods raise as those of `Ledger` do."""
+
+    def __init__(self, chain: LedgerChain, reservation: int) -> None:
+        """``reservation`` is in seconds: what is reserved for a run stays so for as long after its last answer."""
+        self._chain, self._books = chain, chain.books
+        self._reservation = reservation
+        self._consents = lru_cache(256)(self._read)
+        self._study: Study | None = None
 
     def approve(self, learner: str, proposal: RunProposal, price: Price) -> Consent:
         """Write the consent to a run down and reserve its price; where there is one already, that one counts.
 
         Raises BudgetExhaustedError where too little is left.
         """
-        self.expire()  # what is reserved too long is free for this one
-        with self._chain.transaction() as chain:
-            if (learner, proposal.run) not in self.books.runs:
-                self._check_about()
-                self.books.account.reserve(price.total)  # refuses
+        self._chain.expire()  # what is reserved too long is free for this one
+        with self._chain.transaction() as appending:
+            if (learner, proposal.run) not in self._books.runs:
+                self._chain.check_data()
+                self._books.account.reserve(price.total)  # refuses
                 spec = proposal.spec
                 approved = Approved(
                     learner=learner,
@@ -183,8 +215,8 @@ class Ledger:
                     lasts=self._reservation,
                 )
                 attachments = {"spec": spec.model_dump_json().encode(), "price": packed_price(price)}
-                self._append(chain, approved, attachments)
-        consent = self.consent(learner, proposal.run)
+                _append(appending, approved, attachments)
+        consent = self.find(learner, proposal.run)
         assert consent is not None  # noqa: S101 -- written above
         return consent
 
@@ -195,10 +227,10 @@ class Ledger:
         BudgetExhaustedError where too little is left.
         """
         digest = hashlib.sha256(spec).hexdigest()
-        self.expire()
-        with self._chain.transaction() as chain:
-            if (OWNER, run) not in self.books.runs:
-                self.books.account.reserve(price.total)  # refuses
+        self._chain.expire()
+        with self._chain.transaction() as appending:
+            if (OWNER, run) not in self._books.runs:
+                self._books.account.reserve(price.total)  # refuses
                 approved = Approved(
                     learner=OWNER,
                     run=run,
@@ -213,26 +245,26 @@ class Ledger:
                     adjacency=price.adjacency,
                     lasts=_FOR_EVER,
                 )
-                self._append(
-                    chain,
+                _append(
+                    appending,
                     approved,
                     {"spec": spec, "price": packed_price(price), SALT: secrets.token_bytes(32)},
                 )
-        found = self.books.runs[OWNER, run]
-        if self.approved(found).spec != digest:
-            terms = _other_terms(self._chain.attachment(found.number, "spec"), spec)
+        book = self._books.runs[OWNER, run]
+        if self.record(book).spec != digest:
+            terms = _other_terms(self._chain.attachment(book.number, "spec"), spec)
             raise ConflictError(f"{run} was begun with {terms}: say the same again, or take another name")
-        if found.ended is not None:
+        if book.ended is not None:
             raise ConflictError(f"{run} has ended")
-        return found
+        return book
 
-    def consent(self, learner: str, run: str) -> Consent | None:
+    def find(self, learner: str, run: str) -> Consent | None:
         """The consent to a run, or None."""
         self._chain.look()
-        found = self.books.runs.get((learner, run))
-        return self._consents(found.number) if found else None
+        book = self._books.runs.get((learner, run))
+        return self._consents(book.number) if book else None
 
-    def approved(self, book: RunBook) -> Approved:
+    def record(self, book: RunBook) -> Approved:
         """What was approved of a run."""
         record = from_json(book.number, self._chain.record(book.number)).record
         assert isinstance(record, Approved)  # noqa: S101 -- a book begins with one
@@ -240,9 +272,9 @@ class Ledger:
 
     def end(self, learner: str, run: str, by: EndReason = "learner") -> None:
         """Answer no more rounds of a run; raises NotFoundError if there is no such run."""
-        with self._chain.transaction() as chain:
-            if self._run(learner, run).ended is None:
-                self._append(chain, Ended(learner, run, by))
+        with self._chain.transaction() as appending:
+            if self._chain.run(learner, run).ended is None:
+                _append(appending, Ended(learner, run, by))
 
     def fail(self, learner: str, run: str) -> None:
         """End a run whose work on the data ended in an error that nobody foresaw; raises NotFoundError.
@@ -250,33 +282,56 @@ class Ledger:
         That it did may tell of the data, and no noise hides it: so all that is left of the run's price is charged,
         once, whether or not the limit bears it, and though the run was ended before the work was.
         """
-        with self._chain.transaction() as chain:
-            book = self._run(learner, run)
+        with self._chain.transaction() as appending:
+            book = self._chain.run(learner, run)
             if book.ended != "failed":
-                price = self._prices(book.number)
-                self._append(chain, Ended(learner, run, "failed", price.remaining(book.last), price.adjacency))
+                price = self._chain.price(book.number)
+                _append(appending, Ended(learner, run, "failed", price.remaining(book.last), price.adjacency))
 
     def has_failed(self, learner: str, run: str) -> bool:
         """Whether a run ended by `fail`."""
         self._chain.look()
-        return self.books.runs[learner, run].ended == "failed"
+        return self._books.runs[learner, run].ended == "failed"
 
     def release(self, learner: str, run: str) -> None:
         """Free what is still reserved for a run, which goes on as far as the budget bears; raises NotFoundError."""
-        with self._chain.transaction() as chain:
-            if self._run(learner, run).reserved != NOTHING:
-                self._append(chain, Released(learner, run))
+        with self._chain.transaction() as appending:
+            if self._chain.run(learner, run).reserved != NOTHING:
+                _append(appending, Released(learner, run))
 
     def refuse(self, learner: str, run: str, algorithm: str, rule: str, reason: str) -> None:
         """Note a refusal by one of the owner's rules, up to `MOST_REFUSALS` of a learner a day."""
-        with self._chain.transaction() as chain:
-            if self.books.refusals.get(learner_day(learner, _now()), 0) < MOST_REFUSALS:
-                self._append(chain, Refused(learner, run, algorithm, rule, reason))
+        with self._chain.transaction() as appending:
+            if self._books.refusals.get(learner_day(learner, _now()), 0) < MOST_REFUSALS:
+                _append(appending, Refused(learner, run, algorithm, rule, reason))
 
     def approved_today(self, learner: str) -> int:
         """How many runs of a learner's were approved since midnight, by UTC."""
         self._chain.look()
-        return self.books.approvals.get(learner_day(learner, _now()), 0)
+        return self._books.approvals.get(learner_day(learner, _now()), 0)
+
+    def open_runs(self) -> list[RunKey]:
+        """All runs of learners that have not ended, oldest first."""
+        self._chain.look()
+        return [key for key, _ in self._books.open_runs()]
+
+    def _read(self, number: int) -> Consent:
+        """What an entry consents to."""
+        spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
+        if self._study is not None and spec.study.digest == self._study.digest:
+            spec = spec.model_copy(update={"study": self._study})  # nearly all of a specification, and each run's alike
+        self._study = spec.study
+        return Consent(spec, self._chain.price(number))
+
+
+class AnsweredRounds:
+    """The rounds of a ledger's runs: what was answered, and the secure sums that were joined for it.
+
+    Methods raise as those of `Ledger` do.
+    """
+
+    def __init__(self, chain: LedgerChain) -> None:
+        self._chain, self._books = chain, chain.books
 
     def answer(self, ask: Ask, compute: Compute) -> Answer:
         """The stored answer to ``ask``, at no cost, or a new one: charged, computed, committed, read back.
@@ -285,59 +340,188 @@ class Ledger:
         ends it; NotFoundError for an unknown run; BudgetExhaustedError when the price does not fit. Whatever is raised,
         nothing was charged.
         """
-        self._end_if_expired(ask.learner, ask.run)
-        with self._chain.transaction() as chain:
-            run = self._run(ask.learner, ask.run)
-            if ask.round not in run.answers:
-                self._check_about()
-                self._add(chain, ask, run, compute)
-        answer = self.recall(ask)
-        assert answer is not None  # noqa: S101 -- written above
-        return answer
+        self._chain.end_if_expired(ask.learner, ask.run)
+        with self._chain.transaction() as appending:
+            run = self._chain.run(ask.learner, ask.run)
+            if (number := run.answers.get(ask.round)) is None:
+                self._chain.check_data()
+                number = self._add(appending, ask, run, compute)
+        return self._read(ask, number)
 
     def recall(self, ask: Ask) -> Answer | None:
         """The stored answer to ``ask``, or None; raises ConflictError if the round was asked something else."""
-        run = self.books.runs.get((ask.learner, ask.run))
+        run = self._books.runs.get((ask.learner, ask.run))
         if run is None or (number := run.answers.get(ask.round)) is None:
             return None
+        return self._read(ask, number)
+
+    def last_answer(self, learner: str, run: str) -> bytes | None:
+        """The answer to the last round that a run was answered, or None."""
+        self._chain.look()
+        book = self._books.runs.get((learner, run))
+        return self._chain.attachment(book.answers[book.last], "body") if book and book.last else None
+
+    def join(self, learner: str, run: str, invitation: bytes) -> None:
+        """Keep the invitation to a run's secure sum, unless there is one; raises ConflictError where it has ended."""
+        self._chain.end_if_expired(learner, run)
+        with self._chain.transaction() as appending:
+            if (book := self._chain.run(learner, run)).joined is None:
+                _check_open(run, book)
+                _append(appending, Joined(learner, run), {"invitation": invitation})
+
+    def invitation(self, learner: str, run: str) -> bytes | None:
+        """The invitation to a run's secure sum that was accepted, or None."""
+        self._chain.look()
+        book = self._books.runs.get((learner, run))
+        return None if book is None or book.joined is None else self._chain.attachment(book.joined, "invitation")
+
+    def joined(self) -> list[RunKey]:
+        """All secure sums that were joined and have not ended."""
+        self._chain.look()
+        return [key for key, run in self._books.unended() if run.joined is not None]
+
+    def _add(self, appending: Appending, ask: Ask, run: RunBook, compute: Compute) -> int:
+        """Charge a new round, compute its answer, and write it down with its one-time noise; or raise: see `answer`.
+
+        Returns the number of its entry.
+        """
+        _check_open(ask.run, run)
+        if ask.round <= (last := run.last):
+            raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {last} was answered")
+        price = self._chain.price(run.number)
+        cost = price.step(ask.round, last)
+        self._books.require(run, cost)
+        kept = {name: _array(self._chain.attachment(number, ONCE + name)) for name, number in run.once.items()}
+        body, now = compute(kept)
+        once = {ONCE + name: pack_array(value) for name, value in now.items() if name not in kept}
+        answered = Answered(ask.learner, ask.run, ask.round, ask.query, ask.step, cost, price.adjacency)
+        return _append(appending, answered, {"body": body, **once} | ({TOLD: ask.told} if ask.told else {}))
+
+    def _read(self, ask: Ask, number: int) -> Answer:
+        """The answer that an entry holds, from the disk; raises ConflictError if it is one to another question."""
         record, body = self._chain.read(number, "body")
         if record["query"] != ask.query:
             raise ConflictError(f"round {ask.round} of run {ask.run} was asked something else before")
         return Answer(body, Binding(ask.run, ask.round, ask.query, record["attached"]["body"]))
 
-    def join(self, learner: str, run: str, invitation: bytes) -> None:
-        """Keep the invitation to a run's secure sum, unless there is one; raises ConflictError where it has ended."""
-        self._end_if_expired(learner, run)
-        with self._chain.transaction() as chain:
-            if (book := self._run(learner, run)).joined is None:
-                _check_open(run, book)
-                self._append(chain, Joined(learner, run), {"invitation": invitation})
 
-    def invitation(self, learner: str, run: str) -> bytes | None:
-        """The invitation to a run's secure sum that was accepted, or None."""
+class OwnerQuestions:
+    """Runs that wait for the owner's word: what was asked, yes, no, and a yes taken back.
+
+    A yes is a run's ordinary consent. Methods raise as those of `Ledger` do.
+    """
+
+    def __init__(self, chain: LedgerChain, consents: Consents) -> None:
+        self._chain, self._books, self._consents = chain, chain.books, consents
+
+    def ask(self, learner: str, proposal: RunProposal, price: Price, lasts: float) -> OwnerBook:
+        """What the owner was asked about a run, and has said; asked now, for so many seconds, where it was not.
+
+        Raises ConflictError for another specification than the owner was asked about, who may be about to say yes to
+        what it has read; ForbiddenError where it has `MOST_PENDING` questions of this learner before it.
+        """
+        key = learner, proposal.run
+        with self._chain.transaction() as appending:
+            book = self._books.owner.get(key)
+            if book is not None and book.asked.spec != proposal.spec.digest:
+                raise ConflictError(
+                    f"the owner was asked about run {proposal.run} with another specification: ask as another run"
+                )
+            if book is None:
+                if sum(other == learner for (other, _), _ in self._books.pending(_now())) >= MOST_PENDING:
+                    raise ForbiddenError(f"{MOST_PENDING} runs of {learner} wait for the owner already", rule="owner")
+                asked = OwnerAsked(learner, proposal.run, proposal.spec.digest, price.total, int(lasts))
+                attachments = {"proposal": proposal.model_dump_json().encode(), "price": packed_price(price)}
+                _append(appending, asked, attachments)
+        return self._books.owner[key]
+
+    def pending(self) -> list[tuple[str, OwnerBook]]:
+        """What the owner has not answered: who asks, and what `read` reads; oldest first."""
         self._chain.look()
-        found = self.books.runs.get((learner, run))
-        return None if found is None or found.joined is None else self._chain.attachment(found.joined, "invitation")
+        return [(learner, book) for (learner, _), book in self._books.pending(_now())]
 
-    def last_answer(self, learner: str, run: str) -> bytes | None:
-        """The answer to the last round that a run was answered, or None."""
+    def read(self, book: OwnerBook) -> tuple[RunProposal, Price]:
+        """What a question asks about: the proposal, and its price."""
+        proposal = RunProposal.model_validate_json(self._chain.attachment(book.number, "proposal"))
+        return proposal, read_price(self._chain.attachment(book.number, "price"))
+
+    def allow(self, learner: str, run: str) -> Consent:
+        """The owner's yes: consent to a run as it was asked about, with its price reserved; twice is once.
+
+        Raises NotFoundError, ConflictError where it is too late, BudgetExhaustedError.
+        """
         self._chain.look()
-        found = self.books.runs.get((learner, run))
-        return self._chain.attachment(found.answers[found.last], "body") if found and found.last else None
+        if (learner, run) not in self._books.runs:
+            book = self._asked(learner, run)
+            if book.denied is not None:
+                raise ConflictError(f"run {run} was denied, and its learner told so")
+            if book.expires <= _now():
+                raise ConflictError(f"run {run} waited for an answer until it was too late")
+            return self._consents.approve(learner, *self.read(book))
+        if (ended := self._books.runs[learner, run].ended) is not None:
+            raise ConflictError(f"run {run} has ended ({ended})")
+        consent = self._consents.find(learner, run)
+        assert consent is not None  # noqa: S101 -- it is among the runs
+        return consent
 
-    def unended(self, most: int) -> list[tuple[str, str]]:
-        """The newest runs of learners that have not ended, at most so many, as (learner, run)."""
-        return self.open_runs()[-most:][::-1]
+    def deny(self, learner: str, run: str, reason: str = "") -> bool:
+        """The owner's no; of a run that was approved its end. Whether it was. Raises NotFoundError, ConflictError."""
+        with self._chain.transaction() as appending:
+            if (learner, run) in self._books.runs:
+                if self._books.runs[learner, run].ended is None:
+                    _append(appending, Ended(learner, run, "owner"))
+                return True
+            if self._asked(learner, run).denied is None:
+                _append(appending, OwnerDenied(learner, run, reason))
+            return False
 
-    def open_runs(self) -> list[tuple[str, str]]:
-        """All runs of learners that have not ended, oldest first, as (learner, run)."""
-        self._chain.look()
-        return self._open_runs()
+    def _asked(self, learner: str, run: str) -> OwnerBook:
+        """What the owner was asked about a run; raises NotFoundError."""
+        if (book := self._books.owner.get((learner, run))) is None:
+            raise NotFoundError(f"nothing was asked about run {run}")
+        return book
 
-    def joined(self) -> list[tuple[str, str]]:
-        """All secure sums that were joined and have not ended, as (learner, run)."""
-        self._chain.look()
-        return [key for key, run in self.books.unended() if run.joined is not None]
+
+class Ledger:
+    """One party's ledger. Threads take turns; several processes may share the directory.
+
+    Every method, and every method of its parts, raises UnavailableError while the database cannot be written, and
+    LedgerError when it is damaged or is not the one that the party last wrote.
+    """
+
+    def __init__(self, directory: Path, identity: Identity, limit: Account, *, reservation_days: float = 30.0) -> None:
+        """Open the ledger in ``directory``; ``limit`` is the owner's budget as of now.
+
+        Of a limit below what is spent, what is spent remains: nothing is left then. Raises LedgerError where there is
+        no ledger, or only half of one: `create_ledger` makes one.
+        """
+        check_exists(directory)
+        self.identity = identity
+        self.chain = LedgerChain(directory, identity)
+        self.books = self.chain.books
+        self.consents = Consents(self.chain, int(reservation_days * _DAY))
+        self.rounds = AnsweredRounds(self.chain)
+        self.questions = OwnerQuestions(self.chain, self.consents)
+        try:
+            self._open(limit)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database and the head file."""
+        self.chain.close()
+
+    def account(self) -> Account:
+        """What may be spent, what has been, and what is reserved by now."""
+        self.chain.expire()
+        return self.books.account
 
     def pin(self, data: DataPin, *, accept: bool = False) -> list[str]:
         """What has changed of the data since they were pinned, in words; where nothing was pinned, they are now.
@@ -347,45 +531,22 @@ class Ledger:
         difference has none. What was charged stays charged. From then on this process approves and answers nothing
         unless its data, which are these, are those that are pinned.
         """
-        with self._chain.transaction() as chain:
-            changes = [] if self.books.pinned is None else self._changes(data, *self.books.pinned)
-            for key in self._open_runs() if accept and changes else ():
-                self._append(chain, Ended(*key, "owner"))
-            if self.books.pinned is None or (accept and changes):
+        books = self.books
+        with self.chain.transaction() as appending:
+            changes = [] if books.pinned is None else self._changes(data, *books.pinned)
+            for key, _ in books.open_runs() if accept and changes else ():
+                _append(appending, Ended(*key, "owner"))
+            if books.pinned is None or (accept and changes):
                 salt = secrets.token_bytes(32)
                 pinned = Pinned(data.source, data.tables, data.study, data.keyed(salt))
-                self._append(chain, pinned, {SALT: salt})
+                _append(appending, pinned, {SALT: salt})
         if accept or not changes:
-            self._about = self.books.pinned and self.books.pinned[0]
+            self.chain.about = books.pinned and books.pinned[0]
         return changes
-
-    def _check_about(self) -> None:
-        """Raise DataChangedError where the owner has accepted other data than this process has loaded."""
-        if self._about is not None and self.books.pinned is not None and self.books.pinned[0] != self._about:
-            raise DataChangedError(
-                "the owner has accepted other data since this service loaded its own: start it again"
-            )
-
-    def _open_runs(self) -> list[tuple[str, str]]:
-        return [key for key, _ in self.books.unended() if key[0] != OWNER]
-
-    def _changes(self, data: DataPin, number: int, pinned: Pinned) -> list[str]:
-        found = {
-            "the rows": data.keyed(self._chain.attachment(number, SALT)) != pinned.rows,
-            "the study": data.study != pinned.study,
-            "where they come from": (data.source, data.tables) != (pinned.source, dict(pinned.tables)),
-        }
-        return [what for what, is_other in found.items() if is_other]
-
-    def account(self) -> Account:
-        """What may be spent, what has been, and what is reserved by now."""
-        self.expire()
-        return self.books.account
 
     def entries(self) -> list[Entry]:
         """All entries, oldest first."""
-        self._chain.look()
-        return [from_json(number, json.loads(record)) for number, record in self._chain.records()]
+        return [from_json(number, json.loads(record)) for number, record in self.records()]
 
     def answers(self) -> list[Answered]:
         """All answers, oldest first."""
@@ -393,52 +554,24 @@ class Ledger:
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """All records as the chain holds them, with their numbers."""
-        self._chain.look()
-        return self._chain.records()
-
-    def attachment(self, number: int, name: str) -> bytes:
-        """An attachment of an entry."""
-        return self._chain.attachment(number, name)
+        self.chain.look()
+        return self.chain.records()
 
     def probe(self, room: int = 0) -> None:
         """Raise UnavailableError unless an answer of so many bytes can be written down next."""
-        self._chain.look()
-        self._chain.probe(room)
+        self.chain.look()
+        self.chain.probe(room)
 
-    @property
-    def head(self) -> Head:
-        """The newest head."""
-        return self._chain.head
-
-    def receipt(self, to: str = "", shown: Receipt | None = None, bound: Binding | None = None) -> str:
-        """A receipt of the ledger as it stands, for whom it is ``shown`` to; see `Receipt`."""
-        account = self.books.account
-        totals = {
-            "spent": list(account.spent.units),
-            "reserved": list(account.reserved.units),
-            "adjacency": self.books.hides(),
-            "at": self.books.at,
+    def _changes(self, data: DataPin, number: int, pinned: Pinned) -> list[str]:
+        is_other = {
+            "the rows": data.keyed(self.chain.attachment(number, SALT)) != pinned.rows,
+            "the study": data.study != pinned.study,
+            "where they come from": (data.source, data.tables) != (pinned.source, dict(pinned.tables)),
         }
-        return self._chain.receipt(to, shown, bound, totals)
-
-    def check_receipt(self, text: str) -> Receipt:
-        """A receipt whose history this ledger contains, or has replaced with its cost accounted for.
-
-        Raises LedgerError for any other; where this party did sign it, the ledger is an old copy, and refuses from now
-        on whoever asks.
-        """
-        return self._chain.check_receipt(text, self._has_replaced)
-
-    def _has_replaced(self, receipt: Receipt) -> bool:
-        assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
-        at, recovered = receipt.totals.get("at"), self.books.begun.recovered
-        return isinstance(at, int) and is_accounted(recovered, receipt.ledger, receipt.head.count, at)
-
-    def _tell(self, number: int, record: dict[str, Any]) -> None:
-        self.books.tell(from_json(number, record))
+        return [what for what in is_other if is_other[what]]
 
     def _open(self, limit: Account) -> None:
-        with self._chain.transaction() as chain:
+        with self.chain.transaction() as appending:
             if (begun := self.books.begun) is None:
                 raise LedgerError("the ledger is empty: it was not made by parley-party init")
             if (begun.party, begun.key) != (self.identity.name, self.identity.key):
@@ -451,56 +584,8 @@ class Ledger:
                 )
             terms = Limited(limit.epsilon_limit, limit.delta_limit, limit.adjacency, limit.composition)
             if terms != _terms(self.books.account):
-                self._append(chain, terms)
-        self.expire()
-
-    def expire(self) -> None:
-        """End the runs that nobody has asked about for as long as the owner reserves budget for them."""
-        with self._chain.transaction() as chain:
-            for (learner, run), book in self.books.unended():
-                if book.expires <= _now():
-                    self._append(chain, Ended(learner, run, "expired"))
-
-    def _end_if_expired(self, learner: str, run: str) -> None:
-        """End a run that is asked about too late: its reservation is over, and to ask prolongs it no more."""
-        book = self.books.runs.get((learner, run))
-        if book is not None and book.ended is None and book.expires <= _now():
-            self.expire()
-
-    def _add(self, chain: Appending, ask: Ask, run: RunBook, compute: Compute) -> None:
-        """Charge a new round, compute its answer, and write it down with its one-time noise; or raise: see `answer`."""
-        _check_open(ask.run, run)
-        if ask.round <= run.last:
-            raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {run.last} was answered")
-        price = self._prices(run.number)
-        cost = price.step(ask.round, run.last)
-        self.books.require(run, cost)
-        kept = {name: _array(self._chain.attachment(number, ONCE + name)) for name, number in run.once.items()}
-        body, now = compute(kept)
-        once = {ONCE + name: pack_array(value) for name, value in now.items() if name not in kept}
-        answered = Answered(ask.learner, ask.run, ask.round, ask.query, ask.step, cost, price.adjacency)
-        self._append(chain, answered, {"body": body, **once} | ({TOLD: ask.told} if ask.told else {}))
-
-    def _append(self, chain: Appending, record: LedgerRecord, attachments: Mapping[str, bytes] | None = None) -> None:
-        chain.append(to_json(record, _now()), attachments)
-
-    def _run(self, learner: str, run: str) -> RunBook:
-        """Where a run stands; raises NotFoundError."""
-        if (found := self.books.runs.get((learner, run))) is None:
-            raise NotFoundError(f"run {run} is not known here")
-        return found
-
-    def _read_consent(self, number: int) -> Consent:
-        """What an entry consents to."""
-        spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
-        if self._study is not None and spec.study.digest == self._study.digest:
-            spec = spec.model_copy(update={"study": self._study})  # nearly all of a specification, and each run's alike
-        self._study = spec.study
-        return Consent(spec, self._prices(number))
-
-    def _read_price(self, number: int) -> Price:
-        """The price of what an entry consents to."""
-        return read_price(self._chain.attachment(number, "price"))
+                _append(appending, terms)
+        self.chain.expire()
 
 
 def create_ledger(
@@ -556,6 +641,11 @@ def _terms(account: Account) -> Limited:
     return Limited(account.epsilon_limit, account.delta_limit, account.adjacency, account.composition)
 
 
+def _append(appending: Appending, record: LedgerRecord, attachments: Mapping[str, bytes] | None = None) -> int:
+    """Append a record of now; its number."""
+    return appending.append(to_json(record, _now()), attachments)
+
+
 def _array(packed: bytes) -> npt.NDArray[Any]:
     return np.asarray(np.load(io.BytesIO(packed), allow_pickle=False))
 
@@ -579,7 +669,7 @@ class AnswerRoom:
     def needed(self) -> int:
         """The bytes, with the one-time noise that is kept beside an answer, which is as long."""
         sizes = self._sizes
-        keys = [(book.number, book.joined) for (learner, _), book in self._ledger.books.unended() if learner != OWNER]
+        keys = [(book.number, book.joined) for _, book in self._ledger.books.open_runs()]
         self._sizes = {key: sizes[key] if key in sizes else self._size(*key) for key in keys}
         return 2 * max(self._sizes.values(), default=0)
 
@@ -587,8 +677,8 @@ class AnswerRoom:
         """The length of a run's longest answer; 0 of one that cannot be read any more, and so not answered."""
         with suppress(ParleyError, ValueError):
             if joined is not None:
-                roster = Roster.parse(Signed.from_bytes(self._ledger.attachment(joined, "invitation")).body)
+                roster = Roster.parse(Signed.from_bytes(self._ledger.chain.attachment(joined, "invitation")).body)
                 return len(roster.key_holders) * roster.layout.blob_bytes
-            spec = RunSpec.model_validate_json(self._ledger.attachment(approved, "spec"))
+            spec = RunSpec.model_validate_json(self._ledger.chain.attachment(approved, "spec"))
             return lengths(spec.questions())[1]
         return 0

@@ -129,7 +129,7 @@ class Released:
 class Ended:
     """A run is answered no more, by whose word; what was still reserved for it is free again.
 
-    Of one that ``failed``, in work on the data, all that was left of its price is charged: see `Ledger.fail`.
+    Of one that ``failed``, in work on the data, all that was left of its price is charged: see `Consents.fail`.
     """
 
     learner: str

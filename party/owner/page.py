@@ -41,7 +41,6 @@ from parley.common.service.tokens import new_token
 from parley.common.storage.keys import read_private, write_private
 from parley.common.strict import Strict
 from parley.common.wire.party_api import BudgetReport
-from parley.party.ledger.books import OWNER
 from parley.party.ledger.ledger import Ledger
 from parley.party.ledger.records import Approved
 from parley.party.owner.questions import WaitingRuns
@@ -71,8 +70,8 @@ def owner_address(settings: PartySettings) -> str:
 def approved(store: Ledger) -> list[dict[str, Any]]:
     """Learners' runs that were approved and have not ended, the newest first."""
     store.account()  # looks at what others have written
-    books = [book for (learner, _), book in store.books.unended() if learner != OWNER]
-    return [_shown(store.approved(book), book.last) for book in reversed(books)]
+    books = [book for _, book in store.books.open_runs()]
+    return [_shown(store.consents.record(book), book.last) for book in reversed(books)]
 
 
 def _shown(run: Approved, answered: int) -> dict[str, Any]:
@@ -213,7 +212,7 @@ def _state(settings: PartySettings, store: Ledger, runs: WaitingRuns) -> dict[st
 
 
 def _say(store: Ledger, said: OwnersWord) -> None:
-    """Write the owner's word down; raises what `Ledger.allow` and `Ledger.deny` raise."""
+    """Write the owner's word down; raises what `OwnerQuestions.allow` and `OwnerQuestions.deny` raise."""
     if said.word == "approve":
         store.questions.allow(said.learner, said.run)
     else:

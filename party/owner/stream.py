@@ -111,17 +111,17 @@ class Stream:
         due = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
         check_cost(due, rules_of(policy))
         spec = canonical(terms.model_dump(mode="json"))
-        self._book = ledger.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
+        self._book = ledger.consents.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
         self._ledger, self._name, self._noise = ledger, terms.name, noise
-        self._salt = ledger.attachment(self._book.number, SALT)
+        self._salt = ledger.chain.attachment(self._book.number, SALT)
         self._told = b""
         self._shown: Action | None = None
         self._query = hashlib.sha256(spec).digest()
         totals, draws = np.zeros(terms.actions, np.int64), 0
         for round, number in self._book.answers.items():
             if round > 1:
-                totals += self._hear(ledger.attachment(number, TOLD))
-            self._shown = Action.read(ledger.attachment(number, "body"))
+                totals += self._hear(ledger.chain.attachment(number, TOLD))
+            self._shown = Action.read(ledger.chain.attachment(number, "body"))
             draws += self._shown.drawn
         rounds, action = (self._shown.round - 1, self._shown.action) if self._shown else (0, 0)
         state = LeaderState(totals, rounds, acted=self._shown is not None, action=action, draws=draws)
@@ -143,7 +143,7 @@ class Stream:
             round = before.rounds + 1
             ask = Ask(OWNER, self._name, round, self._query.hex(), "act", self._told)
             try:
-                stored = self._ledger.answer(ask, lambda kept: (self._draw(round), kept))
+                stored = self._ledger.rounds.answer(ask, lambda kept: (self._draw(round), kept))
             except ConflictError:
                 if round not in self._book.answers:
                     raise
@@ -174,7 +174,7 @@ class Stream:
             self._hear(self._sealed(_kept(self.leader.state.totals - at.totals)))
             self._shown = None
         if self.is_over:
-            self._ledger.end(OWNER, self._name, "owner")
+            self._ledger.consents.end(OWNER, self._name, "owner")
 
     def _draw(self, round: int) -> bytes:
         """An action; where the leader stands is for `act` to say, once it is stored."""
@@ -186,7 +186,7 @@ class Stream:
     def _heard(self, round: int) -> bytes:
         """The cost of a round that has been heard, as it is kept."""
         later = self._book.answers.get(round + 1)
-        return (self._told if later is None else self._ledger.attachment(later, TOLD))[_SEAL_BYTES:]
+        return (self._told if later is None else self._ledger.chain.attachment(later, TOLD))[_SEAL_BYTES:]
 
     def _hear(self, told: bytes) -> IntArray:
         """A cost as it is kept, back as integers (p,); from then on it is part of what the next round asks."""

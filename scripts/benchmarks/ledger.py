@@ -77,8 +77,8 @@ def write(directory: Path, identity: Identity, entries: int) -> None:
     create_ledger(directory, identity, "replace_one")
     with Ledger(directory, identity, LIMIT) as ledger:
         for run in range(-(-entries // ROUNDS)):
-            ledger.approve("learner", RunProposal(run=f"run-{run}", spec=SPEC), PRICE)
-            with ledger._chain.transaction() as chain:  # noqa: SLF001 -- a thousand answers at once
+            ledger.consents.approve("learner", RunProposal(run=f"run-{run}", spec=SPEC), PRICE)
+            with ledger.chain.transaction() as chain:
                 for round in range(1, ROUNDS + 1):
                     query = hashlib.sha256(b"%d %d" % (run, round)).hexdigest()
                     cost = Cost(1, 1, 1, 1)
@@ -98,10 +98,10 @@ def floor_of(ledger: Ledger) -> float:
 
 def answer_ms(ledger: Ledger, count: int = 200) -> float:
     """Milliseconds for one more answer."""
-    ledger.approve("learner", RunProposal(run="more", spec=SPEC), PRICE)
+    ledger.consents.approve("learner", RunProposal(run="more", spec=SPEC), PRICE)
     started = time.perf_counter()
     for round in range(1, count + 1):
-        ledger.answer(Ask("learner", "more", round, "0" * 64), lambda kept: (BODY, kept))
+        ledger.rounds.answer(Ask("learner", "more", round, "0" * 64), lambda kept: (BODY, kept))
     return (time.perf_counter() - started) / count * 1000
 
 

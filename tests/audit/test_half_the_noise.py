@@ -236,7 +236,8 @@ class Owners:
         """One party's answer as it leaves, in reals."""
         party.approve("learner", RunProposal(run=run, spec=spec))
         query = self.query(spec, round)
-        released = party.release(Ask("learner", run, round, query.digest), query, pack_array)
+        agreed = party.agreed("learner", run)
+        released = party.release(agreed, Ask("learner", run, round, query.digest), query, pack_array)
         return to_reals(unpack_array(released.body, "<i8"))
 
     def query(self, spec: RunSpec, round: int) -> Query:

@@ -196,23 +196,23 @@ def test_a_ledger_refuses_to_spend_elsewhere_what_a_stopped_run_saved(
     spec = run_spec(Cluster(tmp_path / "cluster", n_parties=2))
     budget = limit(EPSILON, DELTA, composition=composition)
     with open_ledger(tmp_path / "ledger", budget) as ledger:
-        ledger.approve("ann", RunProposal(run="run", spec=spec), due)
+        ledger.consents.approve("ann", RunProposal(run="run", spec=spec), due)
         for round in range(1, 11):
-            ledger.answer(Ask("ann", "run", round, "query"), lambda kept: (b"answer", kept))
+            ledger.rounds.answer(Ask("ann", "run", round, "query"), lambda kept: (b"answer", kept))
         match stop:
             case "learner" | "owner":
-                ledger.end("ann", "run", stop)
+                ledger.consents.end("ann", "run", stop)
             case "expired":
                 monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: int(time.time()) + 400 * 86_400)
-                ledger.expire()
+                ledger.chain.expire()
             case "failed":
-                ledger.fail("ann", "run")
+                ledger.consents.fail("ann", "run")
             case "released":
-                ledger.release("ann", "run")
+                ledger.consents.release("ann", "run")
         assert ledger.books.runs["ann", "run"].ended == (None if stop in {"released", "paused"} else stop)
         pure = price_at_once(LaplaceEvent(saved), saved, 0.0)
         with pytest.raises(BudgetExhaustedError):
-            ledger.approve("ann", RunProposal(run="second", spec=spec), pure)
+            ledger.consents.approve("ann", RunProposal(run="second", spec=spec), pure)
 
 
 def test_a_ledger_that_charged_round_by_round_opens_and_gives_nothing_back(tmp_path: Path) -> None:
@@ -222,15 +222,15 @@ def test_a_ledger_that_charged_round_by_round_opens_and_gives_nothing_back(tmp_p
     spec, budget = run_spec(Cluster(tmp_path / "cluster", n_parties=2)), limit(EPSILON, DELTA, composition="basic")
     second = price_at_once(LaplaceEvent(0.7), 0.7, 0.0)
     with open_ledger(tmp_path / "ledger", budget) as ledger:
-        ledger.approve("ann", RunProposal(run="run", spec=spec), older)
+        ledger.consents.approve("ann", RunProposal(run="run", spec=spec), older)
         for round in range(1, 11):
-            ledger.answer(Ask("ann", "run", round, "query"), lambda kept: (b"answer", kept))
+            ledger.rounds.answer(Ask("ann", "run", round, "query"), lambda kept: (b"answer", kept))
         assert sum(each.cost.epsilon for each in ledger.answers()) == older.epsilon[9] < 0.3 * MICRO
     with open_ledger(tmp_path / "ledger", budget) as ledger:
         assert (ledger.account().spent.epsilon, ledger.account().reserved.epsilon) == (older.total.epsilon, 0)
-        ledger.answer(Ask("ann", "run", 11, "query"), lambda kept: (b"answer", kept))
-        ledger.end("ann", "run")
+        ledger.rounds.answer(Ask("ann", "run", 11, "query"), lambda kept: (b"answer", kept))
+        ledger.consents.end("ann", "run")
         assert ledger.account().spent.epsilon == older.total.epsilon
         with pytest.raises(BudgetExhaustedError):
-            ledger.approve("ann", RunProposal(run="second", spec=spec), second)
+            ledger.consents.approve("ann", RunProposal(run="second", spec=spec), second)
         assert verify(export(ledger), ledger.identity.key)[0]

@@ -62,9 +62,9 @@ def ledger(tmp_path: Path) -> Ledger:
     """A ledger of two runs, and three answers; entries 3 and 4 approve, 5 to 7 answer."""
     store = open_ledger(tmp_path, LIMIT)
     for run in ("one", "two"):
-        store.approve("ann", RunProposal(run=run, spec=SPEC), PRICE)
+        store.consents.approve("ann", RunProposal(run=run, spec=SPEC), PRICE)
     for run, round in (("one", 1), ("two", 2), ("one", 3)):
-        store.answer(Ask("ann", run, round, "query", "gradient"), lambda kept: (b"secret", kept))
+        store.rounds.answer(Ask("ann", run, round, "query", "gradient"), lambda kept: (b"secret", kept))
     return store
 
 
@@ -96,7 +96,7 @@ def test_a_file_gives_back_the_entries_and_the_receipt(ledger: Ledger) -> None:
     lines = list(export(ledger))
     entries, receipt = verify(lines, PARTY.key)
     assert entries == ledger.entries()
-    assert (receipt.head, receipt.signer, len(lines)) == (ledger.head, "party", 8)
+    assert (receipt.head, receipt.signer, len(lines)) == (ledger.chain.head, "party", 8)
     first, *rows = map(json.loads, lines)
     assert {key: first[key] for key in ("format", "party", "key")} == {
         "format": AUDIT_FORMAT,
@@ -119,9 +119,9 @@ def test_without_bodies_a_file_holds_no_answer_and_is_as_good(ledger: Ledger) ->
 
 def test_a_file_holds_no_one_time_noise_and_no_answer_to_a_secure_sum(ledger: Ledger) -> None:
     """Noise that is drawn once hides all rounds; and a contribution has its pad's seed, a key holder's other half."""
-    ledger.answer(Ask("ann", "two", 3, "query", "gradient"), lambda _: (b"answer", {"eta": np.ones(2)}))
-    ledger.approve("ann", RunProposal(run="sum", spec=SUM), Price((1,), (1,), (0,), (0,)))
-    ledger.answer(Ask("ann", "sum", 1, "query", "gradient"), lambda kept: (b"seed and ciphertexts", kept))
+    ledger.rounds.answer(Ask("ann", "two", 3, "query", "gradient"), lambda _: (b"answer", {"eta": np.ones(2)}))
+    ledger.consents.approve("ann", RunProposal(run="sum", spec=SUM), Price((1,), (1,), (0,), (0,)))
+    ledger.rounds.answer(Ask("ann", "sum", 1, "query", "gradient"), lambda kept: (b"seed and ciphertexts", kept))
     lines = list(export(ledger))
     attached = [sorted(json.loads(line)["attachments"]) for line in lines[-3:]]
     assert attached == [["body"], ["price", "spec"], []]
@@ -132,9 +132,9 @@ def test_a_file_holds_no_one_time_noise_and_no_answer_to_a_secure_sum(ledger: Le
 def test_a_run_of_another_learner_is_another_though_it_has_the_name_of_a_secure_sum(ledger: Ledger) -> None:
     price = Price((1,), (1,), (0,), (0,))
     for learner, terms in (("ann", SUM), ("bob", SPEC)):
-        ledger.approve(learner, RunProposal(run="sum", spec=terms), price)
+        ledger.consents.approve(learner, RunProposal(run="sum", spec=terms), price)
     for learner, run, round in (("ann", "sum", 1), ("bob", "sum", 1), ("ann", "two", 3)):
-        ledger.answer(Ask(learner, run, round, "query", "gradient"), lambda kept: (b"answer", kept))
+        ledger.rounds.answer(Ask(learner, run, round, "query", "gradient"), lambda kept: (b"answer", kept))
     attached = [sorted(json.loads(line)["attachments"]) for line in list(export(ledger))[-3:]]
     assert attached == [[], ["body"], ["body"]]
 
@@ -202,7 +202,7 @@ def test_a_charge_that_was_not_approved_is_noticed_though_it_is_signed(
 def test_what_a_run_costs_at_its_end_is_what_was_left_if_it_failed_and_nothing_else(
     ledger: Ledger, by: EndReason
 ) -> None:
-    ledger.fail("ann", "two") if by == "failed" else ledger.end("ann", "two")
+    ledger.consents.fail("ann", "two") if by == "failed" else ledger.consents.end("ann", "two")
     rows = rows_of(ledger)
     entries, _ = verify(signed_again(rows), PARTY.key)
     ended = cast("Ended", entries[-1].record)

@@ -69,10 +69,10 @@ def test_a_ledger_takes_an_answer_that_costs_nothing(tmp_path: Path, adjacency: 
     spec = run_spec(Cluster(tmp_path / "cluster", n_parties=2))
     due = price(ALGORITHM, FACTS.of(1))
     with open_ledger(tmp_path / "ledger", limit(1.0, 1e-4, adjacency)) as ledger:
-        ledger.approve("learner", RunProposal(run="run", spec=spec), due)
+        ledger.consents.approve("learner", RunProposal(run="run", spec=spec), due)
         asks = [Ask("learner", "run", round, "0" * 64) for round in (1, 2)]
         for ask in asks:
-            ledger.answer(ask, lambda kept: (b"answer", kept))
+            ledger.rounds.answer(ask, lambda kept: (b"answer", kept))
         assert [answer.cost for answer in ledger.answers()] == [Cost(0, 0), due.step(2, 0)]
         assert ledger.account().spent == due.step(2, 0)
     with open_ledger(tmp_path / "ledger", limit(1.0, 1e-4)) as ledger:

@@ -130,12 +130,12 @@ def test_recovery_charges_what_a_copy_forgot_however_far_it_was_written_on(tmp_p
     ledger_of(state).close()
     shutil.copytree(state, old)
     with ledger_of(state) as store:
-        store.begin_own("first", "leader", b"terms", 1, Price((7,), (1,), (0,), (0,)))
-        forgotten = store.receipt("ann")
+        store.consents.begin_own("first", "leader", b"terms", 1, Price((7,), (1,), (0,), (0,)))
+        forgotten = store.chain.receipt("ann")
     shutil.rmtree(state)
     shutil.copytree(old, state)
     with ledger_of(state, 3) as store:
-        store.begin_own("second", "leader", b"terms", 1, Price((5,), (1,), (0,), (0,)))
+        store.consents.begin_own("second", "leader", b"terms", 1, Price((5,), (1,), (0,), (0,)))
     made = recover(state, PARTY, LIMIT, ["ann"], [forgotten], commit=False)
     assert made.spent == Cost(12, 2)
 
@@ -183,13 +183,13 @@ def ledger_of(directory: Path, refusals: int = 0, adjacency: Adjacency = "replac
     """A ledger of 2 entries and some refusals."""
     store = open_ledger(directory, replace(LIMIT, adjacency=adjacency))
     for number in range(refusals):
-        store.refuse("ann", f"run-{number}", "dp_gd", "rule", "reason")
+        store.consents.refuse("ann", f"run-{number}", "dp_gd", "rule", "reason")
     return store
 
 
 def test_a_file_is_read_up_to_the_first_entry_that_was_changed(tmp_path: Path) -> None:
     with ledger_of(tmp_path, 3) as store:
-        known = read_receipt(store.receipt())
+        known = read_receipt(store.chain.receipt())
         origin = known.ledger
     found = read_books(tmp_path / "ledger.db")
     assert found is not None
@@ -245,10 +245,10 @@ def test_who_has_no_ledger_or_an_old_one_is_told_the_way_out(tmp_path: Path) -> 
     )
     with ledger_of(tmp_path) as store:
         check_exists(tmp_path)
-        later = replace(read_receipt(store.receipt()), head=Head(99, OTHER))
+        later = replace(read_receipt(store.chain.receipt()), head=Head(99, OTHER))
         text = write_receipt(KEY, signer="party", ledger=later.ledger, head=later.head).text
         with pytest.raises(LedgerError, match=r"an old copy. Run parley-party recover"):
-            store.check_receipt(text)
+            store.chain.check_receipt(text)
     (tmp_path / "ledger.head").unlink()
     with pytest.raises(LedgerError) as refused:
         check_exists(tmp_path)
@@ -260,7 +260,7 @@ def test_who_has_no_ledger_or_an_old_one_is_told_the_way_out(tmp_path: Path) -> 
 
 def test_a_new_ledger_begins_with_what_was_planned(tmp_path: Path) -> None:
     with ledger_of(tmp_path, 3) as store:
-        origin = read_receipt(store.receipt()).ledger
+        origin = read_receipt(store.chain.receipt()).ledger
     planned = recover(tmp_path, PARTY, LIMIT, ["ann"], [receipt()], commit=False)
     assert (planned.spent, planned.adjacency, planned.missing) == (Cost(11, 2, 3, 4), "replace_one", ())
     assert {ledger: count for ledger, (count, _) in planned.recovered.items()} == {ONE: 5, origin: 5}
@@ -273,7 +273,7 @@ def test_a_new_ledger_begins_with_what_was_planned(tmp_path: Path) -> None:
         assert isinstance(began, Begun)
         assert (began.spent, began.adjacency) == (planned.spent, "replace_one")
         assert {ledger: tuple(known) for ledger, known in began.recovered.items()} == planned.recovered
-        assert store.check_receipt(receipt()).head.count == 5
+        assert store.chain.check_receipt(receipt()).head.count == 5
     again = recover(tmp_path, PARTY, LIMIT, ["ann", "bob"], [receipt(7)])
     assert (again.spent, again.missing) == (Cost(100, 12, 6, 12), ("bob",))
     assert {count for ledger, (count, _) in again.recovered.items() if ledger == ONE} == {7}

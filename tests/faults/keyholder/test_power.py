@@ -42,7 +42,7 @@ def live(state: Path, synchronous: str, monkeypatch: pytest.MonkeyPatch) -> Reco
         disk.hold(state)
         note_heads(disk, state / "keyholder.head", monkeypatch)
         with closing(Journal(state, LEARNER)) as journal:
-            connection = journal._chain._database._connection
+            connection = journal.chain._database._connection
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 30")
             for number in range(SESSIONS):

@@ -44,12 +44,12 @@ def live(directory: Path) -> None:
     """Three runs: one half done, one in a secure sum, one ended; refusals; a limit that was changed."""
     with open_ledger(directory, LIMIT) as store:
         for run in RUNS:
-            store.approve("ann", RunProposal(run=run, spec=SPEC), PRICE)
-            store.join("ann", run, b"invitation " * 30)
+            store.consents.approve("ann", RunProposal(run=run, spec=SPEC), PRICE)
+            store.rounds.join("ann", run, b"invitation " * 30)
             for round in range(1, ROUNDS - 2):
-                store.answer(Ask("ann", run, round, f"query {round}"), compute)
-        store.refuse("ann", "fourth", "gop", "algorithms", "not allowed")
-        store.end("ann", "third")
+                store.rounds.answer(Ask("ann", run, round, f"query {round}"), compute)
+        store.consents.refuse("ann", "fourth", "gop", "algorithms", "not allowed")
+        store.consents.end("ann", "third")
     with closing(sqlite3.connect(directory / "ledger.db")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -57,17 +57,23 @@ def live(directory: Path) -> None:
 
 def everything(store: Ledger) -> list[object]:
     """All that a ledger says, serves and decides by: what the flipped one must say too, or refuse."""
-    told: list[object] = [store.account(), store.joined(), store.unended(10), store.head]
+    told: list[object] = [store.account(), store.rounds.joined(), store.consents.open_runs(), store.chain.head]
     for run in RUNS:
-        told += [store.consent("ann", run), store.invitation("ann", run), store.last_answer("ann", run)]
-        told += [store.answer(Ask("ann", run, round, f"query {round}"), compute) for round in range(1, ROUNDS - 2)]
+        told += [
+            store.consents.find("ann", run),
+            store.rounds.invitation("ann", run),
+            store.rounds.last_answer("ann", run),
+        ]
+        told += [
+            store.rounds.answer(Ask("ann", run, round, f"query {round}"), compute) for round in range(1, ROUNDS - 2)
+        ]
     told.append([(entry.number, entry.record, dict(entry.attached)) for entry in store.entries()])
     try:
-        told.append(store.answer(Ask("ann", "first", ROUNDS, "new"), compute).body)  # of its one-time noise
+        told.append(store.rounds.answer(Ask("ann", "first", ROUNDS, "new"), compute).body)  # of its one-time noise
     except UnavailableError:
         told.append("unavailable")
     with pytest.raises(ConflictError):
-        store.answer(Ask("ann", "third", ROUNDS, "new"), compute)
+        store.rounds.answer(Ask("ann", "third", ROUNDS, "new"), compute)
     return told
 
 

@@ -45,15 +45,15 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
         disk.hold(state)
         note_heads(disk, state / "ledger.head", monkeypatch)
         with open_ledger(state, LIMIT) as store:
-            with store._chain._database.reading() as connection:
+            with store.chain._database.reading() as connection:
                 connection.execute("PRAGMA wal_autocheckpoint = 30")
                 connection.execute(pragma)
             proposal = run_spec(Cluster(state.parent / "cluster", n_parties=1, makes_ledgers=False))
             for run in range(RUNS):
-                store.approve("learner", RunProposal(run=f"run-{run}", spec=proposal), PRICE)
+                store.consents.approve("learner", RunProposal(run=f"run-{run}", spec=proposal), PRICE)
                 for round in range(1, ROUNDS + 1):
                     ask = Ask("learner", f"run-{run}", round, "query")
-                    body = store.answer(ask, compute).body
+                    body = store.rounds.answer(ask, compute).body
                     released.append((len(disk.events), ask, body))
         monkeypatch.undo()
     return Recording(disk, released)
@@ -75,7 +75,7 @@ def cut(recording: Recording, state: Path, directory: Path, rng: random.Random) 
 def lost(store: Ledger, ask: Ask, body: bytes) -> bool:
     """Whether a released answer is not the one that the ledger holds."""
     try:
-        return store.answer(ask, lambda kept: (b"redrawn", kept)).body != body
+        return store.rounds.answer(ask, lambda kept: (b"redrawn", kept)).body != body
     except ParleyError:
         return True
 

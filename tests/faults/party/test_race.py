@@ -24,7 +24,7 @@ def spend(directory: Path, learner: str) -> int:
     with open_ledger(directory, LIMIT) as store:
         for round in range(1, ROUNDS + 1):
             try:
-                store.answer(Ask(learner, "run", round, "query"), lambda kept: (b"answer", kept))
+                store.rounds.answer(Ask(learner, "run", round, "query"), lambda kept: (b"answer", kept))
             except BudgetExhaustedError:
                 return round - 1
     return ROUNDS
@@ -35,8 +35,8 @@ def test_16_processes_share_a_budget_for_100(tmp_path: Path) -> None:
     proposal = RunProposal(run="run", spec=run_spec(Cluster(tmp_path, n_parties=1)))
     with open_ledger(tmp_path / "state", LIMIT) as store:
         for learner in learners:
-            store.approve(learner, proposal, PRICE)
-            store.release(learner, "run")  # so that all race for what is left
+            store.consents.approve(learner, proposal, PRICE)
+            store.consents.release(learner, "run")  # so that all race for what is left
     with multiprocessing.get_context("forkserver").Pool(PROCESSES) as pool:
         granted = pool.starmap(spend, [(tmp_path / "state", learner) for learner in learners], chunksize=1)
     with open_ledger(tmp_path / "state", LIMIT) as store:

@@ -282,6 +282,6 @@ def test_sums_of_a_round_that_is_over_are_erased(tmp_path: Path) -> None:
         with closing(Journal(tmp_path, settings.identity)) as journal:
             (book,) = journal._books.sessions.values()
             assert book.last is not None
-            assert journal._chain.attachment(book.last[0], "sums")
+            assert journal.chain.attachment(book.last[0], "sums")
             with pytest.raises(LedgerError):
-                journal._chain.attachment(book.last[0] - 1, "sums")
+                journal.chain.attachment(book.last[0] - 1, "sums")

@@ -52,7 +52,7 @@ def test_all_that_reports_a_charge_says_what_it_hides(cluster: Cluster, adjacenc
     with open_store(chosen) as ledger:
         (answer,) = ledger.answers()
         assert answer.adjacency == hidden
-        consent = ledger.consent("learner", "run")
+        consent = ledger.consents.find("learner", "run")
         assert consent is not None
         assert consent.price.adjacency == hidden
 

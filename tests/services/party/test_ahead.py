@@ -9,11 +9,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from parley.common.privacy.noise import Noise
+from parley.common.protocol.receipts import Answer
 from parley.party.answers import noise_pool as ahead
 from parley.party.answers.noise_pool import NoisePool
 from parley.party.answers.party import Party
 from parley.party.api.app import create_party_app
-from parley.party.ledger.ledger import Answer
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 

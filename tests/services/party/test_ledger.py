@@ -24,9 +24,10 @@ from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import BudgetExhaustedError, ConflictError, LedgerError, NotFoundError, UnavailableError
 from parley.common.privacy.account import Account, Cost, Price
+from parley.common.protocol.receipts import Answer
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.wire.party_api import RunProposal
-from parley.party.ledger.ledger import MOST_REFUSALS, Answer, Ask, Kept
+from parley.party.ledger.ledger import MOST_REFUSALS, Ask, Kept
 from parley.party.ledger.records import Ended
 from tests.support.ledgers import open_ledger
 
@@ -110,9 +111,9 @@ class LedgerMachine(RuleBasedStateMachine):
         fits = taken.epsilon + sum(epsilons) <= LIMIT.epsilon_limit and taken.delta + delta <= LIMIT.delta_limit
         if (learner, run) not in self.prices and not fits:
             with pytest.raises(BudgetExhaustedError):
-                self.store.approve(learner, RunProposal(run=run, spec=SPEC), price)
+                self.store.consents.approve(learner, RunProposal(run=run, spec=SPEC), price)
             return
-        consent = self.store.approve(learner, RunProposal(run=run, spec=SPEC), price)
+        consent = self.store.consents.approve(learner, RunProposal(run=run, spec=SPEC), price)
         assert consent.price == self.prices.setdefault((learner, run), price)
         assert consent.spec == SPEC
 
@@ -122,19 +123,19 @@ class LedgerMachine(RuleBasedStateMachine):
         price = self.prices.get((learner, run), PRICE)
         stored = self.answers.get((learner, run, round))
         if stored and stored[0] == query:
-            assert self.store.answer(ask, self.draws) == stored[1]
+            assert self.store.rounds.answer(ask, self.draws) == stored[1]
             return
         refusal = self.refusal(ask, price, answered=stored is not None)
         before = self.draws.count
         if refusal:
             with pytest.raises(refusal):
-                self.store.answer(ask, self.draws)
+                self.store.rounds.answer(ask, self.draws)
             assert self.draws.count == before
             return
-        released = self.store.answer(ask, self.draws)
+        released = self.store.rounds.answer(ask, self.draws)
         assert self.draws.count == before + 1
         self.answers[learner, run, round] = query, released
-        self.receipts.append(self.store.receipt(learner, bound=released.bound))
+        self.receipts.append(self.store.chain.receipt(learner, answer=released.bound))
         etas = {body.body.split()[1] for key, (_, body) in self.answers.items() if key[:2] == (learner, run)}
         assert len(etas) == 1
 
@@ -154,17 +155,17 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(learner=learners, run=names)
     def end(self, learner: str, run: str) -> None:
         if (learner, run) in self.prices:
-            self.store.end(learner, run)
+            self.store.consents.end(learner, run)
             self.ended.add((learner, run))
             self.freed.add((learner, run))
         else:
             with pytest.raises(NotFoundError):
-                self.store.end(learner, run)
+                self.store.consents.end(learner, run)
 
     @rule(learner=learners, run=names)
     def release(self, learner: str, run: str) -> None:
         if (learner, run) in self.prices:
-            self.store.release(learner, run)
+            self.store.consents.release(learner, run)
             self.freed.add((learner, run))
 
     @rule()
@@ -176,7 +177,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def present_receipts(self) -> None:
         for receipt in self.receipts:
-            self.store.check_receipt(receipt)
+            self.store.chain.check_receipt(receipt)
 
     @invariant()
     def adds_up(self) -> None:
@@ -195,9 +196,9 @@ TestLedger.settings = settings(max_examples=50, stateful_step_count=25)
 def directory(tmp_path: Path) -> Path:
     """A ledger with five answers, closed."""
     with open_ledger(tmp_path, LIMIT) as store:
-        store.approve("ann", RunProposal(run="r", spec=SPEC), PRICE)
+        store.consents.approve("ann", RunProposal(run="r", spec=SPEC), PRICE)
         for round in range(1, ROUNDS):
-            store.answer(Ask("ann", "r", round, "q"), Draws())
+            store.rounds.answer(Ask("ann", "r", round, "q"), Draws())
     return tmp_path
 
 
@@ -218,7 +219,7 @@ def test_a_changed_ledger_is_refused(directory: Path, change: str) -> None:
     with closing(sqlite3.connect(directory / "ledger.db")) as connection, connection:
         connection.execute(change)
     with pytest.raises(LedgerError), open_ledger(directory, LIMIT) as store:
-        store.answer(Ask("ann", "r", 1, "q"), Draws())
+        store.rounds.answer(Ask("ann", "r", 1, "q"), Draws())
 
 
 @pytest.mark.parametrize("content", [b"", b"0", b"x" * 86, b"%020d %064x\n" % (4, 1)])
@@ -235,7 +236,7 @@ def test_a_head_file_may_lag_behind(directory: Path) -> None:
     """A crash between commit and head file leaves it so."""
     with open_ledger(directory, LIMIT) as store:
         head = (directory / "ledger.head").read_bytes()
-        store.answer(Ask("ann", "r", ROUNDS, "q"), Draws())
+        store.rounds.answer(Ask("ann", "r", ROUNDS, "q"), Draws())
     (directory / "ledger.head").write_bytes(head)
     with open_ledger(directory, LIMIT) as store:
         assert len(store.answers()) == ROUNDS
@@ -252,9 +253,9 @@ def test_an_answer_that_fails_leaves_no_trace(directory: Path) -> None:
         before = store.account(), store.entries()
         for compute, error in ((fail, ZeroDivisionError), (keep_too_much, ValueError)):
             with pytest.raises(error):
-                store.answer(Ask("ann", "r", ROUNDS, "q"), compute)
+                store.rounds.answer(Ask("ann", "r", ROUNDS, "q"), compute)
         assert (store.account(), store.entries()) == before
-        assert store.answer(Ask("ann", "r", ROUNDS, "q"), Draws()).body
+        assert store.rounds.answer(Ask("ann", "r", ROUNDS, "q"), Draws()).body
 
 
 def test_a_limit_may_be_lowered_and_raised(directory: Path) -> None:
@@ -264,18 +265,18 @@ def test_a_limit_may_be_lowered_and_raised(directory: Path) -> None:
         assert account.epsilon_left == 0
         assert account.spent.epsilon == ROUNDS - 1
         with pytest.raises(BudgetExhaustedError):
-            store.answer(ask, Draws())
+            store.rounds.answer(ask, Draws())
     with open_ledger(directory, LIMIT) as store:
-        store.answer(ask, Draws())
+        store.rounds.answer(ask, Draws())
 
 
 def test_a_full_disk_is_no_answer_and_no_charge(directory: Path) -> None:
     with open_ledger(directory, LIMIT) as store:
-        with store._chain._database.reading() as connection:
+        with store.chain._database.reading() as connection:
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(UnavailableError, match="the ledger cannot be written: its disk is full"):
-            store.answer(Ask("ann", "r", ROUNDS, "q"), lambda kept: (b"x" * 10**6, kept))
+            store.rounds.answer(Ask("ann", "r", ROUNDS, "q"), lambda kept: (b"x" * 10**6, kept))
         assert len(store.answers()) == ROUNDS - 1
         assert store.account().spent.epsilon == ROUNDS - 1
 
@@ -286,7 +287,7 @@ def test_a_disk_too_full_to_open_a_ledger_is_said_to_be(directory: Path) -> None
     with (
         open_ledger(directory, LIMIT) as store,
         pytest.raises(UnavailableError, match="its disk is full"),
-        store._chain._database.reading(),
+        store.chain._database.reading(),
     ):
         raise full
 
@@ -294,23 +295,23 @@ def test_a_disk_too_full_to_open_a_ledger_is_said_to_be(directory: Path) -> None
 def test_the_next_of_two_runs_that_do_not_fit_together_is_refused_at_approval(tmp_path: Path) -> None:
     price = price_of([10] * ROUNDS, 0)
     with open_ledger(tmp_path, LIMIT) as store:
-        store.approve("ann", RunProposal(run="first", spec=SPEC), price)
+        store.consents.approve("ann", RunProposal(run="first", spec=SPEC), price)
         with pytest.raises(BudgetExhaustedError):
-            store.approve("bob", RunProposal(run="second", spec=SPEC), price)
-        store.answer(Ask("ann", "first", 1, "q"), Draws())
-        store.end("ann", "first", "owner")
-        store.approve("bob", RunProposal(run="second", spec=SPEC), price)
+            store.consents.approve("bob", RunProposal(run="second", spec=SPEC), price)
+        store.rounds.answer(Ask("ann", "first", 1, "q"), Draws())
+        store.consents.end("ann", "first", "owner")
+        store.consents.approve("bob", RunProposal(run="second", spec=SPEC), price)
         assert store.account().reserved == price.total
 
 
 def test_what_nobody_asks_about_any_more_frees_its_budget(tmp_path: Path) -> None:
     price = price_of([10] * ROUNDS, 0)
     with open_ledger(tmp_path, LIMIT, reservation_days=1e-9) as store:
-        store.approve("ann", RunProposal(run="forgotten", spec=SPEC), price)
-        store.expire()
+        store.consents.approve("ann", RunProposal(run="forgotten", spec=SPEC), price)
+        store.chain.expire()
         assert store.account().reserved == Cost(0, 0)
         with pytest.raises(ConflictError, match="has ended"):
-            store.answer(Ask("ann", "forgotten", 1, "q"), Draws())
+            store.rounds.answer(Ask("ann", "forgotten", 1, "q"), Draws())
 
 
 @pytest.mark.parametrize("rounds", [0, 2])
@@ -322,19 +323,21 @@ def test_a_reservation_that_expired_is_not_prolonged_by_asking(
     monkeypatch.setattr("parley.party.ledger.ledger._now", lambda: clock[0])
     price, draws = price_of([10] * ROUNDS, 0), Draws()
     with open_ledger(tmp_path, LIMIT, reservation_days=1) as store, open_ledger(tmp_path, LIMIT) as other:
-        store.approve("ann", RunProposal(run="late", spec=SPEC), price)
+        store.consents.approve("ann", RunProposal(run="late", spec=SPEC), price)
         answers = []
         for round in range(1, rounds + 1):
             clock[0] += 86_399
-            answers.append(store.answer(Ask("ann", "late", round, "q"), draws))
+            answers.append(store.rounds.answer(Ask("ann", "late", round, "q"), draws))
         clock[0] += 86_400
         for ledger in (store, other, store):
             with pytest.raises(ConflictError, match="its reservation expired"):
-                ledger.answer(Ask("ann", "late", rounds + 1, "q"), draws)
+                ledger.rounds.answer(Ask("ann", "late", rounds + 1, "q"), draws)
             with pytest.raises(ConflictError, match="its reservation expired"):
-                ledger.join("ann", "late", b"invitation")
+                ledger.rounds.join("ann", "late", b"invitation")
         assert draws.count == rounds
-        assert [store.answer(Ask("ann", "late", number, "q"), draws) for number in range(1, rounds + 1)] == answers
+        assert [
+            store.rounds.answer(Ask("ann", "late", number, "q"), draws) for number in range(1, rounds + 1)
+        ] == answers
         account = store.account()
         assert (account.reserved, account.spent.epsilon) == (Cost(0, 0), 10 * rounds)
         ends = [entry.record for entry in store.entries() if isinstance(entry.record, Ended)]
@@ -347,17 +350,17 @@ def test_what_expired_is_free_for_the_next_run(tmp_path: Path, monkeypatch: pyte
     price = price_of([10] * ROUNDS, 0)
     with open_ledger(tmp_path, LIMIT, reservation_days=1) as store:
         for run in ("first", "second", "third"):
-            store.approve("ann", RunProposal(run=run, spec=SPEC), price)
+            store.consents.approve("ann", RunProposal(run=run, spec=SPEC), price)
             clock[0] += 86_400
         assert store.account().reserved == Cost(0, 0)
-        assert store.open_runs() == []
+        assert store.consents.open_runs() == []
 
 
 def test_one_learner_does_not_fill_the_ledger_with_refusals(tmp_path: Path) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         for number in range(MOST_REFUSALS + 5):
-            store.refuse("ann", f"run-{number}", "dp_gd", "algorithms", "not allowed")
-        store.refuse("bob", "run", "dp_gd", "algorithms", "not allowed")
+            store.consents.refuse("ann", f"run-{number}", "dp_gd", "algorithms", "not allowed")
+        store.consents.refuse("bob", "run", "dp_gd", "algorithms", "not allowed")
         assert len(store.entries()) == 2 + MOST_REFUSALS + 1
 
 

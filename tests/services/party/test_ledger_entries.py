@@ -61,7 +61,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def approve(store: Ledger, run: str = "run", learner: str = "ann", price: Price = PRICE) -> None:
-    store.approve(learner, RunProposal(run=run, spec=SPEC, user="alice", purpose="why"), price)
+    store.consents.approve(learner, RunProposal(run=run, spec=SPEC, user="alice", purpose="why"), price)
 
 
 def say(body: bytes) -> module.Compute:
@@ -81,18 +81,18 @@ def test_every_word_of_an_entry(tmp_path: Path, clock: Clock) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         approve(store)
         clock.now += 5
-        store.answer(Ask("ann", "run", 2, "query", "gradient"), say(b"one"))
-        store.join("ann", "run", b"roster")
-        store.join("ann", "run", b"another")
-        store.refuse("bob", "other", "gop", "algorithms", "not allowed")
-        store.release("ann", "run")
-        store.release("ann", "run")
-        store.end("ann", "run")
-        store.end("ann", "run", "owner")
+        store.rounds.answer(Ask("ann", "run", 2, "query", "gradient"), say(b"one"))
+        store.rounds.join("ann", "run", b"roster")
+        store.rounds.join("ann", "run", b"another")
+        store.consents.refuse("bob", "other", "gop", "algorithms", "not allowed")
+        store.consents.release("ann", "run")
+        store.consents.release("ann", "run")
+        store.consents.end("ann", "run")
+        store.consents.end("ann", "run", "owner")
         entries = store.entries()
         assert store.answers() == [entries[3].record]
         assert [number for number, _ in store.records()] == list(range(1, 9))
-        spec = store.attachment(3, "spec")
+        spec = store.chain.attachment(3, "spec")
     begun = entries[0].record
     assert isinstance(begun, Begun)
     assert begun == Begun("party", IDENTITY.key, begun.nonce, {}, Cost(0, 0), "replace_one")
@@ -122,21 +122,24 @@ def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock
     with open_ledger(tmp_path, LIMIT) as store:
         for run in ("one", "two", "three"):
             approve(store, run, price=Price((1,), (1,), (0,), (0,)))
-        store.answer(Ask("ann", "two", 1, "query"), say(b"two"))
-        store.join("ann", "two", b"roster")
-        assert store.unended(2) == [("ann", "three"), ("ann", "two")]
-        assert store.unended(9) == [("ann", "three"), ("ann", "two"), ("ann", "one")]
-        assert store.joined() == [("ann", "two")]
-        assert [store.invitation("ann", run) for run in ("two", "one", "no")] == [b"roster", None, None]
-        assert [store.last_answer("ann", run) for run in ("two", "one", "no")] == [b"two[]", None, None]
-        assert [store.consent("ann", "no"), store.consent("bob", "one")] == [None, None]
-        assert store.recall(Ask("bob", "one", 1, "")) is None
-        for missing in (store.end, store.release, lambda learner, run: store.join(learner, run, b"")):
+        store.rounds.answer(Ask("ann", "two", 1, "query"), say(b"two"))
+        store.rounds.join("ann", "two", b"roster")
+        assert store.consents.open_runs() == [("ann", "one"), ("ann", "two"), ("ann", "three")]
+        assert store.rounds.joined() == [("ann", "two")]
+        assert [store.rounds.invitation("ann", run) for run in ("two", "one", "no")] == [b"roster", None, None]
+        assert [store.rounds.last_answer("ann", run) for run in ("two", "one", "no")] == [b"two[]", None, None]
+        assert [store.consents.find("ann", "no"), store.consents.find("bob", "one")] == [None, None]
+        assert store.rounds.recall(Ask("bob", "one", 1, "")) is None
+        for missing in (
+            store.consents.end,
+            store.consents.release,
+            lambda learner, run: store.rounds.join(learner, run, b""),
+        ):
             for key in (("ann", "no"), ("bob", "one")):
                 with pytest.raises(NotFoundError):
                     missing(*key)
-        store.end("ann", "two")
-        assert (store.joined(), store.unended(9)) == ([], [("ann", "three"), ("ann", "one")])
+        store.consents.end("ann", "two")
+        assert (store.rounds.joined(), store.consents.open_runs()) == ([], [("ann", "one"), ("ann", "three")])
         store.probe()
 
 
@@ -146,10 +149,10 @@ def test_runs_of_one_study_have_it_in_memory_once(tmp_path: Path) -> None:
     specs = {"one": SPEC, "two": SPEC, "three": other, "four": SPEC}
     with open_ledger(tmp_path, LIMIT) as store:
         for run, spec in specs.items():
-            store.approve(
+            store.consents.approve(
                 "ann", RunProposal(run=run, spec=spec, user="alice", purpose="why"), Price((1,), (1,), (0,), (0,))
             )
-        consents = [store.consent("ann", run) for run in specs]
+        consents = [store.consents.find("ann", run) for run in specs]
         one, two, three, _ = [consent.spec for consent in consents if consent is not None]
         assert [consent and consent.spec.digest for consent in consents] == [spec.digest for spec in specs.values()]
     assert one.study is two.study
@@ -159,11 +162,11 @@ def test_runs_of_one_study_have_it_in_memory_once(tmp_path: Path) -> None:
 def test_a_ledger_that_opens_again_knows_the_same_and_writes_nothing(tmp_path: Path, clock: Clock) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         approve(store)
-        before, origin = store.entries(), read_receipt(store.receipt()).ledger
+        before, origin = store.entries(), read_receipt(store.chain.receipt()).ledger
     with Ledger(tmp_path, IDENTITY, LIMIT) as store:
         assert store.entries() == before
-        assert read_receipt(store.receipt()).ledger == origin
-        consent = store.consent("ann", "run")
+        assert read_receipt(store.chain.receipt()).ledger == origin
+        consent = store.consents.find("ann", "run")
         assert consent is not None
         assert (consent.price, consent.spec) == (PRICE, SPEC)
         approve(store, "next", price=Price((1,), (1,), (0,), (0,)))
@@ -208,7 +211,7 @@ def test_a_ledger_is_one_partys_with_one_key(tmp_path: Path) -> None:
 def test_what_hides_a_record_never_counts_as_hiding_all(tmp_path: Path) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         approve(store, price=Price((1,), (1,), (0,), (0,)))
-        store.answer(Ask("ann", "run", 1, "query"), say(b""))
+        store.rounds.answer(Ask("ann", "run", 1, "query"), say(b""))
     with pytest.raises(InvalidInputError, match="1 answers in the ledger protect one record each"):
         Ledger(tmp_path, IDENTITY, Account(100, 12, adjacency="whole_party"))
 
@@ -216,17 +219,17 @@ def test_what_hides_a_record_never_counts_as_hiding_all(tmp_path: Path) -> None:
 def test_rounds_go_forward_and_an_answer_stays(tmp_path: Path) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         approve(store)
-        first = store.answer(Ask("ann", "run", 1, "query"), say(b"one"))
+        first = store.rounds.answer(Ask("ann", "run", 1, "query"), say(b"one"))
         assert first.body == b"one[]"
         assert first.bound == Binding("run", 1, "query", digest(b"one[]"))
-        assert store.answer(Ask("ann", "run", 1, "query"), say(b"two")) == first
+        assert store.rounds.answer(Ask("ann", "run", 1, "query"), say(b"two")) == first
         with pytest.raises(ConflictError, match="was asked something else before"):
-            store.answer(Ask("ann", "run", 1, "other"), say(b"two"))
-        third = store.answer(Ask("ann", "run", 3, "query"), say(b"three"))
+            store.rounds.answer(Ask("ann", "run", 1, "other"), say(b"two"))
+        third = store.rounds.answer(Ask("ann", "run", 3, "query"), say(b"three"))
         assert third.body == b"three['eta']", "one-time noise is handed back"
         assert store.entries()[-1].attached == {"body": digest(third.body)}, "and not written twice"
         with pytest.raises(ConflictError, match="round 2 of run run is over; round 3 was answered"):
-            store.answer(Ask("ann", "run", 2, "query"), say(b"two"))
+            store.rounds.answer(Ask("ann", "run", 2, "query"), say(b"two"))
         assert store.account().spent == PRICE.total
 
 
@@ -241,17 +244,17 @@ def test_a_run_ends_when_its_time_is_up_and_not_a_second_before(tmp_path: Path, 
     with open_ledger(tmp_path, LIMIT, reservation_days=2) as store:
         approve(store)
         clock.now += 2 * 86_400 - 1
-        store.expire()
-        assert store.unended(9) == [("ann", "run")]
-        store.answer(Ask("ann", "run", 1, "query"), say(b""))
+        store.chain.expire()
+        assert store.consents.open_runs() == [("ann", "run")]
+        store.rounds.answer(Ask("ann", "run", 1, "query"), say(b""))
         clock.now += 1
-        store.expire()
-        assert store.unended(9) == [("ann", "run")], "an answer gives it as long again"
+        store.chain.expire()
+        assert store.consents.open_runs() == [("ann", "run")], "an answer gives it as long again"
         clock.now += 2 * 86_400 - 1
-        store.expire()
+        store.chain.expire()
         assert store.entries()[-1].record == Ended("ann", "run", "expired")
         with pytest.raises(ConflictError, match="run run has ended"):
-            store.answer(Ask("ann", "run", 2, "query"), say(b""))
+            store.rounds.answer(Ask("ann", "run", 2, "query"), say(b""))
 
 
 def test_so_many_refusals_of_a_learner_and_day_are_noted(
@@ -269,11 +272,11 @@ def test_so_many_refusals_of_a_learner_and_day_are_noted(
             ("ann", 86_402),
         ):
             clock.now = at
-            store.refuse(learner, "run", "dp_gd", "rule", "reason")
+            store.consents.refuse(learner, "run", "dp_gd", "rule", "reason")
         noted = [(entry.record.learner, entry.at) for entry in store.entries() if isinstance(entry.record, Refused)]
         assert noted == [("ann", 5), ("ann", 6), ("bob", 7), ("ann", 86_400), ("ann", 86_401)]
         monkeypatch.setattr(module, "MOST_REFUSALS", 1)
-        store.refuse("carl", "run", "dp_gd", "rule", "reason")
+        store.consents.refuse("carl", "run", "dp_gd", "rule", "reason")
         assert store.entries()[-1].record == Refused("carl", "run", "dp_gd", "rule", "reason")
 
 
@@ -290,12 +293,12 @@ def test_a_price_is_read_as_it_was_written_or_not_at_all() -> None:
 def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         approve(store)
-        answer = store.answer(Ask("ann", "run", 1, "query"), say(b"one"))
-        empty = read_receipt(store.receipt())
+        answer = store.rounds.answer(Ask("ann", "run", 1, "query"), say(b"one"))
+        empty = read_receipt(store.chain.receipt())
         assert (empty.to, empty.shown, empty.answer) == ("", None, None)
-        receipt = verify_receipt(store.receipt("ann", empty, answer.bound), "party", IDENTITY.key)
+        receipt = verify_receipt(store.chain.receipt("ann", empty, answer.bound), "party", IDENTITY.key)
         assert (receipt.to, receipt.shown, receipt.answer) == ("ann", empty.head, answer.bound)
-        assert (receipt.head, receipt.ledger) == (store.head, store._chain.origin)
+        assert (receipt.head, receipt.ledger) == (store.chain.head, store.chain.origin)
         rest = PRICE.total - PRICE.step(1, 0)
         assert receipt.totals == {
             "spent": list(PRICE.step(1, 0).units),
@@ -312,17 +315,17 @@ def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(
     create_ledger(tmp_path, IDENTITY, "replace_one", recovered={"ab" * 32: (5, 10)})
     with open_ledger(tmp_path, LIMIT) as one, open_ledger(tmp_path, LIMIT) as other:
         approve(other)
-        receipt = read_receipt(other.receipt())
-        assert one.check_receipt(receipt.text) == receipt
+        receipt = read_receipt(other.chain.receipt())
+        assert one.chain.check_receipt(receipt.text) == receipt
 
         def replaced(count: int, at: int = 10, ledger: str = "ab" * 32) -> str:
             totals = {"at": at}
             return write_receipt(KEY, signer="party", ledger=ledger, head=Head(count, "cd" * 32), totals=totals).text
 
         for count in (0, 5):
-            assert one.check_receipt(replaced(count)).head.count == count
+            assert one.chain.check_receipt(replaced(count)).head.count == count
         with pytest.raises(LedgerError, match=f"had {late} entries, and it does not hold them: it is an old copy"):
-            one.check_receipt(replaced(late, at))
+            one.chain.check_receipt(replaced(late, at))
     with pytest.raises(LedgerError, match="older than the one last written"):
         open_ledger(tmp_path, LIMIT)
 
@@ -332,7 +335,7 @@ def test_a_receipt_of_a_ledger_that_is_not_this_one_forbids_it(tmp_path: Path, c
     with open_ledger(tmp_path, LIMIT) as store:
         text = write_receipt(KEY, signer="party", ledger="ab" * 32, head=Head(count, "00" * 32)).text
         with pytest.raises(LedgerError, match=f"had {count} entries"):
-            store.check_receipt(text)
+            store.chain.check_receipt(text)
         with pytest.raises(LedgerError, match="older than the one last written"):
             store.account()
 
@@ -340,13 +343,13 @@ def test_a_receipt_of_a_ledger_that_is_not_this_one_forbids_it(tmp_path: Path, c
 def test_a_receipt_that_others_signed_forbids_nothing(tmp_path: Path) -> None:
     stranger = Ed25519PrivateKey.from_private_bytes(bytes(32))
     with open_ledger(tmp_path, LIMIT) as store:
-        origin = read_receipt(store.receipt()).ledger
+        origin = read_receipt(store.chain.receipt()).ledger
         for key, signer in ((stranger, "party"), (KEY, "other")):
             text = write_receipt(key, signer=signer, ledger=origin, head=Head(9, "cd" * 32)).text
             with pytest.raises(LedgerError, match=r"not signed with the key|not of party"):
-                store.check_receipt(text)
+                store.chain.check_receipt(text)
         approve(store)
         with pytest.raises(BudgetExhaustedError):
             approve(store, "more", price=Price((100,), (0,), (0,), (0,)))
         with pytest.raises(LedgerError, match="had 9 entries"):
-            store.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)).text)
+            store.chain.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)).text)

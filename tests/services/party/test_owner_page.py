@@ -21,8 +21,7 @@ from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import RunProposal
 from parley.party.answers.party import Party, open_store
 from parley.party.ledger.books import OwnerBook
-from parley.party.ledger.ledger import Ledger
-from parley.party.ledger.questions import OwnerQuestions
+from parley.party.ledger.ledger import Ledger, OwnerQuestions
 from parley.party.owner.page import create_owner_app, owner_address, owner_token
 from parley.party.owner.questions import WaitingRuns, question_of, terms_in_words
 from parley.party.settings import PartySettings
@@ -151,7 +150,7 @@ def test_a_question_stays_what_the_owner_reads(run: tuple[Cluster, str], page: h
     (shown,) = page.get("/pending").json()["waiting"]
     ((learner, book),) = store.questions.pending()
     proposal, price = store.questions.read(book)
-    entries = store.head.count
+    entries = store.chain.head.count
     other = proposal.model_copy(
         update={"spec": proposal.spec.model_copy(update={"minimum_contributors": 1}), "purpose": "more"}
     )
@@ -159,7 +158,7 @@ def test_a_question_stays_what_the_owner_reads(run: tuple[Cluster, str], page: h
         store.questions.ask(learner, other, price, 3600)
     same = proposal.model_copy(update={"purpose": "more"})
     assert store.questions.ask(learner, same, price, 3600).number == book.number
-    assert store.head.count == entries
+    assert store.chain.head.count == entries
     (again,) = page.get("/pending").json()["waiting"]
     assert again == shown
     consent = store.questions.allow(learner, proposal.run)

@@ -120,7 +120,7 @@ async def test_a_question_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_learner_cannot_fill_the_owners_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.party.ledger.questions.MOST_PENDING", 1)
+    monkeypatch.setattr("parley.party.ledger.ledger.MOST_PENDING", 1)
     cluster = Cluster(tmp_path, n_parties=1, policy=MANUAL)
     async with asgi_cluster(cluster) as client:
         await until_owners_are_asked(client, await submit(client, parameters={"n_rounds": 3}))

@@ -77,9 +77,9 @@ def test_changed_rows_wait_for_the_owners_word_and_no_budget_comes_back(cluster:
     assert "\n" not in refused.value.detail
     with open_store(settings) as store:
         before = store.account()
-        assert store.open_runs() == [("learner", "run")]
+        assert store.consents.open_runs() == [("learner", "run")]
         assert store.pin(pin_of(settings, load_holding(settings)), accept=True) == ["the rows"]
-        assert store.open_runs() == []
+        assert store.consents.open_runs() == []
         assert store.account().spent == before.spent
         assert store.books.runs["learner", "run"].ended == "owner"
     with TestClient(create_party_app(settings)) as client:
@@ -149,7 +149,7 @@ def test_nothing_that_leaves_confirms_a_guess_of_the_rows(cluster: Cluster, conf
         digest = digest_rows(party.holding.shard)
         assert party.store.books.pinned is not None
         number, pinned = party.store.books.pinned
-        salt = party.store.attachment(number, "salt")
+        salt = party.store.chain.attachment(number, "salt")
         client.headers["Authorization"] = f"Bearer {LEARNER}"
         told = client.get("/v1/party").text
     assert pinned.rows != digest.hex()

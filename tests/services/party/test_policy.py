@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from parley.common.secure_sum.party import PartyPolicy
 from parley.common.service.settings import Limits
 from parley.common.service.tokens import hash_token
 from parley.common.wire.party_api import RunProposal
-from parley.party.answers.party import Party
+from parley.party.answers.party import AgreedRun, Party
 from parley.party.api.app import create_party_app
 from parley.party.policy import review, rules_of, sum_policy, terms
 from parley.party.settings import Policy
@@ -318,13 +317,13 @@ def test_weights_that_are_not_numbers_touch_no_data(cluster: Cluster, monkeypatc
     touched: list[str] = []
     with Party(cluster.party_settings("party-1")) as owner:
         owner.approve("learner", RunProposal(run="run", spec=run_spec(cluster)))
-        prepare = owner.preparation
+        prepare = owner.prepare
 
-        def noted(learner: str, run: str) -> Callable[[], Any]:
+        def noted(agreed: AgreedRun) -> object:
             touched.append("data")
-            return prepare(learner, run)
+            return prepare(agreed)
 
-        monkeypatch.setattr(owner, "preparation", noted)
+        monkeypatch.setattr(owner, "prepare", noted)
         d = cluster.study.n_features
         for bad in BAD:
             with pytest.raises(InvalidInputError, match="must be finite"):

@@ -69,7 +69,7 @@ def test_the_first_action_is_charged_for_all_and_each_is_stored_before_it_is_sho
     for done, action in enumerate(play(stream, LINES), start=1):
         answers = ledger.answers()
         assert len(answers) == action.round == done
-        assert Action.read(ledger.attachment(len(ledger.entries()), "body")) == action
+        assert Action.read(ledger.chain.attachment(len(ledger.entries()), "body")) == action
         charged = sum(answer.cost.epsilon for answer in answers) / 1e6
         assert charged == pytest.approx(stream.leader.guarantee.epsilon, abs=1e-6)
         assert all(answer.cost.units == (0, 0, 0, 0) for answer in answers[1:])
@@ -81,7 +81,7 @@ def test_the_first_action_is_charged_for_all_and_each_is_stored_before_it_is_sho
 
 def _bodies(ledger: Ledger) -> list[dict[str, int]]:
     return [
-        json.loads(ledger.attachment(entry.number, "body"))
+        json.loads(ledger.chain.attachment(entry.number, "body"))
         for entry in ledger.entries()
         if isinstance(entry.record, Answered)
     ]
@@ -167,7 +167,7 @@ def test_an_action_that_could_not_be_stored_is_drawn_again(ledger: Ledger, monke
     stream, found = opened(ledger), []
     for cost in COSTS:
         with monkeypatch.context() as broken:
-            broken.setattr(ledger, "_append", _raise)
+            broken.setattr("parley.party.ledger.ledger._append", _raise)
             with pytest.raises(UnavailableError):
                 stream.act()
         found.append(stream.act().action)
@@ -179,7 +179,7 @@ def test_an_end_that_could_not_be_stored_is_told_again(ledger: Ledger, monkeypat
     stream = opened(ledger)
     list(play(stream, LINES[:5]))
     with monkeypatch.context() as broken:
-        broken.setattr(ledger, "_append", _raise)
+        broken.setattr("parley.party.ledger.ledger._append", _raise)
         with pytest.raises(UnavailableError):
             stream.observe(tuple(COSTS[5]), 6)
     assert stream.is_over
@@ -206,7 +206,8 @@ def test_a_stream_that_rarely_draws_keeps_its_action_over_a_restart(ledger: Ledg
     found = [action.action for action in play(taken_up(), lines[:stop])]
     draws = taken_up().leader.state.draws
     assert draws == sum(
-        Action.read(ledger.attachment(each, "body")).drawn for each in ledger.books.runs[OWNER, "rare"].answers.values()
+        Action.read(ledger.chain.attachment(each, "body")).drawn
+        for each in ledger.books.runs[OWNER, "rare"].answers.values()
     )
     found += [action.action for action in play(taken_up(), lines)][1:]
     assert found == expected
@@ -259,9 +260,9 @@ def test_an_audit_reports_actions_and_never_costs(ledger: Ledger) -> None:
 def test_no_guess_of_a_cost_can_be_confirmed_by_an_audit(ledger: Ledger) -> None:
     """Of two costs that are 0 or 1 there are four guesses, and the records name what was told by its digest."""
     list(play(opened(ledger, actions=2, bound=1.0), ["[0, 1]", "[1, 1]"]))
-    kept = [ledger.attachment(entry.number, "told") for entry in ledger.entries() if "told" in entry.attached]
+    kept = [ledger.chain.attachment(entry.number, "told") for entry in ledger.entries() if "told" in entry.attached]
     audit = "\n".join(export(ledger))
-    (spec,) = [ledger.attachment(entry.number, "spec") for entry in ledger.entries() if "spec" in entry.attached]
+    (spec,) = [ledger.chain.attachment(entry.number, "spec") for entry in ledger.entries() if "spec" in entry.attached]
     query, guesses = hashlib.sha256(spec).digest(), list[str]()
     for cost in itertools.product((0, 1), repeat=2):
         told = (np.array(cost) * COST_UNIT).astype("<i4").tobytes()
@@ -277,7 +278,7 @@ def test_a_service_leaves_an_owners_streams_alone(cluster: Cluster) -> None:
 
     with open_store(settings) as ledger:
         opened(ledger, epsilon=0.1).act()
-        assert ledger.unended(10) == []
+        assert ledger.consents.open_runs() == []
         assert ledger.books.runs[OWNER, "prices"].rounds == 6
     with TestClient(create_party_app(settings)) as client:
         assert client.get("/readyz").status_code == 200
@@ -287,7 +288,7 @@ def test_an_own_run_is_no_learners(ledger: Ledger) -> None:
     opened(ledger)
     (approved,) = [entry.record for entry in ledger.entries() if isinstance(entry.record, Approved)]
     assert approved.learner == OWNER
-    assert ledger.consent("prices", "prices") is None
+    assert ledger.consents.find("prices", "prices") is None
 
 
 # ── lines ────────────────────────────────────────────────────────────────────

@@ -15,7 +15,6 @@ from typer.testing import CliRunner, Result
 
 from parley.common.errors import UnavailableError
 from parley.party.cli.main import party_app
-from parley.party.ledger.ledger import Ledger
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.ledgers import make_ledger
@@ -134,7 +133,7 @@ def _full(*_: object) -> None:
 def test_a_disk_that_is_full_may_be_tried_again_later(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `docs/exit-codes.md` has it."""
     with monkeypatch.context() as broken:
-        broken.setattr(Ledger, "_append", _full)
+        broken.setattr("parley.party.ledger.ledger._append", _full)
         assert "its disk is full" in command(config, LINES[0], status=4).stderr
     command(config, LINES[0])
 

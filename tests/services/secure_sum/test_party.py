@@ -144,7 +144,7 @@ def test_a_round_beyond_the_budget_is_refused_and_leaves_nothing(cluster: Secure
         refused = propose(client, second.spec, "second")
         assert (refused.status_code, refused.json()["type"]) == (403, "urn:parley:problem:budget-exhausted")
         with open_store(cluster.party_settings("party-1")) as ledger:
-            ledger.release("learner", "first")  # the owner thinks better of it
+            ledger.consents.release("learner", "first")  # the owner thinks better of it
         propose(client, second.spec, "second").raise_for_status()
         cost = spent(client)
         response = first.ask(client, 1, first.query(1, weights(cluster, 1)))
