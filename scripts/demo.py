@@ -139,13 +139,13 @@ class Laboratory:
 
     def baselines(self) -> list[Row]:
         """What to measure the runs by: no model, all data without privacy, each owner's own data without noise."""
-        told = baselines([(self.shards, self.public, self.facts(1.0))], self.study.kind)
+        measured = baselines([(self.shards, self.public, self.facts(1.0))], self.study.kind)
         return [
-            Row("the majority's class", f"{told.majority:.3f}", "", "-", "-"),
-            Row("each alone, mean", f"{told.alone:.3f}", "", "not shared", "not shared"),
-            Row("each alone, worst", f"{told.alone_worst:.3f}", "", "not shared", "not shared"),
-            Row("all data pooled", f"{told.pooled:.3f}", "", "none", "none"),
-            Row(f"best at ε = 1: {told.best}", "", f"{told.best_value:.3f}", "-", "-"),
+            Row("the majority's class", f"{measured.figures['majority']:.3f}", "", "-", "-"),
+            Row("each alone, mean", f"{measured.figures['alone']:.3f}", "", "not shared", "not shared"),
+            Row("each alone, worst", f"{measured.figures['alone_worst']:.3f}", "", "not shared", "not shared"),
+            Row("all data pooled", f"{measured.figures['pooled']:.3f}", "", "none", "none"),
+            Row(f"best at ε = 1: {measured.best}", "", f"{measured.best_value:.3f}", "-", "-"),
         ]
 
     def expected(self, algorithm: str, epsilon: float) -> str:

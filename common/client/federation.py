@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from parley.common.arrays import FloatArray, IntArray
+from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all
 from parley.common.encoding.fixed_point import from_wire, sum_of_answers
 from parley.common.errors import ParleyError, QuorumLostError, UnavailableError
@@ -28,9 +29,6 @@ from parley.common.protocol.messages import Query, Reply
 from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import Signed
 from parley.common.service.tracing import traced_round
-
-if TYPE_CHECKING:
-    from parley.common.client.party import PartyClient
 
 _T = TypeVar("_T")
 _PIECE = 2**16  # numbers
@@ -141,7 +139,9 @@ class HttpFederation(PartyPool):
         width = self._questions[query.round - 1].answer
         with traced_round(run, query.round):
             started, took = time.monotonic(), dict[str, float]()
-            outcomes = await ask_all(self.asked, lambda party: party.answer(run, query, width), self._deadline, took)
+            outcomes = await ask_all(
+                self.asked, partial(PartyClient.answer, run=run, query=query, width=width), self._deadline, took
+            )
             answers = self._conclude(query.round, outcomes, took)
             self.report = replace(self.report, seconds=time.monotonic() - started)
             contributors, work = tuple(answers), partial(self._value, query, answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
 
 from parley.common.arrays import IntArray
@@ -18,6 +18,12 @@ from parley.common.secure_sum.envelope import Signed
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunProposal
 
 _LONGEST_REFUSAL = 2**16
+
+
+@lru_cache(maxsize=64)
+def _longest_answer(width: int) -> int:
+    """The most bytes of an answer of so many integers, or of a refusal in its place."""
+    return max(longest_body([(width,)]), _LONGEST_REFUSAL)
 
 
 class PartyClient(Peer):
@@ -73,8 +79,7 @@ class PartyClient(Peer):
         """
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
         bind = partial(Binding.of, run, query.round, query.digest)
-        longest = max(longest_body([(width,)]), _LONGEST_REFUSAL)
-        content, _ = await self._request("PUT", path, query.body, NPY, bind=bind, longest=longest)
+        content, _ = await self._request("PUT", path, query.body, NPY, bind=bind, longest=_longest_answer(width))
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
         except InvalidInputError as error:

@@ -134,7 +134,7 @@ class Peer:
         response = await self._send(method, path, body, media, shown, longest)
         bound = bind(response.content) if bind else None
         try:
-            return response.content, self.receipts.take(response.header(_RECEIPT), shown, bound)
+            return response.content, self.receipts.take(_header(response, _RECEIPT), shown, bound)
         except LedgerError as error:
             raise self.refuse(LedgerError.kind, error.detail) from None
 
@@ -145,7 +145,7 @@ class Peer:
         """
         response = await self._send("GET", "/v1/receipts", shown=receipt)
         try:
-            self.receipts.settle(response.header(_RECEIPT), receipt)
+            self.receipts.settle(_header(response, _RECEIPT), receipt)
         except LedgerError as error:
             raise self.refuse(LedgerError.kind, error.detail) from None
 
@@ -201,7 +201,7 @@ class Peer:
         detail = _words(problem, "detail", f"HTTP status {status}")
         kind = _words(problem, "type").rpartition(":")[2] or "http"
         if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
-            rest = min(_seconds(response.header(b"retry-after") or ""), _LONGEST_REST)
+            rest = min(_seconds(_header(response, b"retry-after") or ""), _LONGEST_REST)
             self._rests_until = asyncio.get_running_loop().time() + rest
             error = AwaitingOwnerError if kind == AwaitingOwnerError.kind else UnavailableError
             return error(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
@@ -343,6 +343,12 @@ class Line:
         with suppress(InvalidInputError):  # a file that is gone holds no other token
             self._token = self._entry.token_text()
         return self._token != refused
+
+
+def _header(response: PeerResponse, name: bytes) -> str | None:
+    """The header of a name in lower case; None without one."""
+    value = response.headers.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def _seconds(text: str) -> float:

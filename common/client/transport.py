@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,15 +55,14 @@ class PeerRequest:
 
 @dataclass(frozen=True, slots=True)
 class PeerResponse:
-    """A response: its status, its headers as they came, and its body, cut off past what was wanted at most."""
+    """A response: its status, the first header of each name, and its body, cut off past what was wanted at most.
+
+    Names are in lower case.
+    """
 
     status: int
-    headers: Sequence[tuple[bytes, bytes]]
+    headers: Mapping[bytes, bytes]
     content: bytes
-
-    def header(self, name: bytes) -> str | None:
-        """The first header of a name, which is given in lower case; None without one."""
-        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == name), None)
 
 
 class Transport(Protocol):
@@ -141,7 +140,7 @@ class _Incoming:
 
     def __init__(self) -> None:
         self.status = 0
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.headers: dict[bytes, bytes] = {}
         self.pieces: list[bytes] = []
         self.is_complete = self._keeps_alive = self._has_more = False
         self._bare_bytes = self.size = 0
@@ -158,7 +157,7 @@ class _Incoming:
         try:
             if data:
                 self._parser.feed_data(data)
-            elif self.status and not any(name.lower() in _DELIMITED for name, _ in self.headers):
+            elif self.status and not self.headers.keys() & _DELIMITED:
                 self.is_complete = True  # it lasts until the connection ends
             else:
                 raise httpx.RemoteProtocolError("the connection was closed in mid-response")
@@ -174,7 +173,7 @@ class _Incoming:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has come, or a trailer, which nobody needs."""
         if not self.status:
-            self.headers.append((name, value))
+            self.headers.setdefault(name.lower(), value)
 
     def on_headers_complete(self) -> None:
         """The head has ended."""

@@ -192,7 +192,7 @@ class Boundary:
         asks: AnyCaller | str = _address(scope)
         try:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
-            body = CountedBody.of(receive, self.limits, "round_bytes" if is_round else "body_bytes")
+            body = CountedBody(receive, self.limits, "round_bytes" if is_round else "body_bytes")
             asks = self._identify(scope)
             self._sign_in(scope)
             async with self.turns.turn(asks, is_probe="parley.caller" not in scope) as reply.turn:

@@ -141,21 +141,11 @@ def measured(metrics: Mapping[str, Metric]) -> str:
 
 def beside(baselines: Baselines, kind: StudyKind) -> str:
     """A simulation's baselines on a line."""
-    whose = "this run" if baselines.best_is_run else baselines.best
-    scope = "best at this budget" if baselines.contends else "best at this budget of what is private without a curator"
-    figures = {
-        "the mean" if kind == "regression" else "the majority": (baselines.majority, ""),
-        "all data pooled, not private": (baselines.pooled, "pooled"),
-        "each owner alone, not private": (baselines.alone, "alone"),
-        "the worst of them": (baselines.alone_worst, ""),
-        f"{scope}, {whose}": (baselines.best_value, "best"),
-    }
-    told = ", ".join(
-        f"{name} {value:.4f}" + (f" (AUC {baselines.auc[ranks]:.4f})" if ranks in baselines.auc else "")
-        for name, (value, ranks) in figures.items()
-        if value is not None
+    figures_in_words = ", ".join(
+        f"{title} {value:.4f}" + ("" if auc is None else f" (AUC {auc:.4f})")
+        for title, value, auc in baselines.rows(kind)
     )
-    return f"beside it, over {so_many(baselines.repeat, 'repetition')}: {told}"
+    return f"beside it, over {so_many(baselines.repeat, 'repetition')}: {figures_in_words}"
 
 
 def evaluation_lines(found: Mapping[str, Any] | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What to measure a private model by: no model at all, everybody's data without privacy, nobody else's data.
+"""What to measure a private model by: no model at all, all owners' data without privacy, one owner's data alone.
 
 Each figure is a mean over the first repetitions of a simulation: accuracy, and AUC of two classes; or R^2 of a real
 label.
@@ -7,7 +7,7 @@ label.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any, NamedTuple, Self
@@ -25,6 +25,7 @@ from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
+from parley.common.registry import Registry
 
 Split = tuple[Shard, Shard, FederationFacts]
 """A training stack (K, n, d), test examples (m, d), and the facts of the stack's parties."""
@@ -36,8 +37,8 @@ Nor are stacks of all parties' models tried, where all parties' stacks hold more
 """
 
 
-class _Scored(NamedTuple):
-    """How good one model is: its accuracy or R^2, and its AUC where it has one."""
+class Score(NamedTuple):
+    """How good one model is: its accuracy or R^2, and its AUC if it has one."""
 
     value: float
     auc: float | None
@@ -51,21 +52,73 @@ class _Scored(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Baselines:
-    """Figures to set beside a simulation's, over ``repeat`` repetitions; None where the loss has no minimiser to find.
+class Trials:
+    """What baselines are measured on: the splits, the kind of their models, and how good each algorithm's models are.
 
-    ``majority`` predicts the commonest class, or the mean; ``pooled`` is the minimiser on all data without privacy;
-    ``alone`` is the mean over owners who use their own data alone, without noise, ``alone_worst`` the worst of them.
-    ``best`` is that of the registry's private algorithms which does best at the same budget, ``best_value`` how well.
-    Where a run hides whole parties it is of those that do: a budget that hides one record promises less.
-    ``auc`` has the AUC of pooled, alone and best, where there are two classes. See `beside_run` for the rest.
+    ``scores`` has for each algorithm, by name, and each split the scores of its model, or of each party's.
+    """
+
+    splits: Sequence[Split]
+    kind: StudyKind
+    scores: Mapping[str, Sequence[Sequence[Score]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A figure to set beside a simulation's: an accuracy or R^2, and the AUC if it has one.
+
+    ``measure`` returns None for data on which there is no such figure. ``of_number`` is the title for a real label,
+    unless it is the same.
+    """
+
+    title: str
+    measure: Callable[[Trials], Score | None]
+    of_number: str | None = None
+
+
+def _majority(trials: Trials) -> Score:
+    """Of predicting the commonest class, or the mean."""
+    return Score(fmean(constant(train, test, trials.kind) for train, test, _ in trials.splits), None)
+
+
+def _pooled(trials: Trials) -> Score | None:
+    """Of the minimiser on all data without privacy."""
+    return _mean_score(trials.scores["pooled"])
+
+
+def _alone(trials: Trials) -> Score | None:
+    """The mean over owners who use their own data alone, without noise."""
+    return _mean_score(trials.scores["local"])
+
+
+def _alone_worst(trials: Trials) -> Score | None:
+    """The worst of these owners."""
+    of_owners = trials.scores["local"]
+    return Score(fmean(min(score.value for score in owners) for owners in of_owners), None) if of_owners else None
+
+
+BASELINES: Registry[Baseline] = Registry(
+    "baseline",
+    majority=Baseline("the majority", _majority, "the mean"),
+    pooled=Baseline("all data pooled, not private", _pooled),
+    alone=Baseline("each owner alone, not private", _alone),
+    alone_worst=Baseline("the worst of them", _alone_worst),
+)
+"""The baselines beside the best at the same budget, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Figures to set beside a simulation's, over ``repeat`` repetitions.
+
+    ``figures`` are those of `BASELINES`, None where there is none. ``best`` is the private algorithm of the registry
+    that does best at the same budget, ``best_value`` how well. For a run that hides whole parties it is of those that
+    do: a budget that hides one record promises less. ``auc`` has the AUC of figures and of ``best``, if there are two
+    classes. See `beside_run` for the other fields.
     """
 
     repeat: int
-    majority: float
-    pooled: float | None
-    alone: float | None
-    alone_worst: float | None
+    figures: Mapping[str, float | None]
     best: str
     best_value: float
     auc: Mapping[str, float] = field(default_factory=dict)
@@ -74,7 +127,19 @@ class Baselines:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON values."""
-        return asdict(self)
+        fields = asdict(self)
+        figures: dict[str, Any] = fields.pop("figures")
+        return {"repeat": fields.pop("repeat")} | figures | fields
+
+    def rows(self, kind: StudyKind) -> Iterator[tuple[str, float, float | None]]:
+        """Each figure that there is: its title, its value, and its AUC if it has one."""
+        for name, value in self.figures.items():
+            if value is not None:
+                baseline = BASELINES[name]
+                title = (baseline.of_number if kind == "regression" else None) or baseline.title
+                yield title, value, self.auc.get(name)
+        scope = "best at this budget" if self.contends else "best at this budget of what is private without a curator"
+        yield f"{scope}, {'this run' if self.best_is_run else self.best}", self.best_value, self.auc.get("best")
 
     def beside_run(self, name: str, metrics: Mapping[str, float], *, contends: bool, is_open: bool) -> Baselines:
         """The figures beside a run of the algorithm ``name``, which may be the best itself, with its own ``metrics``.
@@ -82,11 +147,11 @@ class Baselines:
         It is where it does no worse than all that were tried, or is the best of them by other draws of noise, all its
         parameters being open (``is_open``). It ``contends`` if it is private and needs no curator, as the best.
         """
-        own = metrics.get("accuracy", metrics.get("r_squared", -math.inf))
-        if not contends or not (own >= self.best_value or (is_open and name == self.best)):
+        value = metrics.get("accuracy", metrics.get("r_squared", -math.inf))
+        if not contends or not (value >= self.best_value or (is_open and name == self.best)):
             return replace(self, contends=contends)
         aucs = {**self.auc, "best": metrics["auc"]} if "auc" in metrics else self.auc
-        return replace(self, best=name, best_value=own, best_is_run=True, auc=aucs)
+        return replace(self, best=name, best_value=value, best_is_run=True, auc=aucs)
 
 
 def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "replace_one") -> Baselines:
@@ -94,21 +159,19 @@ def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "
 
     The best is of those that hide what the ``adjacency`` says, or of all private ones where there is none such.
     """
-    tried = {name: _tried(name, splits, kind) for name, algorithm in REGISTRY.items() if algorithm.trains}
-    private = {name: _mean(found) for name, found in tried.items() if found and _is_private(name, splits[0][2])}
+    scores = {name: _tried(name, splits, kind) for name, algorithm in REGISTRY.items() if algorithm.trains}
+    means = {name: _mean_score(of_splits) for name, of_splits in scores.items()}
+    private = {name: mean for name, mean in means.items() if mean and _is_private(name, splits[0][2])}
     hiding = [name for name in private if adjacency in {"replace_one", REGISTRY[name].adjacency}]
-    best = max(hiding or private, key=private.__getitem__)
-    named = {"pooled": tried["pooled"], "alone": tried["local"], "best": tried[best]}
-    aucs = {name: _mean_auc(found) for name, found in named.items()}
+    best = max(hiding or private, key=lambda name: private[name].value)
+    measured = {name: baseline.measure(Trials(splits, kind, scores)) for name, baseline in BASELINES.items()}
+    aucs = {name: score and score.auc for name, score in {**measured, "best": private[best]}.items()}
     return Baselines(
         repeat=len(splits),
-        majority=fmean(constant(train, test, kind) for train, test, _ in splits),
-        pooled=_mean(named["pooled"]) if named["pooled"] else None,
-        alone=_mean(named["alone"]) if named["alone"] else None,
-        alone_worst=fmean(min(each.value for each in owners) for owners in named["alone"]) if named["alone"] else None,
+        figures={name: score and score.value for name, score in measured.items()},
         best=best,
-        best_value=private[best],
-        auc={name: value for name, value in aucs.items() if value is not None},
+        best_value=private[best].value,
+        auc={name: auc for name, auc in aucs.items() if auc is not None},
     )
 
 
@@ -122,36 +185,36 @@ def auc_where_known(model: Model, test: Shard) -> float | None:
 
 def constant(train: Shard, test: Shard, kind: StudyKind) -> float:
     """How good it is to predict the commonest class of the training examples for everybody, or their mean: as R^2."""
-    seen, asked = train.y[examples_of(train)], test.y[examples_of(test)]
+    trained, tested = train.y[examples_of(train)], test.y[examples_of(test)]
     if kind == "regression":
-        return 1 - float(((asked - seen.mean()) ** 2).mean() / asked.var())
-    values, counts = np.unique(seen, return_counts=True)
-    return float((asked == values[counts.argmax()]).mean())
+        return 1 - float(((tested - trained.mean()) ** 2).mean() / tested.var())
+    values, counts = np.unique(trained, return_counts=True)
+    return float((tested == values[counts.argmax()]).mean())
 
 
-def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[_Scored]]:
-    """How good an algorithm's models are on each split, one or one a party; nothing where it is not for the data.
+def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[Score]]:
+    """How good an algorithm's models are on each split: one, or one for each party.
 
-    Nor where it would take long.
+    Nothing if it is not for the data, or would take long.
     """
-    found = []
+    scores = []
     try:
         for seed, (train, test, facts) in enumerate(splits):
             algorithm, _ = settle(name, {}, facts)
             if _takes_long(algorithm, facts):
                 return []
             model = simulate(algorithm, train, facts, SeededNoise([seed, _NOISE]))
-            found.append([_Scored.of(member, test, kind) for member in model.members])
+            scores.append([Score.of(member, test, kind) for member in model.members])
     except ParleyError:
         return []
-    return found
+    return scores
 
 
 def _takes_long(algorithm: Algorithm, facts: FederationFacts) -> bool:
     """Whether it carries more than `_MOST_CARRIED`: to and from one party, or as stacks, which grow as K^2."""
     questions, k = algorithm.questions(facts), len(facts.parties)
-    stacks = [k * each.answer for each in questions if each.answer >= k * facts.n_weights]
-    one = sum(math.prod(each.message) + each.answer for each in questions)
+    stacks = [k * question.answer for question in questions if question.answer >= k * facts.n_weights]
+    one = sum(math.prod(question.message) + question.answer for question in questions)
     return max(one, *stacks, 0) > _MOST_CARRIED
 
 
@@ -166,11 +229,13 @@ def trusts_nobody(algorithm: Algorithm, facts: FederationFacts) -> bool:
     return not algorithm.curator and algorithm.is_private(facts)
 
 
-def _mean(found: list[list[_Scored]]) -> float:
-    return fmean(fmean(each.value for each in members) for members in found)
+def _mean_score(of_splits: Sequence[Sequence[Score]]) -> Score | None:
+    """The mean over the splits of the mean over models; None without any.
 
-
-def _mean_auc(found: list[list[_Scored]]) -> float | None:
-    """The mean AUC over the splits whose test examples are of both classes; None without any."""
-    known = [[each.auc for each in members if each.auc is not None] for members in found]
-    return fmean(map(fmean, filter(None, known))) if any(known) else None
+    The AUC is that of the splits whose test examples are of both classes.
+    """
+    if not of_splits:
+        return None
+    aucs = [[score.auc for score in scores if score.auc is not None] for scores in of_splits]
+    value = fmean(fmean(score.value for score in scores) for scores in of_splits)
+    return Score(value, fmean(map(fmean, filter(None, aucs))) if any(aucs) else None)

@@ -255,7 +255,7 @@ def run_simulation(
     metrics = _by_name(measured)
     predicted = math.fsum(constants) / len(constants)
     beside = _beside(splits, dataset.kind, algorithm, settings, metrics) if splits else None
-    value, pooled = metrics[score_of(dataset.kind)].mean, beside.pooled if beside else None
+    value, pooled = metrics[score_of(dataset.kind)].mean, beside.figures["pooled"] if beside else None
     return SimulationResult(
         settings,
         dataset.kind,

@@ -27,7 +27,8 @@ class Over:
         assert isinstance(answered.stream, httpx.AsyncByteStream)
         content = b"".join([piece async for piece in answered.stream])
         await answered.aclose()
-        return PeerResponse(answered.status_code, answered.headers.raw, content)
+        headers = {name.lower(): value for name, value in reversed(answered.headers.raw)}
+        return PeerResponse(answered.status_code, headers, content)
 
     async def close(self) -> None:
         """Leave the service as it is."""

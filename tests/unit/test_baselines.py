@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.common.algorithms import REGISTRY, settle
+from parley.common.algorithms import REGISTRY, AlgorithmRegistry, settle
 from parley.common.data.shard import Shard
 from parley.common.data.study import StudyKind
 from parley.common.learning.losses import Hinge, Logistic, Loss, Squared
@@ -17,7 +17,7 @@ from parley.common.privacy.events import NonPrivateEvent
 from parley.common.protocol.facts import FederationFacts
 from parley.learner.cli.display import beside
 from parley.learner.experiments import baselines as module
-from parley.learner.experiments.baselines import Baselines, Split, baselines, constant
+from parley.learner.experiments.baselines import BASELINES, Baseline, Baselines, Score, Split, baselines, constant
 from parley.learner.experiments.datasets import deal
 from parley.learner.experiments.simulation import SimulationSettings, run_simulation
 
@@ -32,18 +32,19 @@ def split(loss: Loss, y: np.ndarray[tuple[int], np.dtype[np.float64]], k: int = 
     return deal(train, sizes), test, facts
 
 
+FEW = ("dp_gd", "pooled", "local")
 LABELS = np.where(np.arange(400) % 4 == 0, 1.0, -1.0)
 
 
 @pytest.mark.slow
 def test_the_majority_is_the_training_examples_commonest_class() -> None:
     told = baselines([split(Logistic(), LABELS)], "binary")
-    assert told.majority == 0.75
-    assert told.pooled == told.alone == told.alone_worst == 1.0
+    assert told.figures["majority"] == 0.75
+    assert told.figures["pooled"] == told.figures["alone"] == told.figures["alone_worst"] == 1.0
     assert told.repeat == 1
     train, _, facts = split(Logistic(), LABELS)
     other = Shard(np.full((10, 2), 0.5), np.ones(10))
-    assert baselines([(train, other, facts)], "binary").majority == 0
+    assert baselines([(train, other, facts)], "binary").figures["majority"] == 0
 
 
 @pytest.mark.parametrize("kind", ["binary", "regression"])
@@ -57,8 +58,8 @@ def test_a_constant_is_measured_on_rows_that_were_not_dropped(kind: StudyKind) -
 @pytest.mark.slow
 def test_a_real_label_is_measured_by_r_squared_against_the_mean() -> None:
     told = baselines([split(Squared(), np.linspace(-1, 1, 400))], "regression")
-    assert told.majority == pytest.approx(0, abs=1e-6)
-    assert told.pooled == pytest.approx(1, abs=0.01)
+    assert told.figures["majority"] == pytest.approx(0, abs=1e-6)
+    assert told.figures["pooled"] == pytest.approx(1, abs=0.01)
     assert told.best_value > 0.5
 
 
@@ -66,9 +67,10 @@ def test_a_real_label_is_measured_by_r_squared_against_the_mean() -> None:
 def test_an_owner_alone_may_do_badly_and_the_worst_is_told() -> None:
     y = np.concatenate([np.ones(200), LABELS[:200]])
     told = baselines([split(Logistic(), y)], "binary")
-    assert told.alone_worst is not None
-    assert told.alone is not None
-    assert told.alone_worst < told.alone < 1.0 == told.pooled
+    worst, mean = told.figures["alone_worst"], told.figures["alone"]
+    assert worst is not None
+    assert mean is not None
+    assert worst < mean < 1.0 == told.figures["pooled"]
 
 
 def test_stacks_of_all_parties_models_are_not_tried_for_many_parties(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +100,7 @@ def test_what_hides_whole_parties_is_measured_by_what_does_too() -> None:
     told = baselines([(train, test, facts)], "binary", "whole_party")
     assert told.best == "parameter_average", "the ensembles need public rows"
     assert told.best_value < baselines([(train, test, facts)], "binary").best_value == 1.0
-    assert told.pooled == 1.0
+    assert told.figures["pooled"] == 1.0
 
 
 @pytest.mark.slow
@@ -117,9 +119,18 @@ def test_an_ensembles_run_is_the_best_unless_another_that_hides_whole_parties_is
 @pytest.mark.slow
 def test_what_cannot_be_trained_on_the_loss_is_left_out() -> None:
     told = baselines([split(Hinge(), LABELS)], "binary")
-    assert (told.pooled, told.alone, told.alone_worst) == (None, None, None)
+    assert {name for name, value in told.figures.items() if value is None} == {"pooled", "alone", "alone_worst"}
     line = beside(told, "binary")
     assert line.startswith("beside it, over 1 repetition: the majority 0.7500, best at this budget, ")
+
+
+def test_a_baseline_from_elsewhere_is_shown_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BASELINES, "_entries", dict(BASELINES._entries))
+    monkeypatch.setattr(module, "REGISTRY", AlgorithmRegistry(**{n: REGISTRY._entries[n] for n in FEW}))  # type: ignore[arg-type]
+    BASELINES.add("chance", Baseline("a coin", lambda trials: Score(0.5, 0.5) if trials.kind == "binary" else None))
+    measured = baselines([split(Logistic(), LABELS)], "binary")
+    assert measured.to_json().keys() - Baselines(1, {}, "dp_gd", 0.0).to_json().keys() == {*BASELINES}
+    assert ", a coin 0.5000 (AUC 0.5000), best at this budget, " in beside(measured, "binary")
 
 
 @pytest.mark.slow
@@ -132,7 +143,7 @@ def test_they_are_told_with_a_simulation_from_its_first_splits() -> None:
     assert document["baselines"] == result.baselines.to_json()
     assert document["chosen"]["step"] == {"value": result.choices["step"].value, "why": result.choices["step"].why}
     assert run_simulation(settings).to_json()["baselines"] is None
-    assert "the mean 0.1000" in beside(Baselines(1, 0.1, 0.9, 0.5, 0.4, "dp_gd", 0.8), "regression")
+    assert "the mean 0.1000" in beside(Baselines(1, {"majority": 0.1}, "dp_gd", 0.8), "regression")
 
 
 @pytest.mark.slow
@@ -146,4 +157,4 @@ def test_a_table_of_ones_own_is_compared_too(tmp_path: Path) -> None:
         SimulationSettings(str(tmp_path / "t.csv"), tmp_path / "t.json", repeat=2, parties=3), with_baselines=True
     )
     assert result.baselines is not None
-    assert result.accuracy.mean > result.baselines.majority
+    assert result.accuracy.mean > (result.baselines.figures["majority"] or 1)

@@ -121,7 +121,8 @@ def test_bounds_far_too_wide_are_pointed_at_where_all_data_pooled_learn_nothing(
     assert " ".join(result.output.split()).count("or the study's bounds are far wider") == times
 
 
-TRIED = Baselines(5, 0.6, 0.9, 0.7, 0.5, "dp_gd", 0.7976, {"best": 0.85})
+FIGURES = {"majority": 0.6, "pooled": 0.9, "alone": 0.7, "alone_worst": 0.5}
+TRIED = Baselines(5, FIGURES, "dp_gd", 0.7976, {"best": 0.85})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -74,19 +74,15 @@ class CountedBody:
     """The way in: counts the bytes of a body whose length was not announced, or not truly."""
 
     source: Receive
-    limit: int
+    limits: Limits
     name: str
+    """Of the limit that says how many bytes it may have."""
     count: int = 0
-
-    @classmethod
-    def of(cls, source: Receive, limits: Limits, name: str) -> Self:
-        """A body that may have as many bytes as the limit of this name."""
-        return cls(source, getattr(limits, name), f"limits.{name}")
 
     def check(self, count: int) -> None:
         """Raise TooLargeError, naming the setting, where so many bytes are too many."""
-        if count > self.limit:
-            raise TooLargeError(f"the body may have at most {self.limit} bytes ({self.name})")
+        if count > (most := getattr(self.limits, self.name)):
+            raise TooLargeError(f"the body may have at most {most} bytes (limits.{self.name})")
 
     async def receive(self) -> Message:
         """The next piece of the body; raises TooLargeError once there are too many."""
@@ -134,7 +130,7 @@ def _says_json(request: Request) -> bool:
 
 def _bounded(request: Request, name: str) -> Request:
     """The request, of whose body no more is read than a limit allows; raises TooLargeError where more is announced."""
-    body = CountedBody.of(request.receive, request.app.state.limits, name)
+    body = CountedBody(request.receive, request.app.state.limits, name)
     body.check(int(request.headers.get("content-length", "0")))  # digits, as the boundary has checked
     return Request(request.scope, body.receive)
 
