@@ -1,16 +1,28 @@
-"""What the command lines of all services share: how commands end, and how they print for people and for programs.
+"""What the command lines of all services share: how commands are declared, how they end, and how they print.
 
-How a command line spells a run's terms.
+A command's options may come in groups: a frozen dataclass whose fields are options is one parameter of the command.
+`Printer` is such a group; others say where a learner is, and what the terms of a run are.
+
+Help is to come at once, so a module of commands imports what only their work needs by `deferred`.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import IntEnum
-from typing import Annotated, Any, Literal
+from functools import wraps
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import LazyLoader
+from types import ModuleType
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -21,6 +33,7 @@ from parley.common.errors import InvalidInputError, ParleyError, UnavailableErro
 from parley.common.extras import extra_missing
 
 _FORMAT = "parley.format"
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class ExitCode(IntEnum):
@@ -128,6 +141,109 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(ExitCode.FAILED) from None
 
 
+class CommandLine(typer.Typer):
+    """A tool, or a group of its commands; a command's parameters may be groups of options.
+
+    When a tool starts, it imports the modules that PARLEY_EXTENSIONS names, which may add commands to it, routes to a
+    learner and algorithms to the registry.
+    """
+
+    def __init__(self, help: str, **options: Any) -> None:  # noqa: A002, ANN401 -- Typer's words and options
+        super().__init__(
+            help=help, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, **options
+        )
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Command], Command]:  # noqa: ANN401
+        """Add a function as a command, as Typer does."""
+        register = super().command(name, **options)
+
+        def add(function: Command) -> Command:
+            register(ungrouped(function))
+            return function
+
+        return add
+
+    def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- Typer's
+        """Run the tool."""
+        load_extensions()
+        return super().__call__(*args, **options)
+
+
+def ungrouped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose parameters are options, from one some of whose parameters are dataclasses of options."""
+    hints = get_type_hints(function, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    if not groups:
+        return function
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in groups:
+            parameters += _options_of(groups[name])
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @wraps(function)
+    def command(**options: Any) -> Any:  # noqa: ANN401 -- what was typed, and what the command returns
+        made = {
+            name: kind(**{each.name: options.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
+        }
+        return function(**options, **made)
+
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _options_of(group: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 -- a dataclass
+    """The fields of a group of options as parameters."""
+    hints = get_type_hints(group, include_extras=True)
+    for each in fields(group):
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
+
+
+EXTENSIONS = "PARLEY_EXTENSIONS"
+"""The environment's variable that names the modules to import when a tool starts, with commas between."""
+
+
+def load_extensions() -> None:
+    """Import the modules that the environment names; raises SystemExit that names one that there is not."""
+    for name in filter(None, os.environ.get(EXTENSIONS, "").replace(" ", "").split(",")):
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            typer.echo(f"parley: {EXTENSIONS} names {name}, and there is no such module", err=True)
+            raise SystemExit(ExitCode.FAILED) from None
+
+
+class _LazyFinder(MetaPathFinder):
+    """Finds modules as all others together do, and has them loaded when they are first used."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """A module's specification, whose loader is lazy."""
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Have modules that are imported meanwhile loaded when an attribute of theirs is first used.
+
+    Import modules, never a name out of one, which would load it at once.
+    """
+    finder = _LazyFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
 class AnswerIsNoError(Exception):
     """A command's answer is no, for the reason that an ``error`` gives."""
 
@@ -162,6 +278,41 @@ def without_rich() -> Iterator[None]:
     finally:
         if sys.modules["rich"] is None:
             del sys.modules["rich"]
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How a command prints: in words for people, or as JSON for programs."""
+
+    output: FormatOption = "text"
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a program reads."""
+        return self.output == "json"
+
+    def result(self, value: object, words: str | Iterable[str] | Callable[[], object]) -> None:
+        """Print a result: ``value`` as JSON on a line, or in words, which are a text, lines, or what prints them."""
+        if self.is_json:
+            print_json_line(value)
+        elif callable(words):
+            words()
+        else:
+            for line in [words] if isinstance(words, str) else words:
+                typer.echo(line)
+
+    def done(self, words: str, /, **facts: object) -> None:
+        """Print what the command has done: in words, or as an object."""
+        self.result(facts, words)
+
+    def next(self, command: str) -> None:
+        """Print the command that helps next, for people."""
+        self.aside(f"next: {command}")
+
+    def aside(self, text: str) -> None:
+        """Print a line for people, where it disturbs nothing that reads the result."""
+        if not self.is_json:
+            typer.echo(text, err=True)
 
 
 def print_json_line(value: object) -> None:

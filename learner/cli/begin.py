@@ -1,20 +1,27 @@
 """``parley-learner init``: a learner's settings, keys and authority, so that owners can be invited."""
-# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from parley.common.encoding.texts import toml_value
 from parley.common.errors import ConflictError, InvalidInputError
-from parley.common.service.commands import FormatOption, print_next, print_result
+from parley.common.service.commands import Printer, deferred
 
-if TYPE_CHECKING:
+with deferred():
     import httpx
+
+    from parley.common import strict
+    from parley.common.encoding import key_words
+    from parley.common.secure_sum import envelope
+    from parley.common.service import compose as composing
+    from parley.common.service import tokens
+    from parley.common.storage import certificates, keys
 
 BEGINNINGS = "Example: parley-learner init https://learner.example.org:8100 --out learner"
 """How the command is used."""
@@ -25,7 +32,7 @@ _PORTS = 2**16
 
 def init_learner_command(
     url: Annotated[str, typer.Argument(help="where owners and users will reach this learner, https://host:port")],
-    out: Annotated[Path, typer.Option("--out", help="folder to make")] = Path("learner"),
+    folder: Annotated[Path, typer.Option("--out", help="folder to make")] = Path("learner"),
     name: Annotated[str, typer.Option("--name", help="the learner's name")] = "learner",
     listen: Annotated[
         str | None, typer.Option("--listen", help="address to listen on, if not all (on loopback: that one)")
@@ -36,28 +43,23 @@ def init_learner_command(
     compose: Annotated[
         bool, typer.Option("--compose", help="write a Compose file too, which runs the learner in a container")
     ] = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Make a learner: settings, an authority of its own for certificates, TLS, and an operator's token.
 
     Then put studies into its folder, start it, and invite owners.
     """
-    from parley.common.encoding.key_words import words_of
-    from parley.common.secure_sum.envelope import public_hex
-    from parley.common.service.tokens import hash_token, new_token
-    from parley.common.storage.keys import identity_key, write_private
-    from parley.common.strict import is_loopback
-
-    where, root = _url(url), out.resolve()
+    where, root = _url(url), folder.resolve()
     host, port = _address(where, listen, plain_http=plain_http, compose=compose)
     if (root / "learner.toml").exists():
         raise ConflictError(f"{root} has a learner already")
-    token, secrets = new_token(), root / "secrets"
+    token, secrets = tokens.new_token(), root / "secrets"
     try:
         (root / "studies").mkdir(parents=True, exist_ok=True)
-        write_private(secrets / "operator.token", f"{token}\n".encode())
+        keys.write_private(secrets / "operator.token", f"{token}\n".encode())
         tls = "" if plain_http else _make_certificates(secrets, root / "state", name, where.host)
-        key = identity_key(root / "state" / "identity.key")
+        key = keys.identity_key(root / "state" / "identity.key")
         joining: dict[str, str | Path] = {"url": url.rstrip("/")}
         if not plain_http:
             joining |= {"authority": secrets / "authority.pem", "authority_key": secrets / "authority.key"}
@@ -68,18 +70,18 @@ host = "{host}"
 port = {port}
 state = {toml_value(root / "state")}
 studies = {toml_value(root / "studies")}
-{"plain_http = true  # something else has to protect it" if plain_http and not is_loopback(host) else ""}
+{"plain_http = true  # something else has to protect it" if plain_http and not strict.is_loopback(host) else ""}
 joining = {{ {", ".join(f"{name} = {toml_value(value)}" for name, value in joining.items())} }}
 {tls}
 [[users]]
 name = "operator"
 role = "operator"
-token_hash = "{hash_token(token)}"
+token_hash = "{tokens.hash_token(token)}"
 """
-        write_private(root / "learner.toml", settings.encode())
+        keys.write_private(root / "learner.toml", settings.encode())
     except OSError as error:
         raise InvalidInputError(f"{root} cannot be written: {error.strerror}") from None
-    words = " ".join(words_of(public_hex(key)))
+    words = " ".join(key_words.words_of(envelope.public_hex(key)))
     start = _start(root / "learner.toml", where.host, port, compose=compose)
     asking = {"PARLEY_URL": url.rstrip("/"), "PARLEY_TOKEN_FILE": str(secrets / "operator.token")}
     asking |= {} if plain_http else {"PARLEY_CA": str(secrets / "authority.pem")}
@@ -89,14 +91,12 @@ a learner in {root}; owners will ask for the words of its key:
 put studies into {root / "studies"}, one JSON file each, start it, and invite owners:
   export {" ".join(f"{name}={quote(value)}" for name, value in asking.items())}
   parley-learner invite NAME --study STUDY"""
-    print_result(output, text, folder=str(root), words=words, start=start, environment=asking)
-    print_next(output, start)
+    out.done(text, folder=str(root), words=words, start=start, environment=asking)
+    out.next(start)
 
 
 def _url(text: str) -> httpx.URL:
     """A URL as it is typed; raises InvalidInputError for what is none."""
-    import httpx
-
     try:
         return httpx.URL(text)
     except httpx.InvalidURL:
@@ -105,8 +105,6 @@ def _url(text: str) -> httpx.URL:
 
 def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: bool) -> tuple[str, int]:
     """Where a learner of this URL listens; raises InvalidInputError."""
-    from parley.common.strict import is_loopback
-
     if url.scheme not in {"https", "http"} or not url.host or url.raw_path not in {b"", b"/"}:
         raise InvalidInputError(f"{url} is not https://host:port")
     if not 0 < (url.port or 443) < _PORTS:
@@ -117,40 +115,32 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
         raise InvalidInputError("https:// means TLS, and http:// needs the word --plain-http")
     reached = "127.0.0.1" if url.host == "localhost" else url.host
     everywhere = "::" if ":" in url.host else _EVERYWHERE
-    host = listen.strip("[]") if listen else reached if is_loopback(reached) and not compose else everywhere
-    if compose and is_loopback(host):
+    host = listen.strip("[]") if listen else reached if strict.is_loopback(reached) and not compose else everywhere
+    if compose and strict.is_loopback(host):
         raise InvalidInputError(f"--listen {host}: nobody reaches that within a container; leave it out")
     return host, url.port or (80 if plain_http else 443)
 
 
 def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
     """The command that starts the learner, in a container whose Compose file is written now or without one."""
-    from parley.common.service.compose import ContainerService
-    from parley.common.strict import is_loopback
-
     if not compose:
         return f"parley-learner serve --config {quote(str(settings))}"
     own_address = f"[{host}]" if ":" in host else "127.0.0.1"
-    published = f"{f'{own_address}:' if is_loopback(host) else ''}{port}:{port}"
-    return ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write()
+    published = f"{f'{own_address}:' if strict.is_loopback(host) else ''}{port}:{port}"
+    return composing.ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write()
 
 
 def _make_certificates(secrets: Path, state: Path, name: str, host: str) -> str:
     """An authority and the learner's own certificate, as files; the settings that name them. Raises OSError."""
-    from datetime import UTC, datetime
-
-    from parley.common.storage.certificates import issue, make_authority
-    from parley.common.storage.keys import write_private
-
-    authority = make_authority(f"{name} {datetime.now(UTC):%Y-%m-%d}")
-    own = issue(authority, list(dict.fromkeys([host, "127.0.0.1", "localhost"])))
+    authority = certificates.make_authority(f"{name} {datetime.now(UTC):%Y-%m-%d}")
+    own = certificates.issue(authority, list(dict.fromkeys([host, "127.0.0.1", "localhost"])))
     for file, text in (
         (secrets / "authority.pem", authority.certificate_pem),
         (secrets / "authority.key", authority.key_pem),
         (state / "tls.pem", own.certificate_pem),  # beside what the service writes, for the service renews it
         (secrets / "tls.key", own.key_pem),
     ):
-        write_private(file, text.encode())
+        keys.write_private(file, text.encode())
     (secrets / "authority.pem").chmod(0o644)  # for all who are to trust it
     return f"""
 [tls]  # users show tokens; members show certificates too

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlencode
 
 import httpx
 import typer
 
+from parley.common.routes import Route
+from parley.common.service.commands import deferred
 from parley.learner.client.connection import (
     BlockingConnection,
     json_call,
@@ -18,6 +19,9 @@ from parley.learner.client.connection import (
     unreachable,
     upload_call,
 )
+
+with deferred():
+    from parley.common.encoding import number_lines
 
 _PAGE = 1000
 
@@ -29,12 +33,12 @@ class LearnerClient(BlockingConnection):
         """The JSON value that a request returns; None where it returns nothing."""
         return self.send(json_call(method, path, body, headers))
 
-    def pages(self, path: str, items: str, limit: int | None = None) -> Iterator[Any]:
+    def pages(self, route: Route, items: str, limit: int | None = None) -> Iterator[Any]:
         """The ``items`` of a list's pages, in order: so many at most, or all; on standard error, which are damaged."""
-        after: dict[str, str] = {}
+        after: dict[str, object] = {}
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(limit, _PAGE)
-            page = self.ask("GET", f"{path}?{urlencode({'limit': size} | after)}")
+            page = self.ask(*route.to({"limit": size} | after))
             yield from page[items]
             for each in page.get("damaged", ()):
                 typer.echo(
@@ -46,8 +50,6 @@ class LearnerClient(BlockingConnection):
 
     def download(self, path: str, file: IO[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
         """The JSON value that a request returns, as `read_lines` reads it, and its bytes in a file that can be read."""
-        from parley.common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
-
         try:
             with self._http.stream("GET", path) as response:
                 if not response.is_success:
@@ -58,7 +60,7 @@ class LearnerClient(BlockingConnection):
             raise unreachable(self.url, error) from None
         file.seek(0)
         try:
-            return read_lines(file)
+            return number_lines.read_lines(file)
         except ValueError:
             raise not_a_learner(self.url) from None
 

@@ -1,5 +1,4 @@
 """``parley-learner describe``: what a study's columns hold over all owners, before anything is trained on them."""
-# ruff: noqa: PLC0415 -- help comes without numpy
 
 from __future__ import annotations
 
@@ -9,23 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parley.common.service.commands import ExitCode, FormatOption, print_json_line
-from parley.learner.cli.options import (
-    DEFAULT_URL,
-    BudgetOption,
-    CaOption,
-    ColludersOption,
-    DeltaOption,
-    EpsilonOption,
-    MinimumOption,
-    PartyOption,
-    SecureSumOption,
-    StudyArgument,
-    TokenFileOption,
-    UrlOption,
-    open_client,
-    read_terms,
-)
+from parley.common.service.commands import ExitCode, Printer, deferred
+from parley.learner.api import routes
+from parley.learner.cli.forecast import outlook
+from parley.learner.cli.options import AnyRunOptions, LearnerOptions
+
+with deferred():
+    from parley.learner.cli import display
+    from parley.learner.client import progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,24 +35,16 @@ _NOISY = 0.05
 
 
 def describe_command(
-    study: StudyArgument,
-    epsilon: EpsilonOption,
-    delta: DeltaOption,
+    terms: AnyRunOptions,
+    *,
     column: Annotated[
         list[str] | None,
         typer.Option("--column", metavar="NAME[=BINS]", help="a column, and its bins; repeat; all if not given"),
     ] = None,
     bins: Annotated[int, typer.Option(min=0, help="equal bins between a number's bounds; 0: no histogram")] = 10,
-    party: PartyOption = None,
-    budget: BudgetOption = None,
-    minimum_contributors: MinimumOption = None,
-    colluders: ColludersOption = None,
-    secure_sum: SecureSumOption = "none",
     purpose: Annotated[str, typer.Option(help="what it is for, as owners read in their logs")] = "",
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Count what a study's columns hold over all owners, so that bounds and values can be checked before a run.
 
@@ -70,33 +52,17 @@ def describe_command(
     is a run like any other: private, approved by each owner, and charged to its ledger. How wide intervals will be is
     said first, on standard error. Behind ± is half of the interval that holds the owners' own figure in 95 of 100 runs.
     """
-    from parley.learner.cli.forecast import outlook
-    from parley.learner.client.progress import terminal
-
-    body = read_terms(
-        study,
-        None,
-        budget,
-        algorithm="describe",
-        epsilon=epsilon,
-        delta=delta,
-        parties=party,
-        minimum_contributors=minimum_contributors,
-        colluders=colluders,
-        secure_sum=secure_sum,
-        purpose=purpose,
-    )
-    body["parameters"] = {"bins": bins} | ({"columns": dict(map(_column, column))} if column else {})
-    with open_client(url, token_file, ca) as client:
+    parameters = {"bins": bins} | ({"columns": dict(map(_column, column))} if column else {})
+    body = terms.body(algorithm="describe", parameters=parameters, purpose=purpose)
+    with learner.open() as client:
         for line in outlook(client, body, explain=False):
             typer.echo(line, err=True)
-        run = client.ask("POST", "/v1/runs", body)["id"]
+        run = client.ask(*routes.SUBMIT.to(), body)["id"]
         cost = _wait(client.watch(run))
-        model, found = (client.ask("GET", f"/v1/runs/{run}/{part}") for part in ("model", "description"))
-    if output == "json":
-        print_json_line({"run": run, "cost": cost, "guarantees": model["guarantees"], "description": found})
-    else:
-        _show(found, terminal())
+        model, found = (client.ask(*route.to(run=run)) for route in (routes.SHOW_MODEL, routes.SHOW_DESCRIPTION))
+    value = {"run": run, "cost": cost, "guarantees": model["guarantees"], "description": found}
+    out.result(value, lambda: _show(found, progress.terminal()))
+    if not out.is_json:
         _tell(run, cost, model["guarantees"])
 
 
@@ -108,9 +74,6 @@ def _column(given: str) -> tuple[str, int | None]:
 
 def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
     """Show a run's events to its end, and say what it cost each party; exit with 1 unless it completed."""
-    from parley.learner.cli.display import follow
-    from parley.learner.client.progress import terminal
-
     cost: dict[str, float] = {}
 
     def noted() -> Iterator[RunEvent]:
@@ -119,32 +82,28 @@ def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
                 cost.update(json.loads(event.data)["epsilon"])
             yield event
 
-    if follow(noted(), terminal(stderr=True))["state"] != "completed":
+    if display.follow(noted(), progress.terminal(stderr=True))["state"] != "completed":
         raise typer.Exit(ExitCode.NO)
     return cost
 
 
 def _show(found: Mapping[str, Any], console: Console) -> None:
     """A description as tables, then what is remarkable about it."""
-    from rich.markup import escape
-
-    from parley.learner.cli.display import new_table
-
     console.print(
         f"{_estimate(found['rows'], ',.0f')} rows; noise of deviation {found['deviation']:,.1f} on each count"
     )
     numbers = [column for column in found["columns"] if column["kind"] == "number"]
     others = [column for column in found["columns"] if column["kind"] == "values"]
     if numbers:
-        table = new_table("column", "bounds", "mean", "sd", "at lower", "between", "at upper", left=2)
+        table = display.new_table("column", "bounds", "mean", "sd", "at lower", "between", "at upper", left=2)
         for each in numbers:
-            table.add_row(*map(escape, _number(each)))
+            table.add_row(*map(display.plain, _number(each)))
         console.print(table)
     if others:
-        table = new_table("column", "value", "rows", "share", left=2)
+        table = display.new_table("column", "value", "rows", "share", left=2)
         for each in others:
             for row in _values(each):
-                table.add_row(*map(escape, row))
+                table.add_row(*map(display.plain, row))
         console.print(table)
     for each in found["columns"]:
         for remark in each["remarks"]:
@@ -190,9 +149,7 @@ def _bars(shares: Sequence[float]) -> str:
 
 def _tell(run: str, cost: Mapping[str, float], guarantees: Sequence[Mapping[str, Any]]) -> None:
     """Say what it cost, and what it promises."""
-    from parley.learner.cli.display import promises
-
     paid = ", ".join(f"{party} {epsilon:.3g}" for party, epsilon in cost.items())
     typer.echo(f"run {run} cost, in epsilon: {paid}")
-    for line in promises(guarantees):
+    for line in display.promises(guarantees):
         typer.echo(f"  {line}")

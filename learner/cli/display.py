@@ -99,6 +99,11 @@ def new_table(*headings: str, left: int = 1) -> Table:
     return table
 
 
+def plain(text: str) -> str:
+    """A text for a table, in which no markup is read."""
+    return escape(text)
+
+
 def new_grid() -> Table:
     """A table of two columns, a heading and what it is of, without lines."""
     return Table.grid("", "", padding=(0, 2))
@@ -121,6 +126,15 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
     for column in table.columns:  # an identifier is to be copied in one piece, and half a number is another
         column.no_wrap = column.header in {"run", "state", "rounds", "ε"}
         column.min_width = None  # names are folded as far as that needs
+    console.print(table)
+
+
+def show_members(members: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """The roster as a table."""
+    table = new_table("name", "role", "state", "connected", left=4)
+    for each in members:
+        connected = {True: "yes", False: "no", None: "-"}[each["connected"]]
+        table.add_row(each["name"], each["role"], each["state"], connected)
     console.print(table)
 
 

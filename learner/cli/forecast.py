@@ -13,30 +13,13 @@ import typer
 from parley.common.encoding.texts import as_told, so_many
 from parley.common.errors import InvalidInputError, ParleyError
 from parley.common.privacy.guarantee import NEXT_TO_NOTHING
-from parley.common.service.commands import FormatOption, pair, print_json_line
-from parley.learner.cli.options import (
-    DEFAULT_URL,
-    AdjacencyOption,
-    AlgorithmOption,
-    AnswerEveryOption,
-    BudgetOption,
-    CaOption,
-    ColludersOption,
-    DeltaOption,
-    EpsilonOption,
-    ExplainOption,
-    MinimumOption,
-    ParameterOption,
-    PartyOption,
-    PublicOption,
-    SecondsOption,
-    SecureSumOption,
-    StudyArgument,
-    TokenFileOption,
-    UrlOption,
-    open_client,
-    read_terms,
-)
+from parley.common.service.commands import Printer, deferred, pair
+from parley.learner.api import routes
+from parley.learner.cli.options import ExplainOption, LearnerOptions, TrainingOptions
+
+with deferred():
+    from parley.learner.cli import display
+    from parley.learner.client import progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,7 +38,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     """
     yield from hardly_private(body["epsilon"], *(each["epsilon"] for each in body["budgets"].values()))
     try:
-        answer = client.ask("POST", "/v1/forecasts", body)
+        answer = client.ask(*routes.FORECAST.to(), body)
     except ParleyError as error:
         problem = error.facts.get("problem")
         if not isinstance(problem, dict) or problem["status"] in _NONSENSE:
@@ -162,29 +145,15 @@ less than that. take part: whether the owner is in the best coalition."""
 
 
 def forecast_command(
-    study: StudyArgument,
-    epsilon: EpsilonOption,
-    delta: DeltaOption,
-    algorithm: AlgorithmOption = "dp_gd",
-    parameter: ParameterOption = None,
+    terms: TrainingOptions,
+    *,
     owner: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=EXAMPLES", help="an owner who may take part; repeat; the roster's if not given"),
     ] = None,
-    party: PartyOption = None,
-    budget: BudgetOption = None,
-    minimum_contributors: MinimumOption = None,
-    answer_every: AnswerEveryOption = 1,
-    colluders: ColludersOption = None,
-    secure_sum: SecureSumOption = "none",
-    adjacency: AdjacencyOption = "replace_one",
-    public: PublicOption = None,
-    seconds: SecondsOption = 60.0,
     explain: ExplainOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Say what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
 
@@ -193,44 +162,25 @@ def forecast_command(
     own model, of its own examples without noise: joining is worth it where the best coalition does better. The interval
     is of data like those that the forecast was made by.
     """
-    body = read_terms(
-        study,
-        parameter,
-        budget,
-        algorithm=algorithm,
-        epsilon=epsilon,
-        delta=delta,
-        parties=party,
-        owners=dict(map(_owner, owner)) if owner else None,
-        minimum_contributors=minimum_contributors,
-        answer_every=answer_every,
-        colluders=colluders,
-        secure_sum=secure_sum,
-        adjacency=adjacency,
-        public=public,
-        seconds=seconds,
-    )
-    with open_client(url, token_file, ca) as client:
-        answer = client.ask("POST", "/v1/forecasts", body)
-    if output == "json":
-        print_json_line(answer)
-        return
-    from rich.markup import escape  # noqa: PLC0415 -- so that help comes at once
+    body = terms.body(owners=dict(map(_owner, owner)) if owner else None)
+    with learner.open() as client:
+        answer = client.ask(*routes.FORECAST.to(), body)
+    out.result(answer, lambda: _show(answer, explain=explain))
 
-    from parley.learner.cli.display import new_grid  # noqa: PLC0415 -- as above
-    from parley.learner.client.progress import terminal  # noqa: PLC0415 -- as above
 
-    console = terminal(highlight=False)
+def _show(answer: Mapping[str, Any], *, explain: bool) -> None:
+    """A forecast as tables."""
+    console = progress.terminal(highlight=False)
     console.print(
         f"{answer['algorithm']}, {so_many(answer['rounds'], 'round')}, {so_many(len(answer['owners']), 'owner')}"
     )
-    summary = new_grid()
+    summary = display.new_grid()
     for line in (*_summary(answer), *(explained(answer) if explain else ())):
-        summary.add_row(*map(escape, line))
+        summary.add_row(*map(display.plain, line))
     console.print(summary)
     console.print(_table(answer))
     if answer["outcome"]:
-        console.print(escape(_LEGEND))
+        console.print(display.plain(_LEGEND))
 
 
 def _owner(given: str) -> tuple[str, int]:
@@ -288,20 +238,16 @@ def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _table(answer: Mapping[str, Any]) -> Table:
     """The owners, one a line; the ledgers of those who were asked."""
-    from rich.markup import escape  # noqa: PLC0415 -- so that help comes at once
-
-    from parley.learner.cli.display import new_table  # noqa: PLC0415 -- as above
-
     asked = any(each["epsilon_now"] is not None for each in answer["owners"])
     ledger = ("left now", "left after") if asked else ()
-    table = new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
+    table = display.new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for each in answer["owners"]:
         worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
         if each["fits"] is False or each["objections"]:
             part = "[red]refuses[/]"
         left = [_figure(each[name]) for name in ("epsilon_now", "epsilon_left")] if asked else []
         shown = [_figure(each["value"]), _figure(each["alone"] and each["alone"]["estimate"]), worth, part]
-        table.add_row(escape(each["name"]), str(each["n_examples"]), _figure(each["epsilon"]), *left, *shown)
+        table.add_row(display.plain(each["name"]), str(each["n_examples"]), _figure(each["epsilon"]), *left, *shown)
     return table
 
 

@@ -1,37 +1,31 @@
-"""``parley-learner``: run the learner, ask it for runs, and try algorithms without any party.
-
-What needs the web stack or numpy is imported in the command that uses it, so that help comes at once.
-
-``parley-learner health``: for the health checks of whoever runs a learner.
-"""
+"""``parley-learner``: run the learner, ask it for runs, and try algorithms without any party."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Annotated
-from urllib.parse import quote
+from typing import Annotated, Any
 
 import typer
 
 from parley.common.encoding.texts import so_many
 from parley.common.service.commands import (
     CommandGroup,
-    FormatOption,
-    print_aside,
-    print_json_line,
-    print_next,
-    print_result,
+    CommandLine,
+    Printer,
+    deferred,
     read_cohort,
     refusal_is_no,
     tool_options,
     without_rich,
 )
+from parley.learner.api import routes
 from parley.learner.cli.begin import BEGINNINGS, init_learner_command
 from parley.learner.cli.describe import DESCRIPTIONS, describe_command
-from parley.learner.cli.forecast import EXAMPLES, forecast_command
+from parley.learner.cli.forecast import EXAMPLES, forecast_command, outlook
 from parley.learner.cli.models import (
     CARDS,
     EXPORTS,
@@ -45,34 +39,14 @@ from parley.learner.cli.models import (
     verify_command,
 )
 from parley.learner.cli.options import (
-    DEFAULT_URL,
-    AdjacencyOption,
-    AlgorithmOption,
-    AnswerEveryOption,
-    BudgetOption,
-    CaOption,
     CohortOption,
-    ColludersOption,
     ConfigOption,
-    DeltaOption,
-    EpsilonOption,
     EvaluateOption,
     ExplainOption,
-    KeyOption,
-    MinimumOption,
-    ParameterOption,
-    PartyOption,
-    PublicOption,
-    PurposeOption,
+    LearnerOptions,
     RunArgument,
-    SecondsOption,
-    SecureSumOption,
-    StudyArgument,
-    TokenFileOption,
-    UrlOption,
-    WatchOption,
-    open_client,
-    read_terms,
+    SubmitOptions,
+    TrainingOptions,
 )
 from parley.learner.cli.public_rows import BOUNDS, PROJECTIONS, bounds_command, project_command
 from parley.learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
@@ -83,37 +57,35 @@ from parley.learner.cli.study import study_app
 from parley.learner.models.model_files import written_whole
 from parley.learner.runs.states import ENDS
 
-# ruff: noqa: PLC0415
-
+with deferred():
+    from parley.common.encoding import key_words
+    from parley.common.secure_sum import envelope
+    from parley.common.service import health, logs, tokens
+    from parley.common.service import serve as serving
+    from parley.learner import settings
+    from parley.learner.api import app, membership
+    from parley.learner.cli import display
+    from parley.learner.client import progress
 
 HEALTH_CHECKS = "Example: parley-learner health --config learner.toml   (as the container's health check does)"
 """How the command is used."""
 
 
-def learner_health_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
+def learner_health_command(*, config: ConfigOption = None, out: Printer) -> None:
     """Ask the learner that runs with these settings whether it is ready, from this machine and under the same TLS.
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    from parley.common.service.health import ask_ready
-    from parley.learner.settings import LearnerSettings
-
-    settings = LearnerSettings.load(config)
+    own = settings.LearnerSettings.load(config)
     with refusal_is_no():
-        ask_ready(settings)
-    print_result(output, "ready", ready=True)
+        health.ask_ready(own)
+    out.done("ready", ready=True)
 
 
-# ruff: noqa: PLC0415
-
-
-learner_app = typer.Typer(
+learner_app = CommandLine(
     name="parley-learner",
     cls=CommandGroup,
     callback=tool_options,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     help="Train one model on data that stays with its owners.\n\n"
     "The learner asks each owner's party questions whose answers are differentially private, round by round, and makes "
     "a model of them. Start it with serve; then submit a run, watch it, fetch its model, or "
@@ -137,45 +109,32 @@ learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 def serve_command(config: ConfigOption = None) -> None:
     """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
     with without_rich():
-        from parley.common.service import logs
-        from parley.common.service.serve import serve as run
-        from parley.common.service.serve import tls_context
-        from parley.learner.api.app import create_learner_app
-        from parley.learner.api.membership import renewals
-        from parley.learner.settings import LearnerSettings
-
-    settings = LearnerSettings.load(config)
-    logs.configure(settings.log_format)
-    if settings.tls:
-        tls_context(settings.tls)  # refuses before the store is opened
-    run(create_learner_app(settings), settings, renewals(settings))
+        own = settings.LearnerSettings.load(config)
+        create, renewals, serve = app.create_learner_app, membership.renewals, serving.serve
+        logs.configure(own.log_format)
+    if own.tls:
+        serving.tls_context(own.tls)  # refuses before the store is opened
+    serve(create(own), own, renewals(own))
 
 
 @learner_app.command(
     "token", epilog="Example: parley-learner token > alice.token   (the hash goes to [[users]] token_hash)"
 )
-def token_command(output: FormatOption = "text") -> None:
+def token_command(out: Printer) -> None:
     """Make a bearer token: the token itself on standard output, its hash for the settings on standard error."""
-    from parley.common.service.tokens import hash_token, new_token
-
-    made = new_token()
-    if output == "json":
-        print_json_line({"token": made, "token_hash": hash_token(made)})
-    else:
-        typer.echo(made)
-        typer.echo(f"token_hash = {json.dumps(hash_token(made))}", err=True)
+    made = tokens.new_token()
+    digest = tokens.hash_token(made)
+    out.done(made, token=made, token_hash=digest)
+    out.aside(f"token_hash = {json.dumps(digest)}")
 
 
 @learner_app.command("identity", epilog="Example: parley-learner identity --config learner.toml")
-def identity_command(config: ConfigOption = None, output: FormatOption = "text") -> None:
+def identity_command(*, config: ConfigOption = None, out: Printer) -> None:
     """Print the public key that parties and key holders pin for secure sums; it is made on the first call and stays."""
-    from parley.common.encoding.key_words import words_of
-    from parley.common.secure_sum.envelope import public_hex
-    from parley.learner.settings import LearnerSettings
-
-    key = public_hex(LearnerSettings.load(config).signing_key())
-    print_result(output, key, public_key=key, words=words_of(key))
-    print_aside(output, f"words: {' '.join(words_of(key))}")
+    key = envelope.public_hex(settings.LearnerSettings.load(config).signing_key())
+    words = key_words.words_of(key)
+    out.done(key, public_key=key, words=words)
+    out.aside(f"words: {' '.join(words)}")
 
 
 @learner_app.command(
@@ -185,60 +144,24 @@ def identity_command(config: ConfigOption = None, output: FormatOption = "text")
     "--budget hospital-b=0.5,1e-6 --minimum-contributors 4"
 )
 def submit(
-    study: StudyArgument,
-    epsilon: EpsilonOption,
-    delta: DeltaOption,
-    algorithm: AlgorithmOption = "dp_gd",
-    parameter: ParameterOption = None,
-    party: PartyOption = None,
-    budget: BudgetOption = None,
-    minimum_contributors: MinimumOption = None,
+    terms: TrainingOptions,
+    *,
     cohort: CohortOption = None,
-    answer_every: AnswerEveryOption = 1,
-    colluders: ColludersOption = None,
-    secure_sum: SecureSumOption = "none",
-    adjacency: AdjacencyOption = "replace_one",
-    public: PublicOption = None,
     evaluate: EvaluateOption = None,
-    purpose: PurposeOption = "",
-    idempotency_key: KeyOption = None,
-    seconds: SecondsOption = 60.0,
+    submission: SubmitOptions,
     explain: ExplainOption = False,
-    watch: WatchOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Ask for a run: all parties are asked to approve it, then the algorithm is run.
 
     Says first, on standard error, what to expect of it, what owners would get alone, and how long it takes.
     """
-    from parley.learner.cli.forecast import outlook
-
-    body = read_terms(
-        study,
-        parameter,
-        budget,
-        algorithm=algorithm,
-        epsilon=epsilon,
-        delta=delta,
-        parties=party,
-        minimum_contributors=minimum_contributors,
-        cohort=read_cohort(cohort),
-        answer_every=answer_every,
-        colluders=colluders,
-        secure_sum=secure_sum,
-        adjacency=adjacency,
-        public=public,
-        evaluate=evaluate,
-        purpose=purpose,
-        seconds=seconds,
-    )
-    with open_client(url, token_file, ca) as client:
+    body = terms.body(cohort=read_cohort(cohort), evaluate=evaluate, purpose=submission.purpose)
+    with learner.open() as client:
         for line in outlook(client, body, explain=explain):
             typer.echo(line, err=True)
-        queue_run(client, "/v1/runs", body, idempotency_key, output, watch=watch)
+        queue_run(client, routes.SUBMIT.to(), body, submission, out)
 
 
 learner_app.command("describe", epilog=DESCRIPTIONS)(describe_command)
@@ -262,82 +185,61 @@ def watch_command(
     runs: Annotated[
         list[str] | None, typer.Argument(metavar="[RUN]...", help="runs' identifiers; all that are active if not given")
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    *,
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Watch runs to their ends: rounds, objective, epsilon spent, parties dropped. Exit status 0 if all completed.
 
     Of several runs, each line begins with its run. As JSON, one event a line, with its run.
     """
-    with open_client(url, token_file, ca) as client:
-        watched = runs or [each["id"] for each in client.pages("/v1/runs", "runs") if each["state"] not in ENDS]
+    with learner.open() as client:
+        watched = runs or [each["id"] for each in client.pages(routes.LIST_RUNS, "runs") if each["state"] not in ENDS]
         if len(watched) == 1:
-            watch_run(client, watched[0], output)
+            watch_run(client, watched[0], out)
             return
-    watch_runs(url, token_file, ca, watched, output)
+    watch_runs(learner, watched, out)
 
 
 @learner_app.command("list", epilog="Example: parley-learner list --limit 10")
 def list_runs(
     limit: Annotated[int, typer.Option(min=1, help="how many")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="all runs, however many")] = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    *,
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """List the newest runs, the newest first."""
-    from parley.learner.cli.display import show_runs
-    from parley.learner.client.progress import terminal
-
-    with open_client(url, token_file, ca) as client:
-        runs = list(client.pages("/v1/runs", "runs", None if everything else limit))
-    if output == "json":
-        print_json_line(runs)
-    else:
-        show_runs(runs, terminal())
+    with learner.open() as client:
+        runs = list(client.pages(routes.LIST_RUNS, "runs", None if everything else limit))
+    out.result(runs, lambda: display.show_runs(runs, progress.terminal()))
 
 
 @learner_app.command(epilog="Example: parley-learner receipts hospital-a > receipt   (then: parley-party recover ...)")
 def receipts(
     name: Annotated[str, typer.Argument(help="a party or a key holder")],
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Print the newest receipt that the learner holds of a party or key holder, whose owner has lost its ledger.
 
     The owner's `parley-party recover --receipt FILE` charges what it says may have been spent.
     """
-    with open_client(url, token_file, ca) as client:
-        newest = client.ask("GET", f"/v1/parties/{quote(name)}/receipt")
-    if output == "json":
-        print_json_line(newest)
-    else:
-        typer.echo(newest["receipt"])
+    with learner.open() as client:
+        newest = client.ask(*routes.SHOW_RECEIPT.to(name=name))
+    out.result(newest, newest["receipt"])
 
 
 @learner_app.command(epilog="Example: parley-learner opened 5f1c... --format json | jq .[0].receipts")
 def opened(
     run: RunArgument,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """List the sums that key holders opened in a run: round, contributors, and with JSON what each holder signed."""
-    from parley.learner.cli.display import show_receipts
-    from parley.learner.client.progress import terminal
-
-    with open_client(url, token_file, ca) as client:
-        rounds = client.ask("GET", f"/v1/runs/{run}/receipts")
-    if output == "json":
-        print_json_line(rounds)
-    else:
-        show_receipts(rounds, terminal())
+    with learner.open() as client:
+        rounds = client.ask(*routes.LIST_OPENED.to(run=run))
+    out.result(rounds, lambda: display.show_receipts(rounds, progress.terminal()))
 
 
 @learner_app.command(
@@ -350,89 +252,72 @@ def public(
     study: Annotated[str, typer.Option(help="a study that the learner knows, whose columns they are")],
     start: Annotated[bool, typer.Option("--start", help="keep weights that fit the rows, to start from")] = False,
     labelled: Annotated[bool, typer.Option("--labelled", help="keep the rows' labels too, as `feature` needs")] = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    *,
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Upload public rows that runs may ask about, and print their digest. Every party of such a run sees them."""
-    with open_client(url, token_file, ca) as client:
-        form = f"{'&start=true' if start else ''}{'&labelled=true' if labelled else ''}"
-        name = client.upload(f"/v1/public?study={quote(study)}{form}", table)
-    if output == "json":
-        print_json_line(name)
-    else:
-        typer.echo(name["digest"])
-        typer.echo(f"{so_many(name['rows'], 'row')} of {so_many(name['width'], 'number')}", err=True)
-    print_next(output, f"parley-learner submit {study} --public {name['digest']} --epsilon EPSILON --delta DELTA")
+    with learner.open() as client:
+        kind = {name: "true" for name, is_asked in (("start", start), ("labelled", labelled)) if is_asked}
+        name = client.upload(routes.UPLOAD_PUBLIC_ROWS.at({"study": study} | kind), table)
+    out.result(name, name["digest"])
+    out.aside(f"{so_many(name['rows'], 'row')} of {so_many(name['width'], 'number')}")
+    out.next(f"parley-learner submit {study} --public {name['digest']} --epsilon EPSILON --delta DELTA")
 
 
 @learner_app.command(epilog="Example: parley-learner cancel 5f1c...")
 def cancel(
     run: RunArgument,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """End a run. What its parties have been charged stays charged."""
-    with open_client(url, token_file, ca) as client:
-        view = client.ask("POST", f"/v1/runs/{run}/cancel")
-    if output == "json":
-        print_json_line(view)
-    else:
-        done, of = view["rounds"]["done"], so_many(view["rounds"]["of"], "round")
-        typer.echo(f"{view['id']} is {view['state']} after {done} of {of}")
+    with learner.open() as client:
+        view = client.ask(*routes.CANCEL.to(run=run))
+    done, of = view["rounds"]["done"], so_many(view["rounds"]["of"], "round")
+    out.result(view, f"{view['id']} is {view['state']} after {done} of {of}")
 
 
 @learner_app.command(epilog="Example: parley-learner resume 5f1c...")
 def resume(
     run: RunArgument,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Have a paused run ask again at once. It goes on by itself too, but later."""
-    with open_client(url, token_file, ca) as client:
-        view = client.ask("POST", f"/v1/runs/{run}/resume")
-    if output == "json":
-        print_json_line(view)
-    else:
-        typer.echo(f"{view['id']} was {view['state']}, and asks again")
-    print_next(output, f"parley-learner watch {run}")
+    with learner.open() as client:
+        view = client.ask(*routes.RESUME.to(run=run))
+    out.result(view, f"{view['id']} was {view['state']}, and asks again")
+    out.next(f"parley-learner watch {run}")
 
 
 @learner_app.command(epilog="Example: parley-learner model 5f1c... --save model.json")
 def model(
     run: RunArgument,
     save: Annotated[Path | None, typer.Option(help="file to write; RUN.json in text format if not given")] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    *,
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
-    from parley.learner.cli.display import evaluation_lines, promises
-
-    if save is None and output == "text":
+    if save is None and not out.is_json:
         save = Path(f"{run}.json")
     with TemporaryFile() as found:
-        with open_client(url, token_file, ca) as client:
-            document = client.download(f"/v1/runs/{run}/model", found)
+        with learner.open() as client:
+            document = client.download(routes.SHOW_MODEL.at(run=run), found)
         if save is not None:
             found.seek(0)
             with written_whole(save) as part, part.open("wb") as file:
                 copyfileobj(found, file)
-    if output == "json":
-        print_json_line(document)
-    else:
-        width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
-        figures = f"{so_many(document['rounds'], 'round')}, {document['kind']}, {width} columns"
-        classes = f", {len(document['classes'])} classes" if document["classes"] else ""
-        typer.echo(f"{save}: {document['algorithm']}, {figures}{classes}")
-        for line in promises(document["guarantees"]):
-            typer.echo(f"  {line}")
-        for line in evaluation_lines(document["evaluation"]):
-            typer.echo(f"  {line}")
-        print_next(output, f"parley-learner verify {save}")
+    out.result(document, [f"{save}: {line}" if first else f"  {line}" for first, line in _model_lines(document)])
+    out.next(f"parley-learner verify {save}")
+
+
+def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
+    """A model in lines, and whether each is the first."""
+    width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
+    figures = f"{so_many(document['rounds'], 'round')}, {document['kind']}, {width} columns"
+    classes = f", {len(document['classes'])} classes" if document["classes"] else ""
+    yield True, f"{document['algorithm']}, {figures}{classes}"
+    yield from ((False, line) for line in display.promises(document["guarantees"]))
+    yield from ((False, line) for line in display.evaluation_lines(document["evaluation"]))

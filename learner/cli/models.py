@@ -22,18 +22,24 @@ import typer
 
 from parley.common.encoding.texts import so_many
 from parley.common.errors import InvalidDataError, InvalidInputError
-from parley.common.service.commands import CsvOption, ExitCode, FormatOption, print_json_line, print_next, print_result
+from parley.common.service.commands import CsvOption, ExitCode, Printer, deferred
 from parley.common.storage.handed_files import read_handed_json
 from parley.learner.models.model_files import read_model_file, written_whole
+
+with deferred():
+    import pydantic
+
+    from parley.common import strict
+    from parley.common.encoding import key_words
+    from parley.common.files import sources
+    from parley.common.runs import model_document, predictions
+    from parley.learner.models import card, exported, feature_rows, verification
 
 if TYPE_CHECKING:
     from parley.common.arrays import BoolArray
     from parley.common.runs.predictions import Predictor
     from parley.learner.models.feature_rows import FeatureRows
-    from parley.learner.models.verification import PublicKeys
-
-# ruff: noqa: PLC0415 -- help comes without numpy
-
+    from parley.learner.models.verification import PublicKeys, Verification
 
 CARDS = "Example: parley-learner card model.json --to html --output card.html"
 
@@ -51,20 +57,14 @@ def card_command(
     save: Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")] = None,
 ) -> None:
     """Write what a model is: purpose, data by owner, training, privacy, evaluation, limits, certificate, checked."""
-    from parley.learner.models.card import card_page, model_card
-    from parley.learner.models.verification import verification_of
-
     document = read_model_file(model)
-    card = model_card(document, verification_of(document))
-    text = card_page(card) if to is CardForm.HTML else card
+    text = card.model_card(document, verification.verification_of(document))
+    text = card.card_page(text) if to is CardForm.HTML else text
     if save is None:
         typer.echo(text, nl=False)
         return
     with written_whole(save) as file:
         file.write_text(text, encoding="utf-8")
-
-
-# ruff: noqa: PLC0415 -- help comes without numpy
 
 
 EXPORTS = "Example: parley-learner export model.json --to onnx --output m.onnx; pip install 'parley-learning[export]'"
@@ -82,32 +82,24 @@ def export_command(
     model: Annotated[Path, typer.Argument(help="a model's document, as the command model saves it")],
     to: Annotated[ExportForm, typer.Option(help="an ONNX graph, or a scikit-learn pipeline in a skops file")],
     save: Annotated[Path, typer.Option("--output", help="file to write")],
-    output: FormatOption = "text",
+    out: Printer,
 ) -> None:
     """Write a model as a file that other tools predict with from raw columns, without Parley.
 
     What the study makes of a record is in the file: values that stand in for missing ones, bounds, scales, categories,
     random features, division. Texts must be spelt as the study spells them.
     """
-    from parley.common.runs.predictions import Predictor
-    from parley.learner.models.exported import check_portable, onnx_bytes, skops_bytes
-
-    predictor = Predictor.of(read_model_file(model))
-    check_portable(predictor)
-    content, said = (onnx_bytes if to is ExportForm.ONNX else skops_bytes)(predictor)
+    predictor = predictions.Predictor.of(read_model_file(model))
+    exported.check_portable(predictor)
+    content, said = (exported.onnx_bytes if to is ExportForm.ONNX else exported.skops_bytes)(predictor)
     with written_whole(save) as file:
         file.write_bytes(content)
-    print_result(output, f"{save}: {said}", file=str(save), form=to, note=said)
+    out.done(f"{save}: {said}", file=str(save), form=to, note=said)
 
 
 def schema_command() -> None:
     """Print the JSON Schema (draft 2020-12) of a model's document."""
-    from parley.common.runs.model_document import document_schema
-
-    typer.echo(json.dumps(document_schema(), indent=2))
-
-
-# ruff: noqa: PLC0415 -- help comes without numpy
+    typer.echo(json.dumps(model_document.document_schema(), indent=2))
 
 
 PREDICTIONS = (
@@ -132,7 +124,8 @@ def predict_command(
     ] = False,
     csv: CsvOption = None,
     save: Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")] = None,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Predict the label of each row of a table by a model: as CSV, or an object a line with --format json.
 
@@ -140,20 +133,16 @@ def predict_command(
     Numbers beyond the bounds are clipped, as in training. Columns that the study does not name are not read. Rows count
     from 1, below the header.
     """
-    from parley.common.files.sources import said_csv
-    from parley.common.runs.predictions import Predictor
-    from parley.learner.models.feature_rows import FeatureRows
-
-    predictor = Predictor.of(read_model_file(model))
+    predictor = predictions.Predictor.of(read_model_file(model))
     predictor.check_predicts()
     with TemporaryDirectory() as folder:
         path = (
             Path(table) if table != "-" else _standard_input(Path(folder), ".svm" if predictor.study.sparse else ".csv")
         )
-        rows = FeatureRows(path, predictor.study, _checked(keep or []), said_csv(csv))
+        rows = feature_rows.FeatureRows(path, predictor.study, _checked(keep or []), sources.said_csv(csv))
         found = _predicted(predictor, rows, proba=proba, skip=skip)
         names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
-        count, skipped = _write(found, names, save, as_json=output == "json")
+        count, skipped = _write(found, names, save, as_json=out.is_json)
     where = f" in {save}" if save else ""
     without = f"; {skipped:,} of them have no prediction, for the study has no place for them" if skipped else ""
     for note in rows.notes:
@@ -238,9 +227,6 @@ def _standard_input(folder: Path, text: str) -> Path:
     return path
 
 
-# ruff: noqa: PLC0415 -- help comes without numpy
-
-
 VERIFICATIONS = "Example: parley-learner verify model.json --keys keys.json"
 
 
@@ -258,72 +244,59 @@ def verify_command(
             "--words", metavar="NAME=WORDS", help="the six words of a key, as its owner reads them out; may be repeated"
         ),
     ] = None,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Check a model against its certificate, offline: what its owners approved, and what was altered since.
 
     Without --keys the document is checked against the keys that it names itself: say the words that each owner reads
     out, save the keys once, and check every later model with them. Ends with 1 where anything does not hold.
     """
-    from parley.learner.models.verification import verify_document
-
-    found = verify_document(read_model_file(model), _read_keys(keys))
+    found = verification.verify_document(read_model_file(model), _read_keys(keys))
     compared = _compare(words or (), found.keys)
-    if output == "json":
-        print_json_line(
-            {
-                "holds": found.holds,
-                "faults": found.faults,
-                "keys": found.keys.model_dump(),
-                "keys_assumed": found.assumed,
-                "keys_compared": compared,
-            }
-        )
-    else:
-        for told in found.holds:
-            typer.echo(f"holds    {told}")
-        for fault in found.faults:
-            typer.echo(f"ALTERED  {fault}")
-        for name in compared:
-            typer.echo(f"holds    the key of {name} has the words that were read out")
-        if found.assumed and (assumed := [name for name in found.keys.by_name if name not in compared]):
-            typer.echo(
-                "assumed  these keys are theirs; ask each of them for its six words, and say --words NAME=WORDS:"
-            )
-            for name in assumed:
-                typer.echo(f"  {name}")
+    value = {
+        "holds": found.holds,
+        "faults": found.faults,
+        "keys": found.keys.model_dump(),
+        "keys_assumed": found.assumed,
+        "keys_compared": compared,
+    }
+    out.result(value, _verified_lines(found, compared))
     if found.faults:
         raise typer.Exit(ExitCode.NO)
     if save_keys:
         with written_whole(save_keys) as file:
             file.write_text(found.keys.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        print_next(output, f"parley-learner verify {model} --keys {save_keys}")
+        out.next(f"parley-learner verify {model} --keys {save_keys}")
+
+
+def _verified_lines(found: Verification, compared: Sequence[str]) -> Iterator[str]:
+    """What holds of a document, what was altered, and which keys nobody has compared, in lines."""
+    yield from (f"holds    {claim}" for claim in found.holds)
+    yield from (f"ALTERED  {fault}" for fault in found.faults)
+    yield from (f"holds    the key of {name} has the words that were read out" for name in compared)
+    if found.assumed and (assumed := [name for name in found.keys.by_name if name not in compared]):
+        yield "assumed  these keys are theirs; ask each of them for its six words, and say --words NAME=WORDS:"
+        yield from (f"  {name}" for name in assumed)
 
 
 def _compare(words: Sequence[str], keys: PublicKeys) -> list[str]:
     """The names whose keys have the words that were read out; raises InvalidInputError where one has not."""
-    from parley.common.encoding.key_words import check_words, named_words
-
-    typed = dict(named_words(each, "--words") for each in words)
+    typed = dict(key_words.named_words(each, "--words") for each in words)
     for name, said in typed.items():
         if name not in keys.by_name:
             raise InvalidInputError(f"--words: the document names no key of {name}")
-        check_words(said, keys.by_name[name], name)
+        key_words.check_words(said, keys.by_name[name], name)
     return list(typed)
 
 
 def _read_keys(path: Path | None) -> PublicKeys | None:
     """Keys that the asker knows; raises InvalidInputError."""
-    from pydantic import ValidationError
-
-    from parley.common.strict import faults
-    from parley.learner.models.verification import PublicKeys
-
     if path is None:
         return None
     try:
-        return PublicKeys.model_validate_json(read_handed_json(path))
+        return verification.PublicKeys.model_validate_json(read_handed_json(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"keys {path} cannot be read ({type(error).__name__})") from None
-    except ValidationError as error:
-        raise InvalidInputError(f"keys {path}: {faults(error)}") from None
+    except pydantic.ValidationError as error:
+        raise InvalidInputError(f"keys {path}: {strict.faults(error)}") from None

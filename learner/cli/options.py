@@ -1,14 +1,20 @@
-"""What the commands of ``parley-learner`` are told: their common options, and how the values are read."""
-# ruff: noqa: PLC0415
+"""The options of ``parley-learner``, each declared once, and the groups in which its commands take them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from parley.common.service.commands import read_budgets, read_parameters
+from parley.common.service.commands import deferred, read_budgets, read_parameters
+
+with deferred():
+    from parley.common.files import studies
+    from parley.learner.cli import client
+    from parley.learner.client import token
 
 if TYPE_CHECKING:
     from parley.learner.cli.client import LearnerClient
@@ -103,30 +109,76 @@ ExplainOption = Annotated[
 ]
 
 
-def open_client(url: str, token_file: Path | None, ca: Path | None) -> LearnerClient:
-    """The learner, as whose token the file or the environment holds; raises InvalidInputError where there is none."""
-    from parley.learner.cli.client import LearnerClient
-    from parley.learner.client.token import others_read
+@dataclass(frozen=True, slots=True)
+class LearnerOptions:
+    """Where the learner is that a command asks, and as which user."""
 
-    client = LearnerClient(url, token_file=token_file, ca=ca)
-    if (file := others_read(token_file)) is not None:
-        typer.echo(f"parley-learner: warning: others can read your token: chmod 600 {file}", err=True)
-    return client
+    url: UrlOption = DEFAULT_URL
+    token_file: TokenFileOption = None
+    ca: CaOption = None
+
+    def open(self) -> LearnerClient:
+        """The learner, as whose token the file or the environment holds; raises InvalidInputError if there is none."""
+        learner = client.LearnerClient(self.url, token_file=self.token_file, ca=self.ca)
+        if (file := token.others_read(self.token_file)) is not None:
+            typer.echo(f"parley-learner: warning: others can read your token: chmod 600 {file}", err=True)
+        return learner
 
 
-def study_argument(given: str) -> Any:  # noqa: ANN401 -- a JSON value
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """What a run may cost. The fields of this and of what extends it are the API's, each with its option."""
+
+    epsilon: EpsilonOption
+    delta: DeltaOption
+    budgets: BudgetOption = None
+
+    def body(self, **more: object) -> dict[str, Any]:
+        """A request: all fields as the API has them, and ``more`` of them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: _READERS[name](value) if name in _READERS else value for name, value in values.items()} | more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyRunOptions(BudgetOptions):
+    """The terms of any run: its study, its price, and who takes part."""
+
+    study: StudyArgument
+    parties: PartyOption = None
+    minimum_contributors: MinimumOption = None
+    colluders: ColludersOption = None
+    secure_sum: SecureSumOption = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions(AnyRunOptions):
+    """The terms of a run that trains a model."""
+
+    algorithm: AlgorithmOption = "dp_gd"
+    parameters: ParameterOption = None
+    answer_every: AnswerEveryOption = 1
+    adjacency: AdjacencyOption = "replace_one"
+    public: PublicOption = None
+    seconds: SecondsOption = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """How a run is asked for, and whether the command stays."""
+
+    purpose: PurposeOption = ""
+    idempotency_key: KeyOption = None
+    watch: WatchOption = False
+
+
+def study_argument(text: str) -> Any:  # noqa: ANN401 -- a JSON value
     """The name of a study, or the content of a study's file."""
-    if not given.endswith(".json"):
-        return given
-    from parley.common.files.studies import read_study
-
-    return read_study(Path(given)).model_dump(mode="json")
+    return studies.read_study(Path(text)).model_dump(mode="json") if text.endswith(".json") else text
 
 
-def read_terms(study: str, parameter: list[str] | None, budget: list[str] | None, **terms: object) -> dict[str, Any]:
-    """A run's request; ``terms`` are the fields that are sent as they were given."""
-    return {
-        "study": study_argument(study),
-        "parameters": read_parameters(parameter),
-        "budgets": read_budgets(budget),
-    } | terms
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "study": study_argument,
+    "parameters": read_parameters,
+    "budgets": read_budgets,
+}
+"""How options are read whose text is not what the API takes."""

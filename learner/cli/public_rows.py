@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.service.commands import CsvOption
+from parley.common.service.commands import CsvOption, deferred
 
-# ruff: noqa: PLC0415 -- help comes without numpy
+with deferred():
+    from parley.common.data import auxiliary
+    from parley.common.files import file_tables, sources, studies
 
+if TYPE_CHECKING:
+    from parley.common.data.columns import Columns
+    from parley.common.data.study import Study
 
 BOUNDS = (
     "Example: parley-learner bounds loans.json public-loans.csv --share 0.01 > tight.json   (then owners agree on "
@@ -33,20 +39,8 @@ def bounds_command(
     Tight bounds make more of what differs between records, at the same noise. Never take them from private rows: what
     is computed from those must be paid for. No service is asked.
     """
-    import hashlib
-
-    from parley.common.data.auxiliary import with_bounds_of
-    from parley.common.files.file_tables import read_columns
-    from parley.common.files.sources import said_csv
-    from parley.common.files.studies import read_study
-
-    terms = read_study(study)
-    columns = read_columns(table, terms.text_values, said_csv(csv), wanted=terms.table_names)
-    digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    typer.echo(with_bounds_of(terms, columns, share, digest).model_dump_json(indent=2))
-
-
-# ruff: noqa: PLC0415 -- help comes without numpy
+    terms, columns, digest = _read(study, table, csv)
+    typer.echo(auxiliary.with_bounds_of(terms, columns, share, digest).model_dump_json(indent=2))
 
 
 PROJECTIONS = (
@@ -72,17 +66,8 @@ def project_command(
     projection to private rows, for what is computed from those must be paid for. What part of the rows' variance the
     components hold, and what part of the rows lies beyond the radius, is said on standard error. No service is asked.
     """
-    import hashlib
-
-    from parley.common.data.auxiliary import with_projection_of
-    from parley.common.files.file_tables import read_columns
-    from parley.common.files.sources import said_csv
-    from parley.common.files.studies import read_study
-
-    terms = read_study(study)
-    columns = read_columns(table, terms.text_values, said_csv(csv), wanted=terms.table_names)
-    digest = hashlib.sha256(table.read_bytes()).hexdigest()
-    made = with_projection_of(terms, columns, components, radius_quantile, digest)
+    terms, columns, digest = _read(study, table, csv)
+    made = auxiliary.with_projection_of(terms, columns, components, radius_quantile, digest)
     text = made.study.model_dump_json(indent=2)
     if output is None:
         typer.echo(text)
@@ -96,3 +81,10 @@ def project_command(
         "The rows must be public: a projection of private rows would tell of them, and no guarantee counts it.",
         err=True,
     )
+
+
+def _read(study: Path, table: Path, csv: str | None) -> tuple[Study, Columns, str]:
+    """A study, the columns of a public table that it names, and the SHA-256 of the table's file."""
+    terms = studies.read_study(study)
+    columns = file_tables.read_columns(table, terms.text_values, sources.said_csv(csv), wanted=terms.table_names)
+    return terms, columns, hashlib.sha256(table.read_bytes()).hexdigest()

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import typer
 
-from parley.common.service.commands import (
-    ExitCode,
-    Format,
-    FormatOption,
-    print_aside,
-    print_json_line,
-    print_next,
-    read_budgets,
-    read_parameters,
-)
-from parley.learner.cli.options import (
-    DEFAULT_URL,
-    BudgetOption,
-    CaOption,
-    DeltaOption,
-    EpsilonOption,
-    KeyOption,
-    ParameterOption,
-    PurposeOption,
-    RunArgument,
-    TokenFileOption,
-    UrlOption,
-    WatchOption,
-    open_client,
-)
+from parley.common.service.commands import ExitCode, Printer, deferred, print_json_line, read_parameters
+from parley.learner.api import routes
+from parley.learner.cli.options import BudgetOptions, LearnerOptions, ParameterOption, RunArgument, SubmitOptions
+
+with deferred():
+    import asyncio
+
+    from parley.learner.cli import display
+    from parley.learner.client import connection, progress
 
 if TYPE_CHECKING:
     from parley.learner.cli.client import LearnerClient
@@ -49,102 +31,86 @@ EVALUATIONS = (
 
 def evaluate_command(
     run: RunArgument,
-    epsilon: EpsilonOption,
-    delta: DeltaOption,
-    parameter: ParameterOption = None,
-    budget: BudgetOption = None,
-    purpose: PurposeOption = "",
-    idempotency_key: KeyOption = None,
-    watch: WatchOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
-    output: FormatOption = "text",
+    price: BudgetOptions,
+    *,
+    parameters: ParameterOption = None,
+    submission: SubmitOptions,
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Ask how good a completed run's model is on the rows that the owners hold out of training.
 
     It is a run of its own, which the owners approve and their ledgers charge. What it finds is in the model's document,
     each figure with an interval for the noise; `model` prints it.
     """
-    body = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "budgets": read_budgets(budget),
-        "parameters": read_parameters(parameter),
-        "purpose": purpose,
-    }
-    with open_client(url, token_file, ca) as client:
-        queue_run(client, f"/v1/runs/{quote(run)}/evaluation", body, idempotency_key, output, watch=watch)
+    body = price.body(parameters=read_parameters(parameters), purpose=submission.purpose)
+    with learner.open() as client:
+        queue_run(client, routes.EVALUATE_RUN.to(run=run), body, submission, out)
 
 
-def queue_run(client: LearnerClient, path: str, body: object, key: str | None, output: Format, *, watch: bool) -> None:
-    """Ask for a run; print its identifier, or watch it."""
-    run = client.ask("POST", path, body, {"Idempotency-Key": key} if key else {})
-    if output == "json":
+def queue_run(
+    client: LearnerClient, request: tuple[str, str], body: object, submission: SubmitOptions, out: Printer
+) -> None:
+    """Ask for a run by a method and a path; print its identifier, or watch it."""
+    run = client.ask(*request, body, connection.key_header(submission.idempotency_key))
+    if out.is_json:
         print_json_line(run)
-    elif not watch:
+    elif not submission.watch:
         typer.echo(run["id"])
-        print_next(output, f"parley-learner watch {run['id']}")
-    if watch:
-        watch_run(client, run["id"], output)
+        out.next(f"parley-learner watch {run['id']}")
+    if submission.watch:
+        watch_run(client, run["id"], out)
 
 
-def watch_run(client: LearnerClient, run: str, output: Format) -> None:
+def watch_run(client: LearnerClient, run: str, out: Printer) -> None:
     """Show a run's events to its end, and those of the evaluation that follows; exit with 1 unless they completed."""
-    last = _watch_one(client, run, output)
+    last = _watch_one(client, run, out)
     if (follower := last.get("evaluated_by")) is not None:
-        _watch_one(client, follower, output)
+        _watch_one(client, follower, out)
     if "evaluation" not in last:  # which has no model of its own
-        print_next(output, f"parley-learner model {run}")
+        out.next(f"parley-learner model {run}")
 
 
-def _watch_one(client: LearnerClient, run: str, output: Format) -> Mapping[str, Any]:
+def _watch_one(client: LearnerClient, run: str, out: Printer) -> Mapping[str, Any]:
     """Show a run's events to its end; the last of them. Exits with 1 unless it completed."""
-    from parley.learner.cli.display import follow  # noqa: PLC0415 -- help comes without numpy
-    from parley.learner.client.progress import terminal  # noqa: PLC0415
-
     try:
-        if output == "text":
-            last = follow(client.watch(run), terminal())
-        else:
+        if out.is_json:
+            last: Mapping[str, Any] = {}
             for event in client.watch(run):
                 last = event.news
                 print_json_line({"run": run, "number": event.number, "kind": event.kind, **last})
+        else:
+            last = display.follow(client.watch(run), progress.terminal())
     except KeyboardInterrupt:
-        print_aside(output, f"the run goes on: parley-learner watch {run}, or cancel {run}")
+        out.aside(f"the run goes on: parley-learner watch {run}, or cancel {run}")
         raise
     if last.get("state") != "completed":
         raise typer.Exit(ExitCode.NO)
     return last
 
 
-def watch_runs(url: str, token_file: Path | None, ca: Path | None, runs: Sequence[str], output: Format) -> None:
+def watch_runs(learner: LearnerOptions, runs: Sequence[str], out: Printer) -> None:
     """Show the events of runs as they come, and of evaluations that follow; exit with 1 unless all completed."""
-    import asyncio  # noqa: PLC0415 -- help comes faster without
-
-    from parley.learner.client.connection import AsyncConnection  # noqa: PLC0415
 
     async def watch_all() -> list[bool]:
-        async with AsyncConnection(url, token_file=token_file, ca=ca) as learner:
-            return await asyncio.gather(*(_completes(learner, run, output) for run in runs))
+        async with connection.AsyncConnection(learner.url, token_file=learner.token_file, ca=learner.ca) as client:
+            return await asyncio.gather(*(_completes(client, run, out) for run in runs))
 
     if not all(asyncio.run(watch_all())):
         raise typer.Exit(ExitCode.NO)
 
 
-async def _completes(learner: AsyncConnection, run: str, output: Format) -> bool:
+async def _completes(client: AsyncConnection, run: str, out: Printer) -> bool:
     """Show a run's events beside those of others; whether it, and the evaluation that follows, completed."""
     last: Mapping[str, Any] = {}
-    async for event in learner.watch(run):
+    async for event in client.watch(run):
         last = event.news
-        if output == "json":
-            print_json_line({"run": run, "number": event.number, "kind": event.kind, **last})
-        else:
-            typer.echo(f"{run} {_in_words(event.kind, last)}")
+        value = {"run": run, "number": event.number, "kind": event.kind, **last}
+        out.result(value, f"{run} {_in_words(event.kind, last)}")
     if last.get("state") != "completed":
         return False
     follower = last.get("evaluated_by")
-    return follower is None or await _completes(learner, follower, output)
+    return follower is None or await _completes(client, follower, out)
 
 
 def _in_words(kind: str, news: Mapping[str, Any]) -> str:

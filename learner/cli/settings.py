@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service.commands import ExitCode, FormatOption, print_json_line
-from parley.learner.cli.options import DEFAULT_URL, CaOption, ConfigOption, TokenFileOption, UrlOption, open_client
+from parley.common.errors import InvalidInputError, ParleyError, UnavailableError
+from parley.common.extras import require_extra
+from parley.common.service.commands import ExitCode, Printer, deferred
+from parley.learner.api import routes
+from parley.learner.cli.options import ConfigOption, LearnerOptions
+
+with deferred():
+    import asyncio
+
+    from parley.common.client import party, peer
+    from parley.common.secure_sum import envelope
+    from parley.common.service import serve
+    from parley.common.service import settings as explaining
+    from parley.learner import settings as own
+    from parley.learner.client import token
+    from parley.learner.secure_sum import key_holder_client
 
 if TYPE_CHECKING:
     from parley.learner.settings import LearnerSettings
-
-# ruff: noqa: PLC0415
 
 
 _PATIENCE = 5.0  # seconds for which a party is tried
@@ -31,30 +42,24 @@ def learner_config_command(
     explain: Annotated[
         bool, typer.Option("--explain", help="every setting there is: type, default, meaning; reads no file")
     ] = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Print the settings in effect, and whether file or environment says so; secrets are hidden."""
-    from parley.common.service.settings import explain_settings, settings_in_effect
-    from parley.learner.settings import LearnerSettings
-
     if explain:
-        settings = list(explain_settings(LearnerSettings))
+        settings = list(explaining.explain_settings(own.LearnerSettings))
         lines, rows = [f"{each.head}\n    {each.meaning}" for each in settings], [asdict(each) for each in settings]
     else:
-        found = list(settings_in_effect(LearnerSettings.load(config)))
+        found = list(explaining.settings_in_effect(own.LearnerSettings.load(config)))
         lines, rows = [each.line for each in found], [asdict(each) for each in found]
-    if output == "json":
-        print_json_line(rows)
-    else:
-        typer.echo("\n".join(lines))
+    out.result(rows, lines)
 
 
 def learner_check_command(
     config: ConfigOption = None,
-    output: FormatOption = "text",
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    ca: CaOption = None,
+    *,
+    learner: LearnerOptions,
+    out: Printer,
 ) -> None:
     """Say whether this learner would start: settings, studies, tokens, certificates; and whether others answer.
 
@@ -64,15 +69,12 @@ def learner_check_command(
     Exit status 0 if it would and all answer; 1 if one does not, or has not connected; 3, and one line on standard
     error, if something cannot be used.
     """
-    from parley.learner.client.token import has_token
-    from parley.learner.settings import LearnerSettings
-
-    settings = LearnerSettings.load(config)
+    settings = own.LearnerSettings.load(config)
     facts, reached = _facts(settings), _reached(settings)
-    if token_file is not None or has_token():
+    if learner.token_file is not None or token.has_token():
         try:
-            with open_client(url, token_file, ca) as client:
-                members = client.ask("GET", "/v1/roster")
+            with learner.open() as client:
+                members = client.ask(*routes.SHOW_ROSTER.to())
         except UnavailableError as error:  # it need not run yet
             typer.echo(f"parley-learner: whether members have connected is not known: {error.detail}", err=True)
             members = []
@@ -81,38 +83,31 @@ def learner_check_command(
             for each in members
             if each["connected"] is not None
         }
-    if output == "json":
-        print_json_line(facts | {"reached": {name: why or "yes" for name, why in reached.items()}})
-    else:
-        for name, value in facts.items():
-            typer.echo(f"{name}  {', '.join(value) if isinstance(value, list) else value}")
-        for name, why in reached.items():
-            typer.echo(f"{name}: {why or 'reached'}")
+    lines = [f"{name}  {', '.join(value) if isinstance(value, list) else value}" for name, value in facts.items()]
+    lines += [f"{name}: {why or 'reached'}" for name, why in reached.items()]
+    out.result(facts | {"reached": {name: why or "yes" for name, why in reached.items()}}, lines)
     if any(reached.values()):
         raise typer.Exit(ExitCode.NO)
 
 
 def _reached(settings: LearnerSettings) -> dict[str, str | None]:
     """Why each party or key holder that has a URL does not answer; None for one that does. Raises InvalidInputError."""
-    import asyncio
-
-    from parley.common.client.party import PartyClient
-    from parley.common.client.peer import Line, ask_all
-    from parley.common.errors import ParleyError
-    from parley.learner.secure_sum.key_holder_client import KeyHolderClient
-
     seconds = min(settings.deadline_seconds, _PATIENCE)
 
     async def ask() -> dict[str, str | None]:
         parties = [
-            PartyClient(entry.name, Line(entry), None, entry.public_key) for entry in settings.parties if entry.url
+            party.PartyClient(entry.name, peer.Line(entry), None, entry.public_key)
+            for entry in settings.parties
+            if entry.url
         ]
         holders = [
-            KeyHolderClient(entry.name, Line(entry), entry.public_key) for entry in settings.key_holders if entry.url
+            key_holder_client.KeyHolderClient(entry.name, peer.Line(entry), entry.public_key)
+            for entry in settings.key_holders
+            if entry.url
         ]
         told = [
-            *await ask_all(parties, PartyClient.facts, seconds),
-            *await ask_all(holders, KeyHolderClient.facts, seconds),
+            *await peer.ask_all(parties, party.PartyClient.facts, seconds),
+            *await peer.ask_all(holders, key_holder_client.KeyHolderClient.facts, seconds),
         ]
         for client in (*parties, *holders):
             await client.close()
@@ -126,16 +121,11 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
 
 def _facts(settings: LearnerSettings) -> dict[str, Any]:
     """What others should know of the learner; raises ParleyError for whatever it could not start with."""
-    from parley.common.extras import require_extra
-    from parley.common.secure_sum.envelope import public_hex
-    from parley.common.service.serve import tls_context
-    from parley.learner.settings import load_studies
-
     if settings.tls:
-        tls_context(settings.tls)
+        serve.tls_context(settings.tls)
     if settings.tracing:
         require_extra("tracing", "settings: tracing")
-    studies = load_studies(settings.studies)
+    studies = own.load_studies(settings.studies)
     if settings.studies and not settings.studies.is_dir():
         raise InvalidInputError(f"studies: {settings.studies} is no directory")
     for name, path in settings.public_data.items():
@@ -143,17 +133,17 @@ def _facts(settings: LearnerSettings) -> dict[str, Any]:
             raise InvalidInputError(f"public_data: there is no study {name!r}")
         _readable(f"public_data.{name}", path)
     for kind, peers in (("parties", settings.parties), ("key_holders", settings.key_holders)):
-        for peer in peers:
-            peer.token_text()
+        for entry in peers:
+            entry.token_text()
             for key in ("ca", "certificate", "key"):
-                _readable(f"{kind}: {peer.name!r}: {key}", getattr(peer, key))
+                _readable(f"{kind}: {entry.name!r}: {key}", getattr(entry, key))
     if settings.joining:
         _readable("joining.authority", settings.joining.authority)
         _readable("joining.authority_key", settings.joining.authority_key)
     has_key = settings.identity_key is not None or (settings.state / "identity.key").exists()
     return {
         "name": settings.name,
-        "public_key": public_hex(settings.signing_key()) if has_key else "made at the first start",
+        "public_key": envelope.public_hex(settings.signing_key()) if has_key else "made at the first start",
         "parties": [peer.name for peer in settings.parties],
         "key_holders": [peer.name for peer in settings.key_holders],
         "users": [user.name for user in settings.users],

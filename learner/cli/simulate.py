@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from parley.common.encoding.texts import so_many
-from parley.common.service.commands import (
-    CsvOption,
-    FormatOption,
-    TableOption,
-    print_aside,
-    print_json_line,
-    read_parameters,
-)
+from parley.common.service.commands import CsvOption, Printer, TableOption, deferred, read_parameters
+from parley.learner.cli.forecast import hardly_private
 from parley.learner.cli.options import ExplainOption, ParameterOption
 from parley.learner.experiments.simulated_names import simulated_names
+
+with deferred():
+    from parley.learner.cli import display
+    from parley.learner.client import progress
+    from parley.learner.experiments import simulation
+
+if TYPE_CHECKING:
+    from parley.learner.experiments.simulation import SimulationResult
 
 SIMULATIONS = (
     "Examples:\n\n"
@@ -68,7 +71,8 @@ def simulate_command(
         bool, typer.Option(help="say what to measure it by: the majority, all data pooled, each owner alone, the best")
     ] = True,
     explain: ExplainOption = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Try an algorithm on data in this process: how good its models are on held-out examples, and the guarantee.
 
@@ -76,13 +80,8 @@ def simulate_command(
     Beside it what no model, all data without privacy, each owner's own data, and the best algorithm at the same budget,
     with its parameters left open, come to: this run itself, if none that was tried does better.
     """
-    from parley.learner.cli.display import beside, measured, progress_bar, promises  # noqa: PLC0415 -- help comes without numpy
-    from parley.learner.cli.forecast import hardly_private  # noqa: PLC0415 -- as above
-    from parley.learner.client.progress import terminal  # noqa: PLC0415
-    from parley.learner.experiments.simulation import SimulationSettings, run_simulation  # noqa: PLC0415
-
     given = read_parameters(parameter)
-    settings = SimulationSettings(
+    settings = simulation.SimulationSettings(
         data,
         study,
         algorithm,
@@ -99,22 +98,24 @@ def simulate_command(
         csv=csv,
     )
     for warning in hardly_private(epsilon):
-        print_aside(output, warning)
-    with progress_bar(terminal(stderr=True)) as bar:
+        out.aside(warning)
+    with display.progress_bar(progress.terminal(stderr=True)) as bar:
         task = bar.add_task(algorithm, total=repeat, figures="")
-        result = run_simulation(settings, lambda done, _: bar.update(task, completed=done), with_baselines=baselines)
-    if output == "json":
-        print_json_line(result.to_json())
-        return
-    typer.echo(f"{result.settings.algorithm}: {measured(result.metrics)}, over {so_many(repeat, 'repetition')}")
-    if result.baselines:
-        typer.echo(f"  {beside(result.baselines, result.kind)}")
-    if result.n_dropped:
-        typer.echo(f"  {result.n_dropped:,} of the table's {result.n_rows:,} rows miss a value and are empty ones")
-    for name, choice in result.choices.items():
-        if explain or name == "algorithm":
-            typer.echo(f"  {name} = {choice}")
-    for line in promises([guarantee.to_json() for guarantee in result.guarantees]):
-        typer.echo(f"  {line}")
+        result = simulation.run_simulation(
+            settings, lambda done, _: bar.update(task, completed=done), with_baselines=baselines
+        )
+    out.result(result.to_json(), _lines(result, explain=explain))
     for warning in result.warnings:
-        print_aside(output, f"warning: {warning}")
+        out.aside(f"warning: {warning}")
+
+
+def _lines(result: SimulationResult, *, explain: bool) -> Iterator[str]:
+    """A simulation's result in lines."""
+    settings = result.settings
+    yield f"{settings.algorithm}: {display.measured(result.metrics)}, over {so_many(settings.repeat, 'repetition')}"
+    if result.baselines:
+        yield f"  {display.beside(result.baselines, result.kind)}"
+    if result.n_dropped:
+        yield f"  {result.n_dropped:,} of the table's {result.n_rows:,} rows miss a value and are empty ones"
+    yield from (f"  {name} = {choice}" for name, choice in result.choices.items() if explain or name == "algorithm")
+    yield from (f"  {line}" for line in display.promises([each.to_json() for each in result.guarantees]))

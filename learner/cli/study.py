@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,34 +15,118 @@ from parley.common.encoding.texts import shortened
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
+    CommandLine,
     CsvOption,
     ExitCode,
-    Format,
-    FormatOption,
+    Printer,
     TableOption,
     ValueOption,
-    print_aside,
-    print_json_line,
-    print_next,
-    print_result,
+    deferred,
 )
 from parley.learner.cli.options import ConfigOption
 from parley.learner.models.model_files import written_whole
 
+with deferred():
+    from parley.common.encoding import key_words
+    from parley.common.files import sources, studies, study_fit
+    from parley.common.runs import certificate
+    from parley.learner import settings
+    from parley.learner.cli import drafting
+
 if TYPE_CHECKING:
-    from parley.learner.cli.drafting import OwnRows, StudyDraft
+    from parley.learner.cli.drafting import OwnRows, Sayings, StudyDraft
 
-# ruff: noqa: PLC0415
-
-
-study_app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+study_app = CommandLine(
     help="Make a study of a table, or check a table against one.",
     epilog="Example: parley-learner study init adult.csv --public --label income --positive '>50K'",
 )
-Said = list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorOptions:
+    """What the author of a study says of it."""
+
+    name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None
+    title: Annotated[str, typer.Option("--title", help="the study in a few words")] = ""
+    purpose: Annotated[str, typer.Option("--purpose", help="what it is for, as owners read before they approve")] = ""
+    label: Annotated[str | None, typer.Option("--label", help="the column to be learnt")] = None
+    positive: Annotated[str | None, typer.Option("--positive", help="which of two classes is the positive one")] = None
+    bounds: Annotated[
+        list[str] | None, typer.Option("--bounds", metavar="COLUMN=LOWER:UPPER", help="public bounds; repeat")
+    ] = None
+    values: Annotated[
+        list[str] | None, typer.Option("--values", metavar="COLUMN=A,B", help="public values; repeat")
+    ] = None
+    unit: Annotated[list[str] | None, typer.Option("--unit", metavar="COLUMN=UNIT", help="a number's unit; repeat")] = (
+        None
+    )
+    describe: Annotated[
+        list[str] | None, typer.Option("--describe", metavar="COLUMN=TEXT", help="what it means; repeat")
+    ] = None
+    column: Annotated[
+        list[str] | None, typer.Option("--column", help="take this column, whatever it looks like; repeat")
+    ] = None
+    leave_out: Annotated[list[str] | None, typer.Option("--leave-out", help="leave this column out; repeat")] = None
+    missing: Annotated[
+        Literal["refuse", "drop", "value"],
+        typer.Option(
+            "--missing", help="rows that miss a value are refused, kept as empty ones, or have a value filled in"
+        ),
+    ] = "drop"
+    fill: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fill",
+            metavar="COLUMN=VALUE",
+            help="what stands in for a missing value; with --missing value the median of a public file, the middle of "
+            "the bounds, or 'other', if not said; repeat",
+        ),
+    ] = None
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--share",
+            metavar="VALUE=PART",
+            help="what part of the population a class is, where that is common knowledge; repeat for each",
+        ),
+    ] = None
+    mean: Annotated[
+        float | None, typer.Option("--mean", help="of a label that is a number: its mean, where that is known")
+    ] = None
+    deviation: Annotated[
+        float | None, typer.Option("--deviation", help="and by how much it deviates, in its units")
+    ] = None
+    other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False
+    public: Annotated[bool, typer.Option("--public", help="the file is public: its values and ranges may be used")] = (
+        False
+    )
+
+    def sayings(self, names: Sequence[str], name: str) -> Sayings:
+        """The same by column; ``names`` are the table's columns, ``name`` is the study's if none is said.
+
+        Raises InvalidInputError.
+        """
+        bounds, values = _pairs("--bounds", self.bounds, names), _pairs("--values", self.values, names)
+        return drafting.Sayings(
+            name=self.name or name,
+            label=self.label,
+            bounds={key: drafting.split_bounds(key, text) for key, text in bounds},
+            values={key: tuple(drafting.split_values(text)) for key, text in values},
+            positive=self.positive,
+            columns=frozenset(self.column or ()),
+            left_out=frozenset(self.leave_out or ()),
+            units=dict(_pairs("--unit", self.unit, names)),
+            descriptions=dict(_pairs("--describe", self.describe, names)),
+            title=self.title,
+            purpose=self.purpose,
+            missing=self.missing,
+            fills=dict(_pairs("--fill", self.fill, names)),
+            other=self.other,
+            public=self.public,
+            shares={key: _part(key, text) for key, text in _pairs("--share", self.share, ())},
+            mean=self.mean,
+            deviation=self.deviation,
+        )
 
 
 @study_app.command(
@@ -59,61 +144,19 @@ def study_init_command(
             "file.sqlite::table, or a query"
         ),
     ] = None,
+    *,
     named: Annotated[str | None, typer.Option("--data", help="the same, as other commands take it")] = None,
     table: TableOption = None,
     csv: CsvOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="file to write; study.json if not given")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None,
-    title: Annotated[str, typer.Option("--title", help="the study in a few words")] = "",
-    purpose: Annotated[str, typer.Option("--purpose", help="what it is for, as owners read before they approve")] = "",
-    label: Annotated[str | None, typer.Option("--label", help="the column to be learnt")] = None,
-    positive: Annotated[str | None, typer.Option("--positive", help="which of two classes is the positive one")] = None,
-    bounds: Annotated[
-        Said, typer.Option("--bounds", metavar="COLUMN=LOWER:UPPER", help="public bounds; repeat")
-    ] = None,
-    values: Annotated[Said, typer.Option("--values", metavar="COLUMN=A,B", help="public values; repeat")] = None,
-    unit: Annotated[Said, typer.Option("--unit", metavar="COLUMN=UNIT", help="a number's unit; repeat")] = None,
-    describe: Annotated[Said, typer.Option("--describe", metavar="COLUMN=TEXT", help="what it means; repeat")] = None,
-    column: Annotated[Said, typer.Option("--column", help="take this column, whatever it looks like; repeat")] = None,
-    leave_out: Annotated[Said, typer.Option("--leave-out", help="leave this column out; repeat")] = None,
-    missing: Annotated[
-        Literal["refuse", "drop", "value"],
-        typer.Option(
-            "--missing", help="rows that miss a value are refused, kept as empty ones, or have a value filled in"
-        ),
-    ] = "drop",
-    fill: Annotated[
-        Said,
-        typer.Option(
-            "--fill",
-            metavar="COLUMN=VALUE",
-            help="what stands in for a missing value; with --missing value the median of a public file, the middle of "
-            "the bounds, or 'other', if not said; repeat",
-        ),
-    ] = None,
-    share: Annotated[
-        Said,
-        typer.Option(
-            "--share",
-            metavar="VALUE=PART",
-            help="what part of the population a class is, where that is common knowledge; repeat for each",
-        ),
-    ] = None,
-    mean: Annotated[
-        float | None, typer.Option("--mean", help="of a label that is a number: its mean, where that is known")
-    ] = None,
-    deviation: Annotated[
-        float | None, typer.Option("--deviation", help="and by how much it deviates, in its units")
-    ] = None,
-    other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False,
-    public: Annotated[
-        bool, typer.Option("--public", help="the file is public: its values and ranges may be used")
-    ] = False,
+    target: Annotated[
+        Path, typer.Option("--out", show_default=False, help="file to write; study.json if not given")
+    ] = Path("study.json"),
+    words: AuthorOptions,
     ask: Annotated[
         bool | None, typer.Option("--ask/--no-ask", help="ask for what is not said; if at a terminal")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="write over a file that is there")] = False,
-    output: FormatOption = "text",
+    out: Printer,
 ) -> None:
     """Write a study of a table: its columns with bounds or values, and a description each. No service is asked.
 
@@ -121,77 +164,47 @@ def study_init_command(
     of the label, by which runs are scaled and forecasts closer. What looks like
     an identifier is left out unless you ask for it by name.
     """
-    from parley.common.files.sources import source_named
-    from parley.common.files.study_fit import survey_table
-    from parley.learner.cli.drafting import Sayings, draft_study, own_rows, split_bounds, split_values, study_name
-
-    if data is None:
-        data, named = named, None
-    if data is None or named is not None:
+    if (data is None) == (named is None):
         raise typer.BadParameter("say once which table: TABLE, or --data TABLE", param_hint="'DATA'")
-    target = out or Path("study.json")
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
-    source = source_named(data, table or (), csv)
-    columns = survey_table(source, public=public, tell=lambda note: print_aside(output, note))
-    names = [each.name for each in columns]
-    said = Sayings(
-        name or study_name(source),
-        label,
-        {key: split_bounds(key, text) for key, text in _pairs("--bounds", bounds, names)},
-        {key: tuple(split_values(text)) for key, text in _pairs("--values", values, names)},
-        positive,
-        frozenset(column or ()),
-        frozenset(leave_out or ()),
-        dict(_pairs("--unit", unit, names)),
-        dict(_pairs("--describe", describe, names)),
-        title,
-        purpose,
-        missing,
-        dict(_pairs("--fill", fill, names)),
-        other,
-        public,
-        {key: _part(key, text) for key, text in _pairs("--share", share, ())},
-        mean,
-        deviation,
-    )
+    where = data or named or ""
+    source = sources.source_named(where, table or (), csv)
+    columns = study_fit.survey_table(source, public=words.public, tell=out.aside)
+    sayings = words.sayings([each.name for each in columns], drafting.study_name(source))
     asking = sys.stdin.isatty() if ask is None else ask
-    draft = draft_study(columns, said, _prompt if asking else None)
-    rows = own_rows(draft.study, source, columns) if public else None
+    draft = drafting.draft_study(columns, sayings, _prompt if asking else None)
+    rows = drafting.own_rows(draft.study, source, columns) if words.public else None
     _write(target, draft.study.model_dump_json(indent=2, exclude_none=True))
-    _tell(draft, rows, target, output)
-    print_next(output, f"parley-learner study check {quote(str(target))} --data TABLE")
+    _tell(draft, rows, target, out)
+    out.next(f"parley-learner study check {quote(str(target))} --data TABLE")
     if rows and rows.fit.fits:
         tables = "".join(f" --table {quote(each)}" for each in table or ())
         tables += f" --csv {quote(csv)}" if csv else ""
-        tried = f"parley-learner simulate --data {quote(data)}{tables} --study {quote(str(target))}"
-        print_aside(output, f"or try it at once, on this file: {tried}")
+        tried = f"parley-learner simulate --data {quote(where)}{tables} --study {quote(str(target))}"
+        out.aside(f"or try it at once, on this file: {tried}")
 
 
 @study_app.command("sign", epilog="Example: parley-learner study sign study.json --config learner.toml")
 def study_sign_command(
     study: Annotated[Path, typer.Argument(help="a study's JSON file")],
     config: ConfigOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="file to write; STUDY.signed.json if not given")] = None,
-    output: FormatOption = "text",
+    file: Annotated[Path | None, typer.Option("--out", help="file to write; STUDY.signed.json if not given")] = None,
+    *,
+    out: Printer,
 ) -> None:
     """Sign a study with the learner's key, for owners who are to read it before they are invited.
 
     Invitations carry their studies signed. A party takes a signed study only as it was signed, and only of its learner.
     """
-    from parley.common.encoding.key_words import words_of
-    from parley.common.files.studies import read_study
-    from parley.common.runs.certificate import SignedStudy
-    from parley.learner.settings import LearnerSettings
-
-    settings = LearnerSettings.load(config)
-    signed = SignedStudy.sign(read_study(study), settings.name, settings.signing_key())
-    target = out or study.with_suffix(".signed.json")
+    own = settings.LearnerSettings.load(config)
+    signed = certificate.SignedStudy.sign(studies.read_study(study), own.name, own.signing_key())
+    target = file or study.with_suffix(".signed.json")
     _write(target, signed.model_dump_json(indent=2))
-    words = " ".join(words_of(signed.public_key))
-    print_result(output, str(target), file=str(target), words=words)
-    print_aside(output, f"owners compare the words of {signed.learner}'s key: {words}")
-    print_next(output, f"parley-party study check {quote(str(target))} --data TABLE")
+    words = " ".join(key_words.words_of(signed.public_key))
+    out.done(str(target), file=str(target), words=words)
+    out.aside(f"owners compare the words of {signed.learner}'s key: {words}")
+    out.next(f"parley-party study check {quote(str(target))} --data TABLE")
 
 
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
@@ -206,23 +219,19 @@ def study_check_command(
     value: ValueOption = None,
     clip: Annotated[bool, typer.Option("--clip", help="values beyond bounds would be clipped")] = False,
     as_is: AsIsOption = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
-    from parley.common.files.sources import source_named
-    from parley.common.files.studies import read_study_file, whose_word
-    from parley.common.files.study_fit import fit_of_source
-
-    agreed, signed = read_study_file(study)
-    print_aside(output, whose_word(signed))
-    fit = fit_of_source(agreed, source_named(data, table or (), csv, value or ()), clip=clip, as_is=as_is)
-    if output == "json":
-        print_json_line(fit.to_json())
-    else:
-        typer.echo("\n".join(fit.lines()))
+    agreed, signed = studies.read_study_file(study)
+    out.aside(studies.whose_word(signed))
+    fit = study_fit.fit_of_source(
+        agreed, sources.source_named(data, table or (), csv, value or ()), clip=clip, as_is=as_is
+    )
+    out.result(fit.to_json(), fit.lines())
     if not fit.fits:
         raise typer.Exit(ExitCode.NO)
 
@@ -233,7 +242,7 @@ def _write(target: Path, text: str) -> None:
         file.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _pairs(option: str, given: Said, names: Iterable[str]) -> list[tuple[str, str]]:
+def _pairs(option: str, given: list[str] | None, names: Iterable[str]) -> list[tuple[str, str]]:
     """What was said by column; a column's name may hold an equals sign. Raises InvalidInputError."""
     pairs = []
     for text in given or ():
@@ -258,13 +267,13 @@ def _prompt(what: str, proposed: str) -> str:
     return answer
 
 
-def _tell(draft: StudyDraft, rows: OwnRows | None, target: Path, output: Format) -> None:
+def _tell(draft: StudyDraft, rows: OwnRows | None, target: Path, out: Printer) -> None:
     """What was written, and what the author should look at."""
     study = draft.study
     text = f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
     facts = {"name": study.name, "left_out": dict(draft.left_out), "doubtful": dict(draft.doubtful)}
-    print_result(output, text, file=str(target), **facts, **(rows.to_json() if rows else {}))
-    if output == "json":
+    out.done(text, file=str(target), **facts, **(rows.to_json() if rows else {}))
+    if out.is_json:
         return
     for name, why in draft.left_out.items():
         typer.echo(f"  left out {shortened(name)!r}: {why}", err=True)

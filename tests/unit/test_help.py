@@ -28,7 +28,8 @@ from {service}.cli.main import {service}_app
 try:
     {service}_app([*sys.argv[1:], "--help"])
 finally:
-    print(*{{name.partition(".")[0] for name in sys.modules}}, file=sys.stderr)
+    loaded = (name for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule")
+    print(*{{name.partition(".")[0] for name in loaded}}, file=sys.stderr)
 """
 
 

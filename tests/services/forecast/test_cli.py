@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 
 from parley.common.runs.pricing import RunCosts
 from parley.learner.api.app import create_learner_app
-from parley.learner.cli import forecast as forecast_cli
 from parley.learner.cli.client import LearnerClient
 from parley.learner.cli.forecast import costly
 from parley.learner.cli.main import learner_app
+from parley.learner.cli.options import LearnerOptions
 from tests.services.forecast.conftest import Owners
 from tests.support.cluster import USER
 
@@ -45,7 +45,7 @@ def command(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command
     """Commands to a learner in this process, whose parties are not there."""
     with TestClient(create_learner_app(owners.learner_settings(deadline_seconds=0.2))) as http:
         client = LearnerClient("http://learner", USER, http._transport)
-        monkeypatch.setattr(forecast_cli, "open_client", lambda *_: nullcontext(client))
+        monkeypatch.setattr(LearnerOptions, "open", lambda _: nullcontext(client))
         yield Commands()
 
 
