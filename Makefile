@@ -13,9 +13,10 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
 EXTRA := $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	print(*(each for each in project["optional-dependencies"][sys.argv[1]] if "parley" not in each), sep="\n")'
-# the files of quick tests that take longest, together as long as all others; `make test` runs them
-LONGEST := contracts/test_proofs contracts/test_proving contracts/test_sources contracts/test_table_dresses unit/test_beginning \
-	unit/test_child unit/test_exported_models unit/test_handed_files unit/test_model_document unit/test_notebooks
+QUICK := $(BIN)/pytest -p no:xdist -p no:schemathesis --hypothesis-profile quick -m "not slow and not long and not containers"
+# the quick tests in two halves of about equal work, for a process each: it collects no test of the other's
+HALF := parley $(wildcard tests/unit/test_[a-p]*.py)
+OTHER_HALF := tests/contracts tests/unit/secure_sum $(filter-out $(HALF),$(wildcard tests/unit/test_*.py))
 
 export PYTHONDONTWRITEBYTECODE :=  # compiled tests are kept, whatever the environment says: the next run starts sooner
 
@@ -35,8 +36,9 @@ $(INSTALLED) .venv/.runtime: pyproject.toml
 	@touch $@
 
 quick: install style  ## within a minute: style, the examples, and the quick unit and contract tests
-	$(BIN)/pytest -n auto -p no:schemathesis --hypothesis-profile quick -m "not slow and not containers" \
-		$(LONGEST:%=--ignore=tests/%.py) parley tests/unit tests/contracts
+	@mkdir -p .pytest_cache
+	@$(QUICK) $(HALF) >.pytest_cache/half 2>&1 & half=$$!; trap 'kill $$half' INT TERM; \
+	$(QUICK) $(OTHER_HALF); status=$$?; wait $$half || status=$$?; cat .pytest_cache/half; exit $$status
 
 test: install  ## run the tests that need no container engine and are not slow, the examples in the docstrings too
 	$(BIN)/pytest -n auto -m "not slow and not containers"

@@ -10,6 +10,8 @@ from parley.common.algorithms import REGISTRY, build_algorithm
 from tests.contracts.algorithms import ALIASES, CASES, Case, each_of
 from tests.contracts.proving import Proven, prove
 
+pytestmark = pytest.mark.long
+
 SEEN = {case.name: label for label, case in CASES.items() if label.count("-") == 1}.values()
 """Each algorithm with its defaults, under a secure sum where it can be."""
 QUICK = {

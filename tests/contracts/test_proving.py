@@ -45,6 +45,8 @@ from tests.contracts.algorithms import Case
 from tests.contracts.proving import Proven, UnprovenError, prove
 from tests.support.noises import ScaledNoise
 
+pytestmark = pytest.mark.long
+
 EACH_AND_SUM = pytest.mark.parametrize("secure", [False, True], ids=["each", "sum"])
 
 

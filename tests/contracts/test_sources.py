@@ -30,6 +30,8 @@ from parley.party.data.owner_data import load_apart
 from parley.party.settings import Data
 from tests.support.postgres import find_binaries, running_postgres
 
+pytestmark = pytest.mark.long
+
 STUDY = Study(
     name="visits",
     missing="drop",

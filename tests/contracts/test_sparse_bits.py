@@ -146,6 +146,7 @@ def test_sites_that_do_otherwise_answer_alike() -> None:
 @SHAPES
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.05), Softmax(3)], ids=repr)
 @pytest.mark.parametrize("tilted", [False, True])
+@pytest.mark.long
 def test_minimisers_are_the_same_to_the_last_bit(loss: Loss, n: int, d: int, *, tilted: bool) -> None:
     shard = dense(n, n, d, loss)
     tilt = tilted * np.random.default_rng(1).normal(size=(d,) if loss.outputs == 1 else (loss.outputs, d))

@@ -15,6 +15,8 @@ from parley.learner.models.feature_rows import FeatureRows
 from parley.party.answers.party import digest_rows
 from tests.support.dresses import DRESSES, PAGE, STUDY, Dress, page
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:

@@ -24,6 +24,8 @@ from parley.party.ledger.ledger import Ledger, check_exists, create_ledger
 from parley.party.ledger.recovery import recover
 from tests.support.ledgers import KEY
 
+pytestmark = pytest.mark.long
+
 ME = Identity("party", KEY)
 LIMIT = Account(1, 0, composition="basic")
 KILLED, WHOLE = 9, 0

@@ -31,6 +31,7 @@ def scanner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @given(JSON_VALUES, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32-le"]))
+@pytest.mark.long
 def test_both_scanners_read_the_same(value: object, encoding: str) -> None:
     body = json.dumps(value, ensure_ascii=False).encode(encoding, "surrogatepass")
     outcomes: list[object] = []

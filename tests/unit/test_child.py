@@ -11,6 +11,8 @@ import pytest
 from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError, TooLargeError
 from parley.common.service.child import AnyArray, ChildBounds, receive_arrays
 
+pytestmark = pytest.mark.long
+
 CHILD = """
 import os, sys
 import numpy as np

@@ -164,6 +164,7 @@ def test_a_party_moves_counts_by_at_most_all_votes_turned_over(
     "rows", ["sphere", "zeros", *(pytest.param(rows, marks=pytest.mark.slow) for rows in ("alike", "short", "many"))]
 )
 @pytest.mark.parametrize("delta", [1e-5, pytest.param(0.0, marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_a_party_moves_a_statistic_by_at_most_its_bound(loss: Logistic | Softmax, rows: str, delta: float) -> None:
     rng = np.random.default_rng(3)
     asked = {

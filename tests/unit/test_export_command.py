@@ -72,6 +72,7 @@ WORDS = ("NA", "None", "null", "n/a", "NaN", "nan")
         ),
     ],
 )
+@pytest.mark.long
 def test_the_guide_runs_as_written(ward: Category) -> None:
     save(STUDY.model_copy(update={"features": (*FEATURES[:2], ward)}))
     lines = [f"w{i},{age},0.5,{word},x" for i, word in enumerate(WORDS) for age in ("NA", "", 50)]

@@ -32,6 +32,8 @@ from parley.learner.models.onnx_graph import onnx_model
 from parley.learner.models.sklearn_pipeline import sklearn_pipeline
 from tests.support.models import document_of
 
+pytestmark = pytest.mark.long
+
 N = 10_000
 FEATURES = (
     Category(name="ward", values=("north", "007", "a b"), other=True, fill="other"),

@@ -62,11 +62,13 @@ def test_the_table_is_the_extras_of_the_distribution_and_each_is_locked_and_bill
     assert locked == set(EXTRAS)
 
 
+@pytest.mark.long
 def test_client_services_and_commands_load_without_any_extra() -> None:
     done = run_python(BARE + ROLES)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_service_loads_neither_an_extra_nor_rich_which_stays_to_be_had() -> None:
     done = run_python(LEAN)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

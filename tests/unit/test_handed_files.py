@@ -18,6 +18,8 @@ from parley.common.wire.membership import Invitation
 from parley.learner.models.model_files import read_model_file
 from parley.party.ledger.audit import lines_of, verify
 
+pytestmark = pytest.mark.long
+
 BOMBS = {
     "deep lists": b"[" * 100_000,
     "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,

@@ -308,6 +308,7 @@ def by_rows(study: Study, columns: Columns, lengths: list[int]) -> Loaded:
     ],
     ids=lambda changes: next(iter(changes), ""),
 )  # fmt: skip
+@pytest.mark.long
 def test_rows_that_come_whole_are_the_same_bits_in_any_blocks(changes: dict[str, Any]) -> None:
     study, n, rng = (
         Study(**{"name": "s", "features": WIDE.features, "label": WIDE.label} | changes),
@@ -330,6 +331,7 @@ def test_rows_that_come_whole_are_the_same_bits_in_any_blocks(changes: dict[str,
     assert expected.others == {"ward": np.mean(columns["ward"] == "east")}
 
 
+@pytest.mark.long
 def test_rows_that_come_whole_leave_half_of_the_memory_until_all_have_come() -> None:
     """A query may hold as much meanwhile: what it sorts or joins."""
     study, n = Study(name="s", features=WIDE.features[:9], label=WIDE.label), 1_200_000

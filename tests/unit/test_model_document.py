@@ -17,6 +17,8 @@ from parley.common.runs.predictions import predict
 from tests.support.cluster import Cluster
 from tests.support.rounds import run_spec
 
+pytestmark = pytest.mark.long
+
 WIDE = 200_000
 
 

@@ -31,6 +31,7 @@ def test_what_stands_beside_long_rows_is_bounded() -> None:
             read_lines(endless(line))
 
 
+@pytest.mark.long
 def test_a_long_row_is_in_memory_once() -> None:
     count, line = 2**21, b"0.5," * 2**13 + b"\n"
     text = chain([b"[\n"], repeat(line, count // 2**13), [b"0.5]\n"])

@@ -198,6 +198,7 @@ def test_columns_and_types_that_are_not_alike_are_named_with_their_file(tmp_path
     assert "'age'" in told
 
 
+@pytest.mark.long
 def test_a_column_that_is_blank_in_one_file_of_records_is_one_of_texts_in_another(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([{"age": 31, "ill": None, "dose": None}]))
     (tmp_path / "b.json").write_text(json.dumps([{"dose": 1.5, "age": 31.5, "ill": "no"}]))

@@ -90,6 +90,7 @@ def test_a_file_of_another_kind_that_is_called_csv_says_what_it_is(tmp_path: Pat
         '{"data": [{"age": 1}]}',
     ],
 )
+@pytest.mark.long
 def test_json_that_is_no_list_of_rows_is_refused_with_what_to_do(tmp_path: Path, content: str) -> None:
     path = tmp_path / "table.json"
     path.write_text(content)
@@ -97,6 +98,7 @@ def test_json_that_is_no_list_of_rows_is_refused_with_what_to_do(tmp_path: Path,
         read_columns(path)
 
 
+@pytest.mark.long
 def test_one_row_of_lists_of_numbers_is_a_row(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_text('{"index": [3, 17], "value": [0.5, -1]}')

@@ -110,6 +110,7 @@ def test_what_a_service_shows_in_tls_may_begin_with_a_mark(save: Callable[[str, 
     assert read_authority(tls.client_ca or tmp_path).startswith("-----BEGIN CERTIFICATE-----")
 
 
+@pytest.mark.long
 def test_records_and_rows_of_texts_may_begin_with_a_mark(save: Callable[[str, str], Path]) -> None:
     records = [{"x0": 0.5, "x1": 0.25, "y": "no"}, {"x0": 0.5, "x1": 0.0, "y": "yes"}]
     for name, text in (

@@ -64,6 +64,7 @@ def test_rows_that_were_spilt_are_the_same_and_gone(table: Path, folder: Path, m
         load_source(source(table, folder), STUDY)
 
 
+@pytest.mark.long
 def test_a_disk_without_room_is_told(table: Path, folder: Path) -> None:
     made = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, made[1]))

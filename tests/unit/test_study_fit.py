@@ -84,6 +84,7 @@ def test_a_name_that_is_nearly_right_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+@pytest.mark.long
 def test_a_name_that_can_mean_one_column_alone_is_taken_and_told(tmp_path: Path, kind: str) -> None:
     study, table = tmp_path / "study.json", tmp_path / f"rows.{kind}"
     study.write_text(STUDY.model_dump_json())

@@ -43,6 +43,7 @@ def _repeated_cells(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("file", "write"), [("far.xlsx", _far_cells), ("repeated.ods", _repeated_cells)])
+@pytest.mark.long
 def test_a_sheet_that_takes_too_much_ends_its_reader_alone(file: str, write: object, tmp_path: Path) -> None:
     assert callable(write)
     write(tmp_path / file)
@@ -55,6 +56,7 @@ def test_a_sheet_that_takes_too_much_ends_its_reader_alone(file: str, write: obj
     ["\n".join(f'{{"c{i}": 1}}' for i in range(20_000)), f'[{{"age": [{"[]," * 5_000_000}[]]}}]'],
     ids=["no name in common", "lists in a cell"],
 )
+@pytest.mark.long
 def test_records_that_take_too_much_end_their_reader_alone(records: str, tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_text(records, encoding="utf-8")
@@ -114,6 +116,7 @@ def test_a_view_that_makes_much_of_nothing_is_ended(
         list(rows.batches())
 
 
+@pytest.mark.long
 def test_a_long_name_is_told_by_its_beginning(tmp_path: Path) -> None:
     study = Study(
         name="s", features=(Feature(name="age", lower=0, upper=120),), label=Label(name="ill", values=("0", "1"))
