@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from parley.common.privacy.account import Cost, limit
 from parley.party.settings import PartySettings
+from tests.support.alone import learner_alone
 from tests.support.cluster import Cluster
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 
 BUDGETS = {"party-1": 10.0, "party-2": 5.0, "party-3": 2.0, "party-4": 1.0, "party-5": 0.3}
 DELTA = 1e-5
 """Of each budget."""
+ALGORITHMS = "dp_gd", "psgd", "wu_strongly_convex", "wu_subgradient"
 
 
 def left_after(*costs: Cost) -> dict[str, float]:
@@ -56,10 +59,17 @@ class Hasty(Owners):
     fears: ClassVar[dict[str, Any]] = {"max_rounds": 2}
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A user of a learner that must ask no party."""
+    with learner_alone(Owners(tmp_path_factory.mktemp("alone"), algorithms=ALGORITHMS)) as client:
+        yield client
+
+
 @pytest.fixture
 def owners(tmp_path: Path, request: pytest.FixtureRequest) -> Owners:
     kind: type[Owners] = getattr(request, "param", Owners)
-    return kind(tmp_path, algorithms=("dp_gd", "psgd", "wu_strongly_convex", "wu_subgradient"))
+    return kind(tmp_path, algorithms=ALGORITHMS)
 
 
 @pytest.fixture

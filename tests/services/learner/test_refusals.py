@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from parley.common.encoding.npy import pack_array
 from parley.common.wire.party_api import PartyFacts
+from tests.support.alone import learner_alone
 from tests.support.cluster import DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
 
@@ -35,6 +39,12 @@ FACTS = PartyFacts(
     round_bytes=2**28,
     body_bytes=2**24,
 )
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with learner_alone(Cluster(tmp_path_factory.mktemp("alone"), n_parties=3)) as client:
+        yield client
 
 
 def problem(response: httpx.Response) -> dict[str, Any]:
@@ -65,14 +75,11 @@ def problem(response: httpx.Response) -> dict[str, Any]:
         ({"algorithm": "gop"}, "trusted curator"),
     ],
 )
-async def test_refuses_a_run_that_cannot_be(
-    client: httpx.AsyncClient, parties: Parties, changes: dict[str, Any], word: str
-) -> None:
-    response = await client.post("/v1/runs", json=GOOD | changes)
+def test_refuses_a_run_that_cannot_be(alone: TestClient, changes: dict[str, Any], word: str) -> None:
+    response = alone.post("/v1/runs", json=GOOD | changes)
     assert response.status_code == 422
     assert word in problem(response)["detail"]
-    assert (await client.get("/v1/runs")).json()["runs"] == []
-    assert [party.seen for party in parties.values()] == [[], [], []]
+    assert alone.get("/v1/runs").json()["runs"] == []
 
 
 @pytest.mark.parametrize(
@@ -96,10 +103,10 @@ async def test_refuses_a_run_that_cannot_be(
         ({"budgets": {"party-1": {"epsilon": "1", "delta": 1e-5}}}, ["body", "budgets", "party-1", "epsilon"]),
     ],
 )
-async def test_says_where_a_request_is_not_of_the_documented_form(
-    client: httpx.AsyncClient, changes: dict[str, Any], place: list[str]
+def test_says_where_a_request_is_not_of_the_documented_form(
+    alone: TestClient, changes: dict[str, Any], place: list[str]
 ) -> None:
-    response = await client.post("/v1/runs", json=GOOD | changes)
+    response = alone.post("/v1/runs", json=GOOD | changes)
     assert response.status_code == 422
     assert [fault["loc"] for fault in problem(response)["errors"]] == [place]
     assert "much" not in response.text
@@ -114,10 +121,8 @@ async def test_says_where_a_request_is_not_of_the_documented_form(
         ({"step": "0.5"}, "step: Input should be a valid number"),
     ],
 )
-async def test_takes_no_text_for_a_parameter_that_is_a_number(
-    client: httpx.AsyncClient, changes: dict[str, Any], word: str
-) -> None:
-    response = await client.post("/v1/runs", json=GOOD | {"parameters": changes})
+def test_takes_no_text_for_a_parameter_that_is_a_number(alone: TestClient, changes: dict[str, Any], word: str) -> None:
+    response = alone.post("/v1/runs", json=GOOD | {"parameters": changes})
     assert response.status_code == 422
     assert word in problem(response)["detail"]
 
@@ -131,8 +136,8 @@ async def test_takes_an_integer_for_a_real_number(client: httpx.AsyncClient) -> 
 
 
 @pytest.mark.parametrize("record", [{"x0": True, "x1": 0, "x2": 0}, {"x0": ["a"], "x1": 0, "x2": 0}])
-async def test_takes_only_numbers_and_text_in_records(client: httpx.AsyncClient, record: dict[str, Any]) -> None:
-    response = await client.post("/v1/runs/any/predictions", json={"records": [record]})
+def test_takes_only_numbers_and_text_in_records(alone: TestClient, record: dict[str, Any]) -> None:
+    response = alone.post("/v1/runs/any/predictions", json={"records": [record]})
     assert response.status_code == 422
     assert {tuple(fault["loc"][:2]) for fault in problem(response)["errors"]} == {("body", "records")}
 
@@ -149,16 +154,16 @@ async def test_takes_only_numbers_and_text_in_records(client: httpx.AsyncClient,
         "",
     ],
 )
-async def test_refuses_what_is_not_strict_json(client: httpx.AsyncClient, body: str) -> None:
-    response = await client.post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
+def test_refuses_what_is_not_strict_json(alone: TestClient, body: str) -> None:
+    response = alone.post("/v1/runs", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 422
     problem(response)
 
 
 @pytest.mark.parametrize("said", ["application/x-www-form-urlencoded", "text/plain", None])  # the first is curl's
-async def test_says_that_a_body_must_be_json(client: httpx.AsyncClient, said: str | None) -> None:
+def test_says_that_a_body_must_be_json(alone: TestClient, said: str | None) -> None:
     headers = {"Content-Type": said} if said else {}
-    response = await client.post("/v1/runs", content=json.dumps(GOOD), headers=headers)
+    response = alone.post("/v1/runs", content=json.dumps(GOOD), headers=headers)
     assert (response.status_code, problem(response)["detail"]) == (415, "the body must be application/json")
 
 
@@ -188,21 +193,19 @@ async def test_refuses_large_and_compressed_bodies(cluster: Cluster, parties: Pa
         ("POST", "/predictions", {"records": [{"x0": 1.0}]}),
     ],
 )
-async def test_does_not_know_an_unknown_run(
-    client: httpx.AsyncClient, method: str, path: str, body: dict[str, Any] | None
-) -> None:
-    response = await client.request(method, f"/v1/runs/nobody{path}", json=body)
+def test_does_not_know_an_unknown_run(alone: TestClient, method: str, path: str, body: dict[str, Any] | None) -> None:
+    response = alone.request(method, f"/v1/runs/nobody{path}", json=body)
     assert response.status_code == 404
     assert "'nobody'" in problem(response)["detail"]
 
 
-@pytest.mark.parametrize("token", [None, "", "Bearer wrong", "Basic YWxpY2U6", "Bearer the-learners-token"])
-async def test_asks_everybody_for_a_token(cluster: Cluster, parties: dict[str, Intercepted], token: str | None) -> None:
+async def test_asks_everybody_for_a_token(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
+    tokens = None, "", "Bearer wrong", "Basic YWxpY2U6", "Bearer the-learners-token"
     async with learner_of(cluster, parties, shares={"failed_sign_ins": 1000}) as client:
         document = (await client.get("/openapi.json")).json()
         client.headers.pop("authorization")
-        headers = {} if token is None else {"Authorization": token}
-        for path, operations in document["paths"].items():
+        for token, (path, operations) in product(tokens, document["paths"].items()):
+            headers = {} if token is None else {"Authorization": token}
             for method in operations:
                 response = await client.request(method, path.replace("{run}", "nobody"), headers=headers)
                 if path in ("/healthz", "/readyz", "/metrics"):
