@@ -1,4 +1,8 @@
-"""The services that the learner asks: a warm connection each, and errors that say who.
+"""The services that the learner asks: a warm connection each, receipts, and errors that name the service.
+
+A request goes one way: `Peer._request` shows the newest receipt and checks the one that comes with the response (see
+`parley.common.client.receipts`), `Peer._send` waits for as long as the peer asked for, traces the request and maps what
+fails to an error, and `Line.ask` shows the token.
 
 Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or one that says not
 now: the peer may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that
@@ -42,25 +46,11 @@ from parley.common.service.witnessing import HeldReceipts
 from parley.common.strict import one_line
 from parley.common.wire.key_holder_api import Signature
 
-_LONGEST, _MOST_VALUES = 2**22, 2**16  # bytes, and values: the longest are a thousand receipts
-
 M = TypeVar("M", bound=BaseModel)
-
-
-def parse_answer(schema: type[M], content: bytes) -> M:
-    """An answer of this form; raises ValidationError, and TooLargeError for one that is larger than any.
-
-    Of each name that nobody expects a fault is told, which takes a hundred times its bytes.
-    """
-    if len(content) > _LONGEST:
-        raise TooLargeError(f"an answer in JSON may have at most {_LONGEST} bytes")
-    check_counts(content, _MOST_VALUES, _MOST_VALUES)
-    return schema.model_validate_json(content)
-
-
 P = TypeVar("P", bound="Peer")
 _T = TypeVar("_T")
 
+_LONGEST, _MOST_VALUES = 2**22, 2**16  # bytes, and values: the longest are a thousand receipts
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled each time
 _LONGEST_REST = 60.0  # seconds for which a peer may ask to be left alone
 _STOPPED = 0.1  # seconds by which a deadline is noticed late where this process did not run meanwhile
@@ -73,6 +63,17 @@ _LONGEST_REASON = 500  # characters of a peer's own words
 _LONGEST_PROBLEM = 2**16  # bytes of a problem document
 _RECEIPT = RECEIPT_HEADER.lower().encode()
 _LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does not suffice
+
+
+def parse_answer(schema: type[M], content: bytes) -> M:
+    """An answer of this form; raises ValidationError, and TooLargeError for one that is larger than any.
+
+    Names that no form has are bounded as well: the fault of each takes a hundred times its bytes.
+    """
+    if len(content) > _LONGEST:
+        raise TooLargeError(f"an answer in JSON may have at most {_LONGEST} bytes")
+    check_counts(content, _MOST_VALUES, _MOST_VALUES)
+    return schema.model_validate_json(content)
 
 
 class Peer:
