@@ -1,4 +1,4 @@
-"""The map of the house: a public name has one meaning, and a constant one value.
+"""The map of the house: a public name has one meaning, a constant one value, and modules import in one direction.
 
 Which package may import which is `lint-imports`' to check; its contracts are in pyproject.toml.
 """
@@ -9,6 +9,8 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+from scripts.benchmarks.house import components, import_graph, module_paths, read_module
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("common", "learner", "parley", "party")
@@ -30,6 +32,12 @@ def test_a_module_assigns_a_constant_once() -> None:
         times = Counter(name for name in defined_names(module) if name.isupper())
         twice += [f"{module.relative_to(ROOT)}: {name}" for name, n_times in times.items() if n_times > 1]
     assert not twice
+
+
+def test_no_modules_import_each_other() -> None:
+    """Neither at once nor in circles: imports in functions and those for type checkers count."""
+    graph = import_graph([read_module(ROOT, path) for path in module_paths(ROOT)], also_later=True)
+    assert not [sorted(group) for group in components(graph) if len(group) > 1]
 
 
 def modules() -> list[Path]:
