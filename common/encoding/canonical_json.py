@@ -1,6 +1,6 @@
-"""Canonical JSON: one spelling for one value, so that a hash names it; and JSON that has one meaning.
+"""Canonical JSON: one spelling for one value, so that a hash identifies it; and reading JSON with one meaning.
 
-Millions of numbers may be arrays of NumPy, one axis each, in lists or in an object: they are spelt piece by piece.
+Millions of numbers may be arrays of NumPy, one axis each, in lists or in an object: they are written piece by piece.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ JSON = "application/json"
 """The media type of JSON."""
 
 PIECE = 2**13
-"""The most numbers that are spelt at once: some milliseconds, for which all other threads wait."""
+"""The most numbers that are written at once: some milliseconds, in which all other threads wait."""
 
 _MOST_DIGITS = 320
-_MANY_NAMES = 2**16  # in a text, beyond which the scanner in C may keep all other threads waiting for long
+_MANY_NAMES = 2**16  # in a text; beyond it the scanner in C may block all other threads for long
 _MOST_NAMES = 2**17  # in one object: more than a study has columns, or a run parties
 _MOST_VALUES = 2**20
 _MOST_NESTS = 3 * 2**17
-"""Arrays and objects: more than a run of the most members has, and three for each of the most records to predict."""
+"""The most arrays and objects: a run of the most members has fewer, and so have three for each record to predict."""
 
 
 class _UnhurriedDecoder(json.JSONDecoder):
-    """Reads JSON with the scanner in Python, which takes thrice as long as that in C, and lets other threads run."""
+    """Reads JSON with the scanner in Python, three times slower than that in C, and lets other threads run."""
 
     def __init__(self, **hooks: Any) -> None:  # noqa: ANN401 -- those of json.loads
         super().__init__(**hooks)
@@ -39,13 +39,13 @@ class _UnhurriedDecoder(json.JSONDecoder):
 
 
 class UnhurriedEncoder(json.JSONEncoder):
-    """Spells JSON with the encoder in C, which calls Python for each text and so lets other threads run.
+    """Writes JSON with the encoder in C, which calls Python for each text and so lets other threads run.
 
-    A value must not hold itself.
+    A value must not contain itself.
     """
 
     def iterencode(self, o: Any, _one_shot: bool = False) -> Iterator[str]:  # noqa: ANN401, FBT001, FBT002 -- as json has it
-        """The pieces of a value's JSON."""
+        """Yield the pieces of a value's JSON."""
         spell = _spell_ascii if self.ensure_ascii else _spell_text
         separators = self.key_separator, self.item_separator
         flags = self.sort_keys, self.skipkeys, self.allow_nan
@@ -53,12 +53,12 @@ class UnhurriedEncoder(json.JSONEncoder):
 
 
 def _spell_text(text: str) -> str:
-    """A text as JSON: a function of Python, between whose calls threads take turns."""
+    """Encode a text as JSON: a function in Python, so that threads take turns between calls."""
     return encode_basestring(text)
 
 
 def _spell_ascii(text: str) -> str:
-    """The same in ASCII."""
+    """Encode a text as JSON in ASCII, also in Python."""
     return encode_basestring_ascii(text)
 
 
@@ -67,7 +67,7 @@ _UNSPELT = UnhurriedEncoder(ensure_ascii=False, default=lambda _: None)
 
 
 def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
-    """A JSON value as UTF-8: keys sorted, no spaces, no NaN or infinity (ValueError).
+    """Encode a JSON value as UTF-8: keys sorted, no spaces, no NaN or infinity (ValueError).
 
     >>> canonical({"b": 1, "a": [True, None]})
     b'{"a":[true,null],"b":1}'
@@ -76,9 +76,9 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 -- any JSON value
 
 
 def canonical_digest(value: Any) -> str:  # noqa: ANN401 -- any JSON value
-    """SHA-256 of a value's canonical JSON, in hexadecimal; of millions of numbers the JSON is never there at once.
+    """Return SHA-256 of a value's canonical JSON, in hexadecimal, without the JSON of millions of numbers in memory.
 
-    Other threads run meanwhile: a study may have as many columns as take a second.
+    Other threads run meanwhile: a study may have so many columns that it takes a second.
     """
     digest = hashlib.sha256()
     for piece in json_pieces(value, _SPELLING):
@@ -87,9 +87,9 @@ def canonical_digest(value: Any) -> str:  # noqa: ANN401 -- any JSON value
 
 
 def json_pieces(value: Any, spelling: json.JSONEncoder, row: Callable[[int], str] = lambda _: "") -> Iterator[str]:  # noqa: ANN401
-    """A value's JSON in pieces where it is a long array, or holds arrays of NumPy: then its first items tell so.
+    """Yield a value's JSON in pieces if it is a long array, or contains arrays of NumPy, as its first items show.
 
-    ``row`` says, of how many numbers a row has, what stands before and after each piece of it.
+    ``row`` returns, for the length of a row, the text before and after each piece of it.
     """
     if isinstance(value, dict) and any(map(_has_arrays, value.values())):
         names = sorted(value) if spelling.sort_keys else value
@@ -109,7 +109,7 @@ def json_pieces(value: Any, spelling: json.JSONEncoder, row: Callable[[int], str
 
 
 def _row(numbers: Sequence[Any], spelling: json.JSONEncoder, end: str) -> Iterator[str]:
-    """An array, piece by piece."""
+    """Yield an array, piece by piece."""
     comma = spelling.item_separator.strip() if end else spelling.item_separator
     for start in range(0, len(numbers), PIECE):
         piece: Any = numbers[start : start + PIECE]
@@ -118,7 +118,7 @@ def _row(numbers: Sequence[Any], spelling: json.JSONEncoder, end: str) -> Iterat
 
 
 def _is_array(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
-    """Whether a value is an array of NumPy, which need not be loaded."""
+    """Whether a value is an array of NumPy, without loading NumPy."""
     return getattr(value, "ndim", 0) == 1
 
 
@@ -130,9 +130,9 @@ def _has_arrays(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
 
 
 def check_counts(body: bytes, most_values: int = _MOST_VALUES, most_nests: int = _MOST_NESTS) -> None:
-    """Raise TooLargeError for JSON of more values, or arrays and objects, than there may be: 2^20 and 3 2^17 of a body.
+    """Raise TooLargeError for JSON of too many values, or arrays and objects: by default 2^20 and 3 2^17.
 
-    It is counted before it is parsed: a few megabytes of brackets make gigabytes of objects, and take seconds in which
+    They are counted before parsing: a few megabytes of brackets make gigabytes of objects, and take seconds in which
     the interpreter does nothing else.
     """
     if body.count(b",") >= most_values:
@@ -142,7 +142,7 @@ def check_counts(body: bytes, most_values: int = _MOST_VALUES, most_nests: int =
 
 
 def own_json(text: bytes | str) -> Any:  # noqa: ANN401 -- any JSON value
-    """JSON that this program wrote. Raises ValueError. Other threads run while a long one is read."""
+    """Read JSON that this program wrote. Raises ValueError. Other threads run while a long text is read."""
     return json.loads(text, cls=_decoder_for(text))
 
 
@@ -173,21 +173,21 @@ def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: AN
 
 
 def _decoder_for(text: bytes | str) -> type[json.JSONDecoder] | None:
-    """The decoder that lets other threads run, of a text that may have many names; None for the standard one."""
+    """Return the decoder that lets other threads run for a text that may have many names; None for the standard one."""
     n_colons = text.count(":") if isinstance(text, str) else text.count(b":")
     return _UnhurriedDecoder if n_colons > _MANY_NAMES else None
 
 
 def _finite(text: str) -> float:
-    """A number as JSON has it."""
+    """Read a number. Raises ValueError if it is not finite or not in ASCII."""
     if not (text.isascii() and math.isfinite(value := float(text))):
         raise ValueError(text)
     return value
 
 
 def _whole(text: str) -> int:
-    """A whole number, of no more digits than a real one has: of many more they take long to read."""
-    if len(text) > _MOST_DIGITS or not text.isascii():  # Python's scanner takes any script's digits for digits
+    """Read a whole number. Raises ValueError for more digits than a real number has, which take long to read."""
+    if len(text) > _MOST_DIGITS or not text.isascii():  # Python's scanner accepts digits of every script
         raise ValueError("a number of many digits, or of digits that JSON has not")
     return int(text)
 
@@ -197,13 +197,13 @@ class NameTwiceError(ValueError):
 
 
 def distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, each of whose names is there once: a hook for `json`.
+    """Build an object whose names are all different: a hook for `json`.
 
     Raises NameTwiceError, and TooLargeError for more names than any object has.
     """
     if len(pairs) > _MOST_NAMES:
         raise TooLargeError(f"an object in JSON may have at most {_MOST_NAMES} names")
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise NameTwiceError("a name twice")
-    return found
+    return members

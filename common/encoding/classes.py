@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 MAX_CLASSES = 100
-"""So many are told apart on the grid of labels, which is of 2^-16."""
+"""The most classes that are distinct on the grid of labels, which is of 2^-16."""
 
 
 def encode_classes(classes: IntArray, n_classes: int) -> FloatArray:

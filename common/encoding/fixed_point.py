@@ -1,7 +1,7 @@
 """Reals on dyadic grids: sums that are exact in float64, and integers for the wire.
 
 Floating-point sums exceed their stated sensitivity and floating-point noise has gaps that depend on the data (Mironov
-2012; Casacuberta et al. 2022), so whatever is released is an integer. The grids make the way there exact and fast:
+2012; Casacuberta et al. 2022), so everything that is released is an integer. The grids make all steps exact and fast:
 
 ========== ============= ========================= ============================================================
 what       grid          bound                     hence
@@ -18,9 +18,9 @@ the wire   2^(s-32)      n <= 2^(20+s) rows        answers shifted right by s: a
 
 By the max norm rows are at most 1 in each coordinate; their sums are as exact, and their scores are not.
 
-Because every partial sum is exact, a BLAS product gives the same bits whatever its order, its threads and its stacking.
-The shift s follows from the public sizes alone and is 0 up to 2^20 rows; it is applied to integers that bear their
-noise already, so it is post-processing.
+Because every partial sum is exact, a BLAS product gives the same bits in every order, with any threads and stacking.
+The shift s follows from the public sizes alone and is 0 up to 2^20 rows; it is applied to integers that already have
+their noise, so it is post-processing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.errors import InvalidInputError
 
 Norm = Literal["euclidean", "max"]
-"""By which rows are at most 1: the root of the sum of squares, or the largest absolute value."""
+"""The norm by which rows are at most 1: the root of the sum of squares, or the largest absolute value."""
 NORMS: frozenset[Norm] = frozenset({"euclidean", "max"})
 FEATURE_BITS = 16
 SLOPE_BITS = 16
 WEIGHT_BITS = 20
 FRACTION_BITS = FEATURE_BITS + SLOPE_BITS
 UNIT = 2**FRACTION_BITS
-"""One, in the integers that parties release."""
+"""The number 1 in the integers that parties release."""
 MAX_NORM = 2.0**16
 """The largest norm of weights that a party accepts."""
 MAX_INTEGER = 2**53
@@ -87,19 +87,19 @@ def to_integers(x: FloatArray) -> IntArray:
 
 
 def checked_integers(integers: FloatArray | IntArray) -> IntArray:
-    """Integers (...) as int64, refused with InvalidInputError unless all are below 2^53 in absolute value."""
+    """Return integers (...) as int64. Raises InvalidInputError unless all are below 2^53 in absolute value."""
     return _below(MAX_INTEGER, integers)
 
 
 def checked_answer(integers: IntArray) -> IntArray:
-    """Integers (...) of an answer, refused with InvalidInputError unless all are below 3 * 2^61 in absolute value."""
+    """Return an answer's integers (...). Raises InvalidInputError unless all are below 3 * 2^61 in absolute value."""
     return _below(MAX_ANSWER, integers)
 
 
 def sum_of_answers(answers: IntArray) -> IntArray:
-    """The exact sum (m,) of any number of answers (K, m), in two halves of 32 bits, lest it wrap.
+    """Return the exact sum (m,) of any number of answers (K, m), in two halves of 32 bits so that it does not overflow.
 
-    Refused as `checked_answer` refuses.
+    Raises InvalidInputError as `checked_answer` does.
 
     >>> sum_of_answers(np.full((1025, 1), -(2**50))) == -1025 * 2**50
     array([ True])
@@ -128,9 +128,10 @@ def wire_shift(n_largest: int) -> int:
 
 
 def to_wire(integers: IntArray, shift: int) -> IntArray:
-    """An answer's integers (...) in units of 2^(shift - 32), rounded half up; a shift of 0 changes nothing.
+    """Return an answer's integers (...) in units of 2^(shift - 32), rounded half up; a shift of 0 changes nothing.
 
-    Those that noise, however unlikely, has made 2^53 or more are cut off: a refusal would tell of them, for nothing.
+    Integers that noise, however unlikely, has made 2^53 or more are clipped: a refusal would reveal something about
+    them, for nothing in return.
 
     >>> to_wire(np.array([-6, -5, 5, 6, 2**60]), 2).tolist()
     [-1, -1, 1, 2, 9007199254740991]
@@ -140,7 +141,7 @@ def to_wire(integers: IntArray, shift: int) -> IntArray:
 
 
 def from_wire(integers: IntArray, shift: int) -> FloatArray:
-    """Integers (...) in units of 2^(shift - 32), or sums of such, as reals; exact below 2^53."""
+    """Return integers (...) in units of 2^(shift - 32), or sums of them, as reals; exact below 2^53."""
     return integers.astype(np.float64) * 2.0 ** (shift - FRACTION_BITS)
 
 

@@ -11,12 +11,12 @@ from mnemonic import Mnemonic
 from parley.common.errors import InvalidInputError
 
 WORDS = 6
-"""Of a key, compared by people."""
-_BITS = 11  # of a word
+"""The number of words of a key that people compare."""
+_BITS = 11  # of each word
 
 
 def words_of(public_key: str) -> tuple[str, ...]:
-    """Six words of a key's fingerprint, SHA-256.
+    """Return six words of a key's fingerprint, SHA-256.
 
     >>> words_of("00" * 32)
     ('grid', 'duck', 'problem', 'valid', 'cloth', 'roof')
@@ -27,12 +27,12 @@ def words_of(public_key: str) -> tuple[str, ...]:
 
 
 def are_words(typed: str, public_key: str) -> bool:
-    """Whether these are the six words of a key; capitals, and what stands between words, do not matter."""
-    return _spoken(typed) == words_of(public_key)
+    """Whether these are the six words of a key; capitals, and separators between words, do not matter."""
+    return _plain_words(typed) == words_of(public_key)
 
 
 def named_words(text: str, option: str) -> tuple[str, str]:
-    """A name and the words of its key, as an option has them, NAME=WORDS; raises InvalidInputError."""
+    """Split an option NAME=WORDS into a name and the words of its key. Raises InvalidInputError if it is not so."""
     name, equals, words = text.partition("=")
     if not equals:
         raise InvalidInputError(f"{option}: say NAME=WORDS, such as 'notary=perfect armor candy few goddess hobby'")
@@ -42,9 +42,9 @@ def named_words(text: str, option: str) -> tuple[str, str]:
 def check_words(typed: str, public_key: str, whose: str) -> None:
     """Raise InvalidInputError unless these are the six words of a key, as `are_words` reads them.
 
-    Words that no key has are a slip, and said to be one.
+    Words that no key has are reported as a slip.
     """
-    words = _spoken(typed)
+    words = _plain_words(typed)
     if len(words) != WORDS:
         raise InvalidInputError(f"the key of {whose} has {WORDS} words, and {len(words)} were typed")
     if unlisted := sorted({*words} - {*Mnemonic("english").wordlist}):
@@ -53,6 +53,6 @@ def check_words(typed: str, public_key: str, whose: str) -> None:
         raise InvalidInputError(f"these are not the words of {whose}: somebody may be in between; do not go on")
 
 
-def _spoken(typed: str) -> tuple[str, ...]:
-    """The words of a text, however they are set: one a line, with numbers, hyphens, quotation marks, wide letters."""
+def _plain_words(typed: str) -> tuple[str, ...]:
+    """Return the words of a text with any separators: line ends, numbers, hyphens, quotation marks, wide letters."""
     return tuple(re.findall("[a-z]+", normalize("NFKC", typed).lower()))

@@ -1,7 +1,7 @@
-"""JSON whose long rows of numbers have lines of their own: it is written and read without ever being there whole.
+"""JSON whose long rows of numbers have lines of their own: it is written and read piece by piece.
 
-It is JSON as any other. No text of JSON holds an end of line, so a line of digits and commas is a part of an array:
-it is read into an array of NumPy at once, 8 bytes a number, where Python's own would take 32.
+It is valid JSON. No text of JSON contains an end of line, so a line of digits and commas is a part of an array: it is
+read into an array of NumPy at once, 8 bytes a number, where Python's own would take 32.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy.typing as npt
 from parley.common.encoding.canonical_json import UnhurriedEncoder, check_counts, json_pieces, read_json
 from parley.common.errors import TooLargeError
 
-_LONG = 1000  # numbers of a row that has lines of its own
-_LEAST = 500  # bytes of a line that is read into an array: a part of a long row has as many digits and commas
+_LONG = 1000  # a row of more numbers has lines of its own
+_LEAST = 500  # a line of more bytes is read into an array: a part of a long row has as many digits and commas
 _MOST_VALUES = 2**21  # beside long rows: as many numbers as a model may have that was written in one line
-_MOST_REST = 2**24
-"""Bytes beside long rows, a line counting as eight more: millions of lines that are empty take long to look at."""
+_MOST_OTHER = 2**24
+"""The most bytes beside long rows, plus eight for each line, because millions of empty lines take long to read."""
 _NUMBERS = re.compile(rb"[-+.0-9eE, ]{%d,}" % _LEAST)
 _SPELLING = UnhurriedEncoder()
 
 
 def document_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """An object as the text of a file, in pieces: a field a line, but for long rows of numbers.
+    """Yield an object as the text of a file, in pieces: a line for each field, and several for long rows of numbers.
 
     >>> print("".join(document_lines({"kind": "linear", "weights": np.array([1.0, 2.0])})), end="")
     {
@@ -45,29 +45,30 @@ def document_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def read_lines(lines: Iterable[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
-    """A JSON value, as `read_json` reads it, of lines with their ends; rows with lines of their own are arrays (d,).
+    """Read a JSON value, as `read_json` does, from lines with their ends; rows with lines of their own are arrays (d,).
 
-    Raises ValueError or RecursionError for what is no JSON, TooLargeError for more values than a document has.
+    Raises ValueError or RecursionError for invalid JSON, TooLargeError for more values than a document has.
     """
-    rest, parts, size = io.BytesIO(), deque[npt.NDArray[Any]](), 0
+    other_lines, parts, size = io.BytesIO(), deque[npt.NDArray[Any]](), 0
     for line in _without_numbers(lines, parts):
         size += len(line) + 8
-        if size > _MOST_REST:
-            raise TooLargeError(f"beside long rows of numbers it may have {_MOST_REST:,} bytes")
-        rest.write(line)
-    check_counts(rest.getvalue(), _MOST_VALUES)
-    return _joined(read_json(rest.getvalue(), parts))
+        if size > _MOST_OTHER:
+            raise TooLargeError(f"beside long rows of numbers it may have {_MOST_OTHER:,} bytes")
+        other_lines.write(line)
+    check_counts(other_lines.getvalue(), _MOST_VALUES)
+    return _joined(read_json(other_lines.getvalue(), parts))
 
 
 def _without_numbers(lines: Iterable[bytes], parts: deque[npt.NDArray[Any]]) -> Iterator[bytes]:
-    """Lines of JSON; those of numbers alone go to ``parts``, and a NaN, which no JSON has, stands for each row of them.
+    """Yield the lines of JSON without those of numbers alone.
 
-    A row's lines go into one buffer, so that all of it is in memory once.
+    These go to ``parts``, and a NaN, which no JSON has, is yielded for each row of them. A row's lines go into one
+    buffer, so that it is in memory only once.
     """
     row, dtype, end = bytearray(), np.dtype(np.float64), b""
     for line in chain(lines, [b""]):
-        found = _NUMBERS.match(line)
-        numbers = b"" if found is None or line[found.end() :].strip() else found[0].strip()
+        match = _NUMBERS.match(line)
+        numbers = b"" if match is None or line[match.end() :].strip() else match[0].strip()
         part = _array(numbers.removesuffix(b",")) if numbers else None
         if row and (part is None or part.dtype != dtype or not end):
             parts.append(np.frombuffer(row, dtype))
@@ -81,7 +82,7 @@ def _without_numbers(lines: Iterable[bytes], parts: deque[npt.NDArray[Any]]) -> 
 
 
 def _array(numbers: bytes) -> npt.NDArray[Any]:
-    """The numbers of a line; raises ValueError for one that overflows, or what is no list of numbers."""
+    """Read the numbers of a line. Raises ValueError for one that overflows, or if it is no list of numbers."""
     array = np.array(json.loads(b"[" + numbers + b"]"))
     if not array.size or array.dtype.kind not in "if" or not np.isfinite(array).all():
         raise ValueError("a number that overflows, or none")
@@ -89,7 +90,7 @@ def _array(numbers: bytes) -> npt.NDArray[Any]:
 
 
 def _joined(value: Any) -> Any:  # noqa: ANN401 -- any JSON value
-    """A value in which the lines of a row are one array; raises ValueError for lines that are in no list."""
+    """Join the lines of each row into one array. Raises ValueError for lines that are in no list."""
     if isinstance(value, dict):
         for name, item in value.items():
             value[name] = _joined(item)

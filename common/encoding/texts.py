@@ -1,8 +1,7 @@
-"""How values are spelt, so that a number is the same in every file that holds numbers, and a text is what it is.
+"""How values and texts are spelt, so that a value is the same in every file, and how text files are decoded.
 
-Text as people save it: UTF-8, with or without the byte order mark that editors and shells of Windows put first.
-
-PowerShell's ``>`` writes UTF-16, which its mark tells too.
+Text files are as people save them: UTF-8, with or without the byte order mark that editors and shells of Windows put
+first. PowerShell's ``>`` writes UTF-16, which its mark shows too.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from unicodedata import normalize
 
 MOST_TOLD = 200
-"""Characters of a text from outside that are told: as many as a name in a study may have."""
+"""The most characters of a text from outside in a message: as many as a name in a study may have."""
 _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 
 
@@ -24,11 +23,12 @@ def toml_value(value: object) -> str:
 
 
 def spelling(value: object) -> str | None:
-    r"""How a value is spelt in a study. Blanks around a text and the case of truth do not count; all else does.
+    r"""Spell a value as in a study. Blanks around a text and the case of truth values do not count; all else does.
 
-    Nor does whether a letter and its mark are one character or two (Unicode's NFC and NFD), which nobody can see.
+    It does not matter whether a letter and its mark are one character or two (Unicode's NFC and NFD), as nobody can see
+    that.
     A number is spelt without zeros after its point. A text stays a text, for 250.1 and 250.10 may be two codes.
-    None for a missing value, which is None, NaN or no text at all.
+    Returns None for a missing value, which is None, NaN or no text at all.
 
     >>> [spelling(value) for value in (1, 1.0, " a ", True, "true", float("nan"), "")]
     ['1', '1', 'a', 'True', 'True', None, None]
@@ -37,7 +37,7 @@ def spelling(value: object) -> str | None:
     >>> spelling("Mu\u0308ller") == "M\xfcller"
     True
     """
-    if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of whatever type
+    if value is None or value != value:  # noqa: PLR0124 -- NaN and NaT, of every type
         return None
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -48,12 +48,18 @@ def spelling(value: object) -> str | None:
         return text.capitalize()
     if isinstance(value, str | bytes) or not (number := _DECIMAL.fullmatch(text)):
         return text or None
-    whole, rest = number.groups()
-    return f"{whole}.{rest}" if rest else whole.removeprefix("-") if whole == "-0" else whole
+    integer_part, fraction = number.groups()
+    return (
+        f"{integer_part}.{fraction}"
+        if fraction
+        else integer_part.removeprefix("-")
+        if integer_part == "-0"
+        else integer_part
+    )
 
 
 def shortened(text: str) -> str:
-    """A text from outside, such as a column's name, as it is told: no more than its first 200 characters.
+    """Shorten a text from outside, such as a column's name, to its first 200 characters, for a message.
 
     >>> shortened("age"), len(shortened("a" * 1000))
     ('age', 203)
@@ -62,7 +68,7 @@ def shortened(text: str) -> str:
 
 
 def so_many(count: int, thing: str) -> str:
-    """A number of things, whose plural ends in s.
+    """Return a number of things in words; their plural ends in s.
 
     >>> so_many(1, "round"), so_many(2000, "row")
     ('1 round', '2,000 rows')
@@ -71,7 +77,7 @@ def so_many(count: int, thing: str) -> str:
 
 
 def as_told(value: float | str) -> str:
-    """How a parameter's value is told to people: numbers to six digits, texts as they are.
+    """Return a parameter's value for people: numbers with six digits, texts unchanged.
 
     >>> as_told(0.1 + 0.2), as_told(40), as_told("output")
     ('0.3', '40', 'output')
@@ -83,23 +89,23 @@ _UTF16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
 def is_utf16(start: bytes) -> bool:
-    """Whether a file that begins so says that it is UTF-16."""
+    """Whether a file that begins so has the mark of UTF-16."""
     return start.startswith(_UTF16)
 
 
 def text_of(file: io.BufferedReader, errors: str = "strict") -> io.TextIOWrapper:
-    """An open file's text without its mark, to be read piece by piece; ``errors`` as `open` has them."""
+    """Open a binary file's text without its mark, to be read piece by piece; ``errors`` is that of `open`."""
     encoding = "utf-16" if is_utf16(file.peek(len(BOM_UTF16_LE))) else "utf-8-sig"
     return io.TextIOWrapper(file, encoding, errors)
 
 
 def as_utf8(content: bytes) -> bytes:
-    """The content of a file as UTF-8 without a mark, where a mark tells its encoding; raises UnicodeDecodeError."""
+    """Return the content of a file as UTF-8 without a mark. Raises UnicodeDecodeError."""
     return content.decode("utf-16").encode() if is_utf16(content) else content.removeprefix(BOM_UTF8)
 
 
 def decode_text(content: bytes) -> str:
-    r"""The text of a file without its byte order mark, line ends as they are; raises UnicodeDecodeError.
+    r"""Return the text of a file without its byte order mark, line ends unchanged. Raises UnicodeDecodeError.
 
     >>> decode_text(b"\xef\xbb\xbfa word")
     'a word'

@@ -1,7 +1,7 @@
-"""A program asks, parties answer, a log remembers.
+"""The contract of an algorithm: a program asks, parties answer, and a log stores the replies.
 
 The learner's half of an algorithm is a generator: it yields a `Query` of public values, receives a `Reply`, and returns
-a `Model`. It draws no private noise, so all it does is post-processing, and the log of replies is its whole state: a
+a `Model`. It draws no private noise, so all it does is post-processing, and the log of replies is its complete state: a
 restart is a replay, and so is an audit. The party's half is a pure function of the shard and of private noise.
 """
 
@@ -45,9 +45,9 @@ class Algorithm(ABC):
     """A paper's algorithm: a frozen dataclass whose fields are the run's parameters, validated when built.
 
     ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
-    baselines in which one trusted curator holds all shards (a federation of one party).
-    ``rows`` says which rows it is about where a study holds some out. ``trains`` says that it makes a model. ``norms``
-    are those by which rows may be bounded, and ``sparse`` says that they may be sparse.
+    baselines in which one trusted curator holds all shards (a federation of one party). ``rows`` says which rows it is
+    about if a study holds some out. ``trains`` says that it makes a model. ``norms`` are those by which rows may be
+    bounded, and ``sparse`` says that they may be sparse.
     """
 
     __slots__ = ()
@@ -66,24 +66,25 @@ class Algorithm(ABC):
         given: Mapping[str, float],  # noqa: ARG003
         most_rounds: int,  # noqa: ARG003
     ) -> dict[str, Choice]:
-        """Parameters for a run of which some are ``given``, by name: from public facts, before any party is asked.
+        """Choose parameters for a run, by name, from public facts, before any party is asked; some are ``given``.
 
-        ``most_rounds`` is how many the user has time for and the owners allow. By default nothing: the defaults stand.
+        ``most_rounds`` is how many rounds the user has time for and the owners allow. By default nothing is chosen: the
+        defaults stay.
         """
         return {}
 
     @classmethod
     def for_owner(cls, name: str, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
-        """The parameters of a run whose learner is the owner of that ``name``; by default those given."""
+        """Return the parameters of a run whose learner is the owner with this ``name``; by default those given."""
         return dict(given)
 
     @classmethod
     def takes(cls, norm: Norm, *, sparse: bool) -> bool:
-        """Whether it takes rows that are bounded by this norm, and sparse or not."""
+        """Whether the algorithm accepts rows that are bounded by this norm, sparse or dense."""
         return norm in cls.norms and (cls.sparse or not sparse)
 
     def check_rows(self, facts: FederationFacts) -> None:
-        """Raise InvalidInputError for rows of another norm, or sparse ones, where the algorithm does not take them."""
+        """Raise InvalidInputError if the algorithm does not accept rows of this norm, or sparse ones."""
         if facts.norm not in self.norms:
             raise InvalidInputError(
                 "the algorithm's noise hides rows of 2-norm at most 1, and the study's are bounded in the largest "
@@ -98,72 +99,76 @@ class Algorithm(ABC):
 
     @abstractmethod
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """What each round asks, (rounds,): parties approve this, and answer nothing else.
+        """Return what each round asks, (rounds,): parties approve these questions, and answer no others.
 
-        Raises InvalidInputError where the algorithm cannot be run on such facts.
+        Raises InvalidInputError if the algorithm cannot be run on such facts.
         """
 
     @abstractmethod
     def program(self, facts: FederationFacts) -> Program:
-        """The learner's half: yields queries, receives replies, returns the model."""
+        """Run the learner's half: yield queries, receive replies, return the model."""
 
-    def prepare(self, shard: Shard, facts: OwnFacts) -> Any:  # noqa: ANN401 -- whatever the algorithm's `local` takes
-        """What `local` answers from, for one shard or a stack: the shard itself, or what may take long to make of it.
+    def prepare(self, shard: Shard, facts: OwnFacts) -> Any:  # noqa: ANN401 -- the type that `local` takes
+        """Compute what `local` answers from, for one shard or a stack: the shard itself, or a result that takes long.
 
-        A function of its arguments alone. A party does this once a run, before the first round, aside from its service.
+        It is a function of its arguments alone. A party calls it once in a run, before the first round, outside of its
+        service.
         """
         return shard
 
     @abstractmethod
     def local(self, query: Query, prepared: Any, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ANN401 -- as above
-        """The party's half: the noisy answer (..., m) in integers of 2^-32, for one shard or a stack, as prepared."""
+        """Run the party's half: return the noisy answer (..., m) in integers of 2^-32.
+
+        ``prepared`` is of one shard or of a stack.
+        """
 
     @abstractmethod
     def sensitivity(self, query: Query, facts: OwnFacts) -> FloatArray | float:
-        """How far a neighbour's answer differs before its noise, in the norm of its noise; in reals, (...).
+        """Return how far a neighbour's answer differs before its noise, in the norm of its noise; in reals, (...).
 
-        Of an answer that is a function of a noisy release (`PostProcessing`): how far that release differs.
+        For an answer that is a function of a noisy release (`PostProcessing`), it is how far that release differs.
         """
 
     @abstractmethod
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """What one party's answer of this round costs it; ``facts`` are that party's."""
+        """Return the cost of one party's answer in this round; ``facts`` are that party's."""
 
     @abstractmethod
     def proof(self, query: Query, facts: OwnFacts) -> Proof | None:
-        """Why the event of the query's round holds, so that the contract suite can test it (`proofs`).
+        """Return why the event of the query's round holds, so that the contract suite can test it (`proofs`).
 
-        None where nothing is claimed (`NonPrivateEvent`) or an answer does not depend on the data (`NoEvent`).
+        It is None if nothing is claimed (`NonPrivateEvent`) or an answer does not depend on the data (`NoEvent`).
         """
 
     def is_private(self, facts: FederationFacts) -> bool:
-        """Whether its answers have noise at all; baselines' have none."""
+        """Whether its answers have any noise; those of baselines have none."""
         return not isinstance(self.event(1, facts.of(0)), NonPrivateEvent)
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Raise InvalidInputError where a party's noise does not fit its integers, before it approves a run."""
+        """Raise InvalidInputError, before a party approves a run, if its noise does not fit its integers."""
         return
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:
-        """Guarantees of the paper beyond the composed transcript, as one party's facts state them; often none."""
+        """Return guarantees of the paper beyond the composed transcript, by one party's facts; often none."""
         return ()
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
-        """What must hold for the events to cost what they say and no party can see, in words; often nothing."""
+        """Return what the events' costs assume and no party can check, in words; often nothing."""
         return ()
 
     def cautions(self, facts: FederationFacts) -> tuple[str, ...]:
-        """What parameters that were given do that nobody may have meant, from public facts, in words; often nothing."""
+        """Warn about effects of given parameters that nobody may have intended, from public facts; often nothing."""
         return ()
 
     @property
     def public_rows(self) -> PublicRowsNeeded:
-        """What rows that are no secret a run must name: none, rows, or rows whose last column is their label."""
+        """The public rows that a run must name: none, rows, or rows whose last column is their label."""
         return "none"
 
     @property
     def roles(self) -> bool:
-        """Whether what a party does depends on who it is, so that some of equal budget and size pay differently."""
+        """Whether a party's part depends on which party it is, so that equal budgets and sizes may pay differently."""
         return False
 
     def whole_noise(self, round: int) -> bool:
@@ -177,5 +182,5 @@ class Algorithm(ABC):
 
     @property
     def prepares(self) -> bool:
-        """Whether there is anything to prepare."""
+        """Whether the algorithm prepares anything."""
         return type(self).prepare is not Algorithm.prepare

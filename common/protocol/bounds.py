@@ -1,9 +1,9 @@
-"""The public bound of a sum of answers: what no honest parties exceed, but for a chance of 2^-60.
+"""The public bound of a sum of answers: honest parties exceed it only with a chance of 2^-60.
 
-What each row adds to an answer is at most what it moves it by, for a row that was dropped adds nothing; where a whole
-party is hidden, that is so of all that it holds. So an exact answer of n rows is at most n times the sensitivity, in
-each number; its noise is bounded by its tail. An answer whose noise is inside a minimisation has no such bound, nor
-has one that is a function of noisy numbers.
+Each row adds to an answer at most as much as it moves it, because a row that was dropped adds nothing; if all the data
+of a party is hidden, the same holds for that. So an exact answer of n rows is at most n times the sensitivity, in each
+number; its noise is bounded by its tail. An answer whose noise is inside a minimisation has no such bound, nor has one
+that is a function of noisy numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from parley.common.protocol.messages import Query
 def exceeds_bound(
     sum_of_answers: FloatArray, algorithm: Algorithm, query: Query, facts: FederationFacts, contributors: Sequence[int]
 ) -> BoolArray:
-    """Which numbers (m,) of these parties' sum, in reals, honest answers make with a chance of at most 2^-60."""
+    """Return which numbers (m,) of these parties' sum, in reals, exceed the bound.
+
+    Honest answers do so with a chance of at most 2^-60.
+    """
     exact = largest_exact(algorithm, query, facts, contributors)
     if not np.isfinite(exact) or bool(np.all(np.abs(sum_of_answers) <= exact)):
         return np.zeros(sum_of_answers.shape, dtype=np.bool_)
@@ -35,37 +38,40 @@ def exceeds_bound(
 
 
 def largest_exact(algorithm: Algorithm, query: Query, facts: FederationFacts, contributors: Sequence[int]) -> float:
-    """The most that a number of these parties' sum is without its noise; infinite where that is not known."""
+    """Return the largest absolute value of these parties' sum without its noise; infinite if there is no bound."""
     if algorithm.roles or not _keeps_numbers(algorithm.proof(query, facts.of(0))):  # without roles all do the same
         return float("inf")
     hides_rows = algorithm.adjacency == "replace_one"
-    moved = [
+    reaches = [
         float(np.max(algorithm.sensitivity(query, facts.of(index))))
         * (int(facts.n_examples[index]) if hides_rows else 1)
         for index in contributors
     ]
-    return math.fsum(moved) + len(moved) * float(from_wire(np.array(1), facts.wire_shift))
+    return math.fsum(reaches) + len(reaches) * float(from_wire(np.array(1), facts.wire_shift))
 
 
 def _keeps_numbers(proof: Proof | None) -> bool:
-    """Whether an answer has the numbers that the sensitivity is of: no function of these, unless it places them."""
+    """Whether an answer has the numbers that the sensitivity is about: no function of these, unless it places them."""
     return not isinstance(proof, PostProcessing) or proof.places_only
 
 
 def reach_of_noise(
     algorithm: Algorithm, query: Query, facts: FederationFacts, contributors: Sequence[int]
 ) -> FloatArray:
-    """How far the noise of these parties reaches, (m,): as their own code adds it to the answer of a dropped row."""
-    by_size: dict[int, list[int]] = {}  # budgets are the strictest under a secure sum, so parties of one size are alike
+    """Return how far the noise of these parties reaches, (m,).
+
+    Their own code adds it to the answer of a dropped row.
+    """
+    by_size: dict[int, list[int]] = {}  # budgets are the strictest under a secure sum, so only sizes differ
     for index in contributors:
         by_size.setdefault(int(facts.n_examples[index]), []).append(index)
     return np.asarray(
-        np.sum([len(alike) * _reach(algorithm, query, facts.of(alike[0])) for alike in by_size.values()], axis=0)
+        np.sum([len(members) * _reach(algorithm, query, facts.of(members[0])) for members in by_size.values()], axis=0)
     )
 
 
 def _reach(algorithm: Algorithm, query: Query, facts: OwnFacts) -> FloatArray:
-    """Of one party's noise, (m,)."""
+    """Return the reach of one party's noise, (m,)."""
     row = Shard(np.zeros((1, facts.n_features)), np.ones(1), norm=facts.norm)
     prepared = algorithm.prepare(row, facts)
     noisy, exact = (algorithm.local(query, prepared, facts, noise) for noise in (ReachOfNoise(), NoNoise()))

@@ -1,4 +1,4 @@
-"""What parameters and budgets of a run do that nobody may have meant, from public facts, in words."""
+"""Warnings about parameters and budgets of a run with effects that nobody may have intended, from public facts."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from parley.common.protocol.facts import FederationFacts, OwnFacts
 
 
 def cautions(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:
-    """All of a run: of its delta, and the algorithm's own."""
+    """Return all warnings about a run: about its delta, and the algorithm's own."""
     return (*_of_delta(algorithm, facts), *algorithm.cautions(facts))
 
 
 def _of_delta(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:
-    """Of a delta that the run spends.
+    """Warn about a delta that the run spends.
 
     n counts all that the promise is to, at all parties: each record, or party, may be published with the probability
     delta of its own party, so it is their sum over all that says how many. The smallest party's n would let a run
     publish a record of every few parties without a word.
     """
-    asked = facts.curated() if algorithm.curator else facts
-    whole = algorithm.adjacency == "whole_party"
-    counts = np.ones(len(asked.parties)) if whole else asked.n_examples
+    visible = facts.curated() if algorithm.curator else facts
+    by_party = algorithm.adjacency == "whole_party"
+    counts = np.ones(len(visible.parties)) if by_party else visible.n_examples
     n = int(counts.sum())
-    mean = float((counts * asked.everyone.own_delta).sum()) / max(n, 1)
-    words = delta_caution(mean, n, "parties" if whole else "records")
-    return words if words and any(_spends_delta(algorithm, asked.of(each)) for each in _distinct(asked)) else ()
+    mean = float((counts * visible.everyone.own_delta).sum()) / max(n, 1)
+    words = delta_caution(mean, n, "parties" if by_party else "records")
+    return words if words and any(_spends_delta(algorithm, visible.of(index)) for index in _distinct(visible)) else ()
 
 
 def _spends_delta(algorithm: Algorithm, own: OwnFacts) -> bool:
-    """Whether the rounds of a run cost a party a delta: not without noise, nor where all is pure."""
+    """Whether the rounds of a run cost a party a delta: not without noise, nor if all is pure."""
     if not algorithm.is_private(own):
         return False
     events = [algorithm.event(round, own) for round in range(1, len(algorithm.questions(own)) + 1)]
@@ -40,5 +40,5 @@ def _spends_delta(algorithm: Algorithm, own: OwnFacts) -> bool:
 
 
 def _distinct(facts: FederationFacts) -> list[int]:
-    """One party's index for each budget."""
+    """Return one party's index for each budget."""
     return [int(index) for index in np.unique([facts.epsilon, facts.delta], axis=1, return_index=True)[1]]

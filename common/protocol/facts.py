@@ -1,4 +1,4 @@
-"""What all parties of a run agree on (`FederationFacts`), and how one party sees it (`OwnFacts`)."""
+"""The facts that all parties of a run agree on (`FederationFacts`), and one party's view of them (`OwnFacts`)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FederationFacts:
-    """What all agree on before a run, public: who takes part, how much data and budget each brings, what trust holds.
+    """The public facts that all agree on before a run: who takes part, with how much data and budget, and the trust.
 
     ``n_examples``, ``epsilon``, ``delta`` are (K,) for K parties. ``minimum_contributors`` is m_min, the least number
     of parties in a sum; ``colluders`` is t, those whose noise may be subtracted. ``secure_sum`` says that the learner
     sees nothing but sums, so noise may be added in shares. ``public_shape`` is (rows, width) of the run's public rows,
-    if it has any; the learner alone has the rows themselves, ``public``, beforehand. ``study`` says what the columns
-    of the parties' rows are, where they are a study's; of one that holds rows out, examples are those that the run is
-    about. ``run`` is the specification's digest, so that what is random in training is drawn alike again.
-    ``norm`` is that by which rows are at most 1; ``row_entries`` is the most numbers of a row that are not zero, where
-    rows are sparse. ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: to each its
-    own, all to a simulation.
+    if it has any; only the learner has the rows themselves, ``public``, beforehand. ``study`` describes the columns of
+    the parties' rows, if they are a study's; if it holds rows out, examples are those that the run is about. ``run`` is
+    the specification's digest, so that random numbers in training are drawn the same again. ``norm`` is that by which
+    rows are at most 1; ``row_entries`` is the most numbers of a row that are not zero, if rows are sparse.
+    ``classifiers`` (K,) are the kinds that owners chose to train, where they are known: each party knows its own, a
+    simulation all.
     """
 
     parties: tuple[str, ...]
@@ -68,20 +68,26 @@ class FederationFacts:
     def uniform(
         cls, n_examples: IntArray, *, epsilon: float, delta: float, n_features: int, loss: Loss, **terms: object
     ) -> FederationFacts:
-        """Facts of parties with equal budgets; ``terms`` are the remaining fields (by default all must contribute)."""
+        """Build facts of parties with equal budgets; ``terms`` are the remaining fields.
+
+        By default all parties must contribute.
+        """
         k = len(n_examples)
-        given = {"parties": tuple(f"party-{i + 1}" for i in range(k)), "minimum_contributors": k} | terms
+        defaults = {"parties": tuple(f"party-{i + 1}" for i in range(k)), "minimum_contributors": k} | terms
         return FederationFacts(
             n_examples=np.asarray(n_examples, dtype=np.int64),
             epsilon=np.full(k, epsilon),
             delta=np.full(k, delta),
             n_features=n_features,
             loss=loss,
-            **given,  # type: ignore[arg-type]
+            **defaults,  # type: ignore[arg-type]
         )
 
     def of(self, index: int | slice | EllipsisType) -> OwnFacts:
-        """The facts as one party of the run sees them, or as several or (``...``) all do, stacked like their shards."""
+        """Return the facts as one party of the run sees them, or as several or (``...``) all do.
+
+        Those of several are stacked like their shards.
+        """
         agreed = {field.name: getattr(self, field.name) for field in fields(FederationFacts)}
         return OwnFacts(**agreed, index=index)
 
@@ -91,7 +97,10 @@ class FederationFacts:
         return self.of(...)
 
     def curated(self) -> FederationFacts:
-        """The facts when one trusted curator holds all shards: a federation of one party, with the strictest budget."""
+        """Return the facts if one trusted curator holds all shards.
+
+        It is a federation of one party, with the strictest budget.
+        """
         return replace(
             self,
             parties=("curator",),
@@ -105,9 +114,9 @@ class FederationFacts:
         )
 
     def coalition(self, members: npt.NDArray[np.bool_]) -> FederationFacts:
-        """The facts of a run among these parties, (K,), alone; as many may be missing from a sum as before.
+        """Return the facts of a run among these parties, (K,), alone; as many may be missing from a sum as before.
 
-        Raises InvalidInputError when the others are too few to bear the missing and the colluders.
+        Raises InvalidInputError if too few parties would be left for the missing ones and the colluders.
         """
         missing = len(self.parties) - self.minimum_contributors
         return replace(
@@ -127,56 +136,59 @@ class FederationFacts:
 
     @property
     def most_entries(self) -> int:
-        """The most numbers of a row that are not zero: all, unless rows are sparse."""
+        """The largest number of a row's entries that are not zero: all, unless rows are sparse."""
         return self.n_features if self.row_entries is None else min(self.row_entries, self.n_features)
 
     @property
     def n_weights(self) -> int:
-        """How many numbers a model's weights are."""
+        """The number of weights of a model."""
         return math.prod(self.shape)
 
     @property
     def rows_of_weights(self) -> tuple[int, int]:
-        """(rows, width) of public rows that are a model's weights, a row a score."""
+        """The (rows, width) of public rows that are a model's weights, a row for each score."""
         return self.loss.outputs, self.n_features
 
     @property
     def public_size(self) -> tuple[int, int]:
-        """(rows, width) of the run's public rows; raises InvalidInputError for a run without any."""
+        """The (rows, width) of the run's public rows. Raises InvalidInputError if the run has none."""
         if self.public_shape is None:
             raise InvalidInputError("the algorithm asks about public rows, and the run names none")
         return self.public_shape
 
     @property
     def public_rows(self) -> FloatArray:
-        """The run's public rows, (rows, width), at the learner; raises InvalidInputError for a run without any."""
+        """The run's public rows, (rows, width), at the learner. Raises InvalidInputError if the run has none."""
         if self.public is None:
             raise InvalidInputError("the algorithm asks about public rows, and the run names none")
         return self.public
 
     @property
     def columns(self) -> Study:
-        """The study whose columns the rows are; raises InvalidInputError where the rows are of none."""
+        """The study whose columns the rows have. Raises InvalidInputError if there is none."""
         if self.study is None:
             raise InvalidInputError("the algorithm asks about a study's columns, and the rows are of no study")
         return self.study
 
     def examples(self, contributors: tuple[int, ...]) -> int:
-        """How many examples these parties hold together."""
+        """Return how many examples these parties hold together."""
         return int(self.n_examples[list(contributors)].sum())
 
     @property
     def share(self) -> float:
-        """The part of a sum's noise variance that each party adds: 1 / (m_min - t) under secure sum, else all of it."""
+        """The part of a sum's noise variance that each party adds: 1 / (m_min - t) under a secure sum, or 1."""
         return 1.0 / (self.minimum_contributors - self.colluders) if self.secure_sum else 1.0
 
     def deviation_of_sum(self, sigmas: FloatArray) -> float:
-        """Of the noise on the sum of answers, each of which would need noise of its sigma, (m,), if it were alone."""
+        """Return the deviation of the noise on a sum of answers.
+
+        ``sigmas`` (m,) are the deviations that each answer would need if it were alone.
+        """
         return math.sqrt(self.share * float((sigmas**2).sum()))
 
     @property
     def wire_shift(self) -> int:
-        """How many bits answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
+        """The bits that answers lose on the wire, so that the largest party's fits: none up to 2^20 examples."""
         return wire_shift(int(self.n_examples.max()))
 
     @property
@@ -187,9 +199,9 @@ class FederationFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnFacts(FederationFacts):
-    """What all agree on, and whose view of it this is: one party's, by its ``index``, or that of several stacked.
+    """The agreed facts, from the view of one party, by its ``index``, or of several stacked.
 
-    What is a party's own is an array of shape () for one party, and (K,) for K stacked ones, stacked like the shard:
+    Values of a party's own are arrays of shape () for one party, and (K,) for K stacked ones, stacked like the shard:
     those of a slice, or (``...``) all.
     """
 
@@ -197,12 +209,12 @@ class OwnFacts(FederationFacts):
 
     @property
     def own_classifiers(self) -> tuple[LocalClassifier | None, ...]:
-        """What each party whose view this is has chosen to train; None for what the run says."""
+        """The classifier that each party of this view has chosen to train; None for the run's."""
         return self._own(self.classifiers or (None,) * len(self.parties))
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """A seed for each party whose view this is, 32 bits, from the run and the party's name: no secret."""
+        """A seed for each party of this view, 32 bits, from the run and the party's name: no secret."""
         return tuple(
             int(hashlib.sha256(f"{self.run}\0{name}".encode()).hexdigest()[:8], 16) for name in self._own(self.parties)
         )
@@ -214,23 +226,23 @@ class OwnFacts(FederationFacts):
 
     @property
     def own_epsilon(self) -> FloatArray:
-        """The epsilon that the party's noise must honour: its own; the strictest where noise is added in shares."""
+        """The epsilon that the party's noise must keep: its own, or the strictest if noise is added in shares."""
         return np.asarray(self._strictest(self.epsilon)[self.index])
 
     @property
     def own_delta(self) -> FloatArray:
-        """The delta that the party's noise must honour, as `own_epsilon`."""
+        """The delta that the party's noise must keep, chosen as `own_epsilon`."""
         return np.asarray(self._strictest(self.delta)[self.index])
 
     @property
     def strictest(self) -> tuple[float, float]:
-        """The strictest ``(epsilon, delta)`` of those whose view this is."""
+        """The strictest ``(epsilon, delta)`` in this view."""
         return float(self.own_epsilon.min()), float(self.own_delta.min())
 
-    def _own(self, each: tuple[_T, ...]) -> tuple[_T, ...]:
+    def _own(self, values: tuple[_T, ...]) -> tuple[_T, ...]:
         if isinstance(self.index, EllipsisType):
-            return each
-        return each[self.index] if isinstance(self.index, slice) else (each[self.index],)
+            return values
+        return values[self.index] if isinstance(self.index, slice) else (values[self.index],)
 
     def _strictest(self, budget: FloatArray) -> FloatArray:
         return np.full_like(budget, budget.min()) if self.secure_sum else budget

@@ -1,4 +1,4 @@
-"""What a program asks of its parties in a round, and what it is answered."""
+"""The messages of a round: what a program asks its parties, and the reply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reveal = Literal["sum", "each"]
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """What every party is asked in one round: public values only.
+    """The question to every party in one round: public values only.
 
     ``round`` counts from 1; ``step`` names the party's step that answers; ``message`` is a float64 array; ``reveal`` is
     what the learner needs to see: the ``sum`` of the answers, or ``each`` of them.
@@ -47,10 +47,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a round may ask, as an algorithm declares it before a run: all of a query but its numbers.
+    """What a round may ask, as an algorithm declares it before a run: a query without its numbers.
 
-    ``message`` is the shape of the query's message, of one axis or two; ``answer`` is how many integers a party
-    answers. ``public`` says that the message is the run's public rows, which parties know by their digest.
+    ``message`` is the shape of the query's message, of one axis or two; ``answer`` is the number of integers in a
+    party's answer. ``public`` says that the message is the run's public rows, which parties know by their digest.
     """
 
     step: str
@@ -60,7 +60,7 @@ class Question:
     public: bool = False
 
     def check(self, query: Query) -> None:
-        """Raise InvalidInputError, naming what differs, unless a query asks this, of sane numbers."""
+        """Raise InvalidInputError, naming the difference, unless a query asks this question, in finite numbers."""
         if (query.step, query.reveal) != (self.step, self.reveal):
             raise InvalidInputError(f"round {query.round} asks for step={self.step}, reveal={self.reveal}")
         if query.message.shape != self.message:
@@ -73,7 +73,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reply:
-    """What the learner gets to see of a round, in reals: ``value`` (m,) for a sum, (contributors, m) for each.
+    """What the learner sees of a round, in reals: ``value`` (m,) for a sum, (contributors, m) for each.
 
     ``m`` is the question's ``answer``. ``contributors`` are indices into the federation's parties, ascending.
     """

@@ -1,13 +1,11 @@
-"""Receipts: what a service that keeps a chain of records signs of it, and how everybody knows an old copy by them.
+"""Receipts: signatures of a service over the state of its chain of records, by which an old copy is recognised.
 
-A *head* is a chain's length and its last link, a hash over all that the chain holds. A service signs its head into each
-answer, and is shown the newest head that the asker knows with each question. It answers only while its own chain holds
-that head; a chain that was set back does not, and a service that signs that it does ("shown") has not been. So a
-receipt is evidence for whoever holds it: anyone who has the service's public key can check it.
+A *head* describes a chain in short: its length and its last link, a hash over all that the chain holds. A service signs
+its head into each answer, and is shown the newest head that the caller knows with each question. It answers only while
+its own chain holds that head; a chain that was set back does not, and a service that signs that its chain does
+("shown") was not set back. So a receipt is evidence: anyone who has it and the service's public key can check it.
 
 A receipt is two parts in base64, joined by a dot: the claim, canonical JSON, and an Ed25519 signature of it.
-
-What one knows of a chain of records in short.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ class Head:
 
 
 RECEIPT_HEADER = "Parley-Receipt"
-"""The header of a receipt, of a request and of its answer."""
+"""The header of a receipt, in a request and in its answer."""
 
 APPROVAL = 0
-"""The round that an approval of a run stands as: its question is the specification, by its digest."""
+"""The round number of an approval of a run: its question is the specification, by its digest."""
 _TAG = "parley-receipt-1"
 _LONGEST = 4096
 _LARGEST_COUNT = 2**53
@@ -56,7 +54,7 @@ class Binding:
 
     @classmethod
     def of(cls, run: str, round: int, query: str, body: bytes) -> Self:
-        """What the receipt of an answer must bind: ``query`` is the digest of the question."""
+        """Return the binding of an answer; ``query`` is the digest of the question."""
         return cls(run, round, query, hashlib.sha256(body).hexdigest())
 
 
@@ -70,10 +68,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What ``signer``, who holds ``key``, said of the chain that began with the link ``ledger``.
+    """A claim of ``signer``, who holds ``key``, about the chain that began with the link ``ledger``.
 
-    ``to`` is whom it was said to; ``shown`` is the head that it was shown and found in its chain; ``answer`` is what it
-    was sent with; ``totals`` are the signer's own public sums. ``text`` is the receipt as it was sent.
+    ``to`` is whom it was sent to; ``shown`` is the head that the signer was shown and has in its chain; ``answer`` is
+    what it was sent with; ``totals`` are the signer's own public sums. ``text`` is the receipt as it was sent.
     """
 
     signer: str
@@ -98,7 +96,7 @@ def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
     answer: Binding | None = None,
     totals: dict[str, Any] | None = None,
 ) -> Receipt:
-    """A receipt, signed; see `Receipt`."""
+    """Sign a receipt; see `Receipt`."""
     public = public_hex(key)
     claim = {
         "signer": signer,
@@ -116,12 +114,15 @@ def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
 
 
 def read_receipt(text: str) -> Receipt:
-    """A receipt, whose signature is not checked. Raises InvalidReceiptError for what is none."""
+    """Read a receipt without checking its signature. Raises InvalidReceiptError if it is none."""
     return _read(text)[0]
 
 
 def verify_receipt(text: str, signer: str, key: str) -> Receipt:
-    """A receipt that ``signer``, who holds the public ``key``, has signed. Raises InvalidReceiptError for any other."""
+    """Read a receipt and check that ``signer``, who holds the public ``key``, signed it.
+
+    Raises InvalidReceiptError if not.
+    """
     receipt, signed = _read(text)
     try:
         signed.verify(_TAG, key)
@@ -133,12 +134,12 @@ def verify_receipt(text: str, signer: str, key: str) -> Receipt:
 
 
 def _plain(value: Head | Binding) -> dict[str, Any]:
-    """What a claim says of a head or an answer."""
+    """Return the fields of a head or a binding, as in a claim."""
     return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _read(text: str) -> tuple[Receipt, Signed]:
-    """A receipt, whose signature is not checked, and what was signed. Raises InvalidReceiptError for what is none."""
+    """Read a receipt and what was signed, without checking the signature. Raises InvalidReceiptError if it is none."""
     try:
         signed = _signed(text)
         claim = json.loads(signed.body)
@@ -159,7 +160,7 @@ def _read(text: str) -> tuple[Receipt, Signed]:
 
 
 def _signed(text: str) -> Signed:
-    """Claim and signature; raises ValueError."""
+    """Decode claim and signature. Raises ValueError."""
     if len(text) > _LONGEST:
         raise ValueError(text[:1])
     claim, _, signature = text.partition(".")
@@ -170,7 +171,7 @@ def _signed(text: str) -> Signed:
 
 
 def _head(value: dict[str, Any]) -> Head:
-    """A head whose count is one; raises ValueError, TypeError, KeyError."""
+    """Read a head with a valid count. Raises ValueError, TypeError or KeyError."""
     count = value["count"]
     if type(count) is not int or not 0 <= count <= _LARGEST_COUNT:
         raise ValueError("count")

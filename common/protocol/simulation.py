@@ -1,4 +1,4 @@
-"""A federation in this process: parties' shards stacked, so that 20,000 parties are one batched call, or a few."""
+"""A federation in this process: the parties' shards are stacked, so 20,000 parties are one or a few batched calls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Reply
 
 _LANES = 2**21
-"""How many integers a block of parties answers with at most, or rows are asked about: a dozen arrays of so many."""
+"""The most integers of a block's answers, or rows that it is asked about: a dozen arrays have this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """K parties whose shards (K, n, d) are stacked; a block of them answers in one call to the algorithm's party half.
 
-    All are one block unless their answers are long, or what is asked has many rows, so that 20,000 answers of thousands
+    All are one block unless their answers are long, or the question has many rows, so that 20,000 answers of thousands
     of integers fit the memory, and as many votes.
     """
 
@@ -37,9 +37,9 @@ class Simulation:
 
     @classmethod
     def of(cls, algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Self:
-        """A federation whose shards are prepared.
+        """Prepare the shards of a federation.
 
-        Raises InvalidInputError for another number of shards, or where the algorithm cannot be run on such facts.
+        Raises InvalidInputError for another number of shards, or if the algorithm cannot be run on such facts.
         """
         if shard.y.shape[:-1] != (len(facts.parties),):
             raise InvalidInputError(f"{len(facts.parties)} parties need a stack of as many shards")
@@ -52,19 +52,19 @@ class Simulation:
         longest = max(chain.from_iterable(lengths), default=1)
         blocks: list[_Block] = []
         for index, part in shard.parties(max(_LANES // max(longest, 1), 1)):
-            own, drawn = facts.of(index), cast("Noise", _OwnOnce(noise, len(blocks))) if blocks else noise
-            blocks.append(_Block(own, algorithm.prepare(part, own), drawn))
+            view, drawn = facts.of(index), cast("Noise", _OwnOnce(noise, len(blocks))) if blocks else noise
+            blocks.append(_Block(view, algorithm.prepare(part, view), drawn))
         return cls(algorithm, tuple(blocks))
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """All parties' answers, or their exact sum."""
+        """Return all parties' answers, or their exact sum."""
         facts = self.blocks[0].facts
         answers = (
             to_wire(self.algorithm.local(query, block.prepared, block.facts, block.noise), facts.wire_shift)
             for block in self.blocks
         )
         if query.reveal == "sum":
-            value = sum_of_answers(np.stack([sum_of_answers(each) for each in answers]))
+            value = sum_of_answers(np.stack([sum_of_answers(part) for part in answers]))
         else:
             value = np.concatenate(list(answers))
         return Reply(from_wire(value, facts.wire_shift), tuple(range(len(facts.parties))))
@@ -80,20 +80,20 @@ class _Block:
 
 
 class _OwnOnce:
-    """A block's noise: a federation's, but for what is drawn once, which each block has of its own."""
+    """A block's noise: the federation's, except one-time noise, which each block has by itself."""
 
     def __init__(self, noise: Noise, block: int) -> None:
         self._noise, self._block = noise, block
 
-    def __getattr__(self, law: str) -> Any:  # noqa: ANN401 -- whatever there is to draw
+    def __getattr__(self, law: str) -> Any:  # noqa: ANN401 -- any method of `Noise`
         return getattr(self._noise, law)
 
-    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
+    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- any array
         return self._noise.once(f"{name} of block {self._block}", draw)
 
 
 def simulate(algorithm: Algorithm, shard: Shard, facts: FederationFacts, noise: Noise) -> Model:
-    """Run an algorithm on stacked shards (K, n, d) to its model; baselines with a curator run on the pooled shard."""
+    """Run an algorithm on stacked shards (K, n, d) to its model; a baseline with a curator runs on the pooled shard."""
     if algorithm.curator:
         shard, facts = Shard.stack([shard.pooled()]), facts.curated()
     federation = Simulation.of(algorithm, shard, facts, noise)

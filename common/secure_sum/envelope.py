@@ -1,14 +1,14 @@
-"""How messages are spelt, hashed and signed: canonical JSON, SHA-256, Ed25519 over ``tag, 0, body``.
+"""How messages are spelt, hashed, signed and sealed: canonical JSON, SHA-256, Ed25519 over ``tag, 0, body``.
 
-A `Signed` is a message's body, its signature, and attachments: bytes too long for JSON, whose hashes the body holds, or
-messages signed by others. On the wire it is one frame: every part behind its length in four big-endian bytes.
+*Signed messages.* A `Signed` is a message's body, its signature, and attachments: bytes too long for JSON, whose hashes
+the body holds, or messages signed by others. On the wire it is one frame: every part after its length in four
+big-endian bytes.
 
-Blobs sealed for one key holder: nobody else sees a party's ciphertexts, nor makes others of them.
-
-Whoever has Paillier ciphertexts can add them up, or negate them. A party that works with the learner could contribute
-the negatives of others' ciphertexts, and so take their answers, and their noise, out of a sum that all seem to be in.
-A sealed blob cannot be turned into another, nor handed in by another party or in another round (ECIES; Abdalla,
-Bellare & Rogaway, "The Oracle Diffie-Hellman Assumptions and an Analysis of DHIES", 2001).
+*Blobs sealed for one key holder.* Nobody else sees a party's ciphertexts, or makes others from them. Anyone who has
+Paillier ciphertexts can add them up, or negate them. A party that works with the learner could contribute the negatives
+of others' ciphertexts, and so take their answers, and their noise, out of a sum that all seem to be in. A sealed blob
+cannot be turned into another, nor handed in by another party or in another round (ECIES; Abdalla, Bellare & Rogaway,
+"The Oracle Diffie-Hellman Assumptions and an Analysis of DHIES", 2001).
 
 The key holder's Ed25519 key serves as its X25519 key, by the map of RFC 7748, section 4.1; one key may do both
 (Thormarker, "On Using the Same Key Pair for Ed25519 and an X25519 Based KEM", 2021).
@@ -36,17 +36,20 @@ HASH_BYTES = 32
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 MOST_PARTS = 2**12
-"""Of a frame: parts may be empty, and take time to read. The largest sum has 1,024 contributions of two parts each."""
+"""The most parts of a frame, which may be empty, and take time to read.
+
+The largest sum has 1,024 contributions of two parts each.
+"""
 _LENGTH_BYTES = 4
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 in hexadecimal."""
+    """Return SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def check_digest(data: bytes, expected: str, what: str) -> bytes:
-    """The data, if its SHA-256 is the expected one. Raises BlobError(wrong_hash)."""
+    """Return the data if its SHA-256 is the expected one. Raises BlobError(wrong_hash)."""
     if sha256_hex(data) != expected:
         raise BlobError(f"{what} is not what was signed for", reason=Reason.WRONG_HASH)
     return data
@@ -54,7 +57,7 @@ def check_digest(data: bytes, expected: str, what: str) -> bytes:
 
 @lru_cache(16)
 def public_hex(key: Ed25519PrivateKey) -> str:
-    """The public half of a signing key in hexadecimal, as rosters and settings hold it; worked out once."""
+    """Return the public half of a signing key in hexadecimal, as rosters and settings have it; computed once."""
     return key.public_key().public_bytes_raw().hex()
 
 
@@ -88,11 +91,11 @@ class Signed:
 
     @property
     def head(self) -> Self:
-        """The same without attachments: what others need in order to check who said what."""
+        """The same message without attachments: what others need to check who signed what."""
         return type(self)(self.body, self.signature)
 
     def to_bytes(self) -> bytes:
-        """The frame for the wire."""
+        """Return the frame for the wire."""
         return frame((self.body, self.signature, *self.attachments))
 
     @classmethod
@@ -103,7 +106,7 @@ class Signed:
 
 
 def frame(parts: Sequence[bytes]) -> bytes:
-    """Join parts, each behind its length.
+    """Join parts, each after its length.
 
     >>> frame([b"ab", b""]).hex(" ", 4)
     '0000 00026162 00000000'
@@ -112,9 +115,9 @@ def frame(parts: Sequence[bytes]) -> bytes:
 
 
 def unframe(data: bytes | bytearray, at_least: int = 0) -> list[bytes]:
-    """Cut a frame into its parts. Raises MessageError(wrong_frame) when it is torn, or has too few or too many."""
+    """Cut a frame into its parts. Raises MessageError(wrong_frame) if it is torn, or has too few or too many."""
     parts: list[bytes] = []
-    view = memoryview(data)  # of which each part is copied once
+    view = memoryview(data)  # so that each part is copied once
     start = 0
     while start < len(data):
         if len(parts) == MOST_PARTS:
@@ -129,17 +132,19 @@ def unframe(data: bytes | bytearray, at_least: int = 0) -> list[bytes]:
 
 @lru_cache(1024)
 def _public_key(key: str) -> Ed25519PublicKey:
-    """The key that is spelt so; raises ValueError."""
+    """Return the key that is spelt so. Raises ValueError."""
     return Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
 
 
 def _signed_bytes(tag: str, body: bytes) -> bytes:
-    """What a signature covers; no tag holds a zero byte, so no two messages share it."""
+    """Return what a signature covers; no tag holds a zero byte, so no two messages share it."""
     return tag.encode() + b"\0" + body
 
 
+# ── blobs sealed for one key holder ──────────────────────────────────────────
+
 SEAL_BYTES = 48
-"""How much longer a sealed blob is: a key that was drawn for it alone, and an authentication tag."""
+"""The length that a seal adds to a blob: a key that was drawn for it alone, and an authentication tag."""
 _KEY_BYTES = 32
 _NONCE = bytes(12)  # a key is drawn for one blob and never used again, so the nonce may be constant
 _TAG = b"parley-secure-sum-1/blob\0"
@@ -147,7 +152,7 @@ _P = 2**255 - 19
 
 
 def seal(blob: bytes, holder: str, query: str, party: str, random_bytes: RandomBytes) -> bytes:
-    """A party's blob in answer to a query (its hash), for whoever holds the Ed25519 key ``holder``."""
+    """Seal a party's blob, in answer to a query (its hash), for the holder of the Ed25519 key ``holder``."""
     drawn, theirs = X25519PrivateKey.from_private_bytes(random_bytes(_KEY_BYTES)), agreement_key(holder)
     mine = drawn.public_key().public_bytes_raw()
     cipher = _cipher(drawn.exchange(X25519PublicKey.from_public_bytes(theirs)), mine, theirs)
@@ -155,7 +160,7 @@ def seal(blob: bytes, holder: str, query: str, party: str, random_bytes: RandomB
 
 
 def unseal(sealed: bytes, key: Ed25519PrivateKey, query: str, party: str) -> bytes:
-    """What this party sealed in answer to this query for the holder of ``key``. Raises BlobError(not_sealed)."""
+    """Open what this party sealed in answer to this query for the holder of ``key``. Raises BlobError(not_sealed)."""
     mine = X25519PrivateKey.from_private_bytes(hashlib.sha512(key.private_bytes_raw()).digest()[:_KEY_BYTES])
     theirs, encrypted = sealed[:_KEY_BYTES], sealed[_KEY_BYTES:]
     try:
@@ -168,16 +173,16 @@ def unseal(sealed: bytes, key: Ed25519PrivateKey, query: str, party: str) -> byt
 
 @lru_cache(64)
 def agreement_key(key: str) -> bytes:
-    """The X25519 key of whoever holds this Ed25519 key, in hexadecimal: u = (1 + y) / (1 - y)."""
+    """Return the X25519 key of the holder of this Ed25519 key, in hexadecimal: u = (1 + y) / (1 - y)."""
     y = int.from_bytes(bytes.fromhex(key), "little") % 2**255
     return ((1 + y) * pow(1 - y, -1, _P) % _P).to_bytes(_KEY_BYTES, "little")
 
 
 def _cipher(shared: bytes, drawn: bytes, holder: bytes) -> ChaCha20Poly1305:
-    """The cipher of two X25519 keys, one of them drawn for one blob."""
+    """Return the cipher of two X25519 keys, one of them drawn for one blob."""
     return ChaCha20Poly1305(HKDF(SHA256(), _KEY_BYTES, salt=None, info=_TAG + drawn + holder).derive(shared))
 
 
 def _bound(query: str, party: str) -> bytes:
-    """What a seal is bound to beside its keys; a query's hash stands for session, roster and round."""
+    """Return what a seal is bound to beside its keys; a query's hash implies session, roster and round."""
     return f"{query}\0{party}".encode()

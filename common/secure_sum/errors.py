@@ -1,4 +1,4 @@
-"""Why a secure sum refuses: one exception a family of checks, one machine-readable reason a check.
+"""The refusals of a secure sum: one exception for a family of checks, one machine-readable reason for each check.
 
 No message holds a value of an answer, a pad, a plaintext or a key.
 """
@@ -81,7 +81,7 @@ class SignatureError(SecureSumError):
 
 
 class RosterError(SecureSumError):
-    """A roster this role will not join: not on it, joined another, too few make a sum, or not the run's terms."""
+    """A roster that this role does not join: it is not on it, has joined another, or the terms are not acceptable."""
 
     status = 403
 
@@ -109,13 +109,13 @@ class PackingError(SecureSumError):
 
 
 class KeyMaterialError(SecureSumError):
-    """A Paillier key that must not be used: of another size, weak, or another than was agreed on."""
+    """A Paillier key that must not be used: of another size, weak, or not the agreed one."""
 
     status = 422
 
 
 class OwnKeyError(KeyMaterialError):
-    """What this service itself computes with cannot be used: gmpy2, a key file, its stock of obfuscators."""
+    """Something that this service itself computes with is unusable: gmpy2, a key file, its stock of obfuscators."""
 
     status = 503
 

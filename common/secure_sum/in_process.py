@@ -1,4 +1,4 @@
-"""A whole session in one process, from roster to sum: what the services do over HTTP, without them.
+"""A complete session in one process, from roster to sum, as the services run it over HTTP.
 
 It is the protocol in the order things happen, and drives the golden vectors, the tests and the benchmark.
 """
@@ -23,7 +23,7 @@ from parley.common.secure_sum.session import Identity
 
 @dataclass(frozen=True, slots=True)
 class LocalSession:
-    """Every role of a session, each with its own identity, under one roof."""
+    """Every role of a session in one object, each role with its own identity."""
 
     roster: Roster
     identities: Mapping[str, Identity]
@@ -42,10 +42,10 @@ class LocalSession:
         minimum_contributors: int,
         random_bytes: RandomBytes,
     ) -> LocalSession:
-        """Sign a roster of so many parties and one key holder for each Paillier key; all are ready for round one."""
+        """Sign a roster of this many parties and one key holder for each Paillier key, ready for round one."""
         party_names = [f"party-{i + 1}" for i in range(parties)]
         holder_names = [f"key-holder-{j + 1}" for j in range(len(keys))]
-        who = {
+        identities = {
             name: Identity(name, Ed25519PrivateKey.from_private_bytes(random_bytes(KEY_BYTES)))
             for name in ("learner", *party_names, *holder_names)
         }
@@ -55,14 +55,14 @@ class LocalSession:
             key_bits=keys[0].public_key.n.bit_length(),
             minimum_contributors=minimum_contributors,
             colluders=0,
-            learner=who["learner"].key,
-            parties=tuple(RosterParty(name, who[name].key, noise="1") for name in party_names),
+            learner=identities["learner"].key,
+            parties=tuple(RosterParty(name, identities[name].key, noise="1") for name in party_names),
             key_holders=tuple(
-                RosterKeyHolder(name, who[name].key, f"{key.public_key.n:x}")
+                RosterKeyHolder(name, identities[name].key, f"{key.public_key.n:x}")
                 for name, key in zip(holder_names, keys, strict=True)
             ),
         )
-        session = cls.unsigned(roster, who, keys, random_bytes)
+        session = cls.unsigned(roster, identities, keys, random_bytes)
         session.sign()
         return session
 
@@ -74,7 +74,7 @@ class LocalSession:
         keys: Sequence[PaillierPrivateKey],
         random_bytes: RandomBytes,
     ) -> LocalSession:
-        """The roles before anyone has signed the roster."""
+        """Build the roles before anyone has signed the roster."""
         policy = PartyPolicy(
             learner=identities["learner"].key,
             key_holders={holder.name: holder.key for holder in roster.key_holders},
@@ -102,31 +102,31 @@ class LocalSession:
         )
 
     def sign(self) -> None:
-        """Message 0: the key holders sign the roster, then the parties."""
+        """Exchange message 0: the key holders sign the roster, then the parties."""
         proposal = self.learner.propose()
         holders = zip(self.roster.key_holders, self.key_holders, strict=True)
         invitation = self.learner.invite({entry.name: holder.accept(proposal) for entry, holder in holders})
         self.learner.begin({name: party.join(invitation) for name, party in self.parties.items()})
 
     def ask(self, round: int, message: bytes = b"weights") -> Signed:
-        """Message 1: the query of a round."""
+        """Make message 1: the query of a round."""
         return self.learner.ask(round=round, step="gradient", message=message, clip=1, noise="1", deadline=0)
 
-    def contribute(self, name: str, asked: Signed, values: IntArray) -> Signed:
-        """Message 2: one party's answer."""
+    def contribute(self, name: str, query: Signed, values: IntArray) -> Signed:
+        """Make message 2: one party's answer."""
         party = self.parties[name]
-        return party.answer(party.receive(asked), values, self.random_bytes, self.obfuscators)
+        return party.answer(party.receive(query), values, self.random_bytes, self.obfuscators)
 
     def open(self, contributors: Collection[str]) -> Sum:
-        """Messages 3 and 4: every key holder opens the sum, the learner decodes it."""
+        """Exchange messages 3 and 4: every key holder opens the sum, the learner decodes it."""
         requests = self.learner.open(contributors)
         return self.learner.close(
             [holder.open(request) for holder, request in zip(self.key_holders, requests, strict=True)]
         )
 
     def sum(self, round: int, answers: Mapping[str, IntArray]) -> Sum:
-        """A whole round."""
-        asked = self.ask(round)
+        """Run a complete round."""
+        query = self.ask(round)
         for name, values in answers.items():
-            self.learner.receive(self.contribute(name, asked, values))
+            self.learner.receive(self.contribute(name, query, values))
         return self.open(answers)

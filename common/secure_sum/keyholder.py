@@ -1,9 +1,10 @@
-"""The key holder's role: decrypts the sum of one set of contributions a round, and no other.
+"""The key holder's role: it decrypts the sum of one set of contributions in a round, and no other.
 
     new --Roster--> serving --Open--> serving          any --End--> ended
 
-What `KeyHolder.open` returns is also the journal entry: **append it to the journal and sync it before it leaves**, and
-hand the entries to `restore` after a restart. A crash before the sync costs nothing; after it, only these bytes leave.
+What `KeyHolderRole.open` returns is also the journal entry: **append it to the journal and sync it before it leaves**,
+and pass the entries to `restore` after a restart. A crash before the sync costs nothing; after it, only these bytes
+leave.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Decrypt = Callable[[PaillierPrivateKey, Sequence[int]], list[int]]
 
 
 class KeyHolderState(Enum):
-    """Where a key holder stands in a session."""
+    """The state of a key holder in a session."""
 
     NEW = "new"
     SERVING = "serving"
@@ -71,8 +72,8 @@ class KeyHolderRole(Role):
     def accept(self, proposal: Signed) -> bytes:
         """Check a roster signed by the pinned learner; return this key holder's signature.
 
-        Raises SignatureError, MessageError, RosterError(not_on_roster, roster_changed), or
-        KeyMaterialError(wrong_key, weak_key).
+        Raises SignatureError, MessageError, RosterError(not_on_roster, roster_changed), or KeyMaterialError(wrong_key,
+        weak_key).
         """
         with self._on(Roster):
             roster = Roster.read(proposal, self._learner)
@@ -83,7 +84,7 @@ class KeyHolderRole(Role):
             return roster.sign(self._identity.signing_key).signature
 
     def restore(self, entry: Signed) -> None:
-        """Take up the session after a restart: give every journal entry in order, after `accept`."""
+        """Resume the session after a restart: pass every journal entry in order, after `accept`."""
         with self._on(Open):
             opened = Opened.read(entry, self._identity.key)
             self._check_session(opened)
@@ -93,19 +94,19 @@ class KeyHolderRole(Role):
     def open(self, request: Signed) -> Signed:
         """Open the sum of a set of contributions; journal and sync the result before it leaves.
 
-        The same set again gets the same bytes. Raises SignatureError, MessageError, RoundError, ContributorsError,
-        BlobError; what is refused changes nothing.
+        The same set again gets the same bytes. Raises SignatureError, MessageError, RoundError, ContributorsError or
+        BlobError; a refused request changes nothing.
         """
         with self._on(Open):
-            asked = Open.read(request, self.roster.learner)
-            self._check_session(asked)
-            contributions, blobs = _contributions(asked, request.attachments, self.roster)
+            order = Open.read(request, self.roster.learner)
+            self._check_session(order)
+            contributions, blobs = _contributions(order, request.attachments, self.roster)
             check_set(contributions, self.roster)
-            chosen = set_digest(asked.contributions)
-            if (given := self._recall(asked.round, chosen)) is not None:
-                return given
+            chosen = set_digest(order.contributions)
+            if (earlier := self._recall(order.round, chosen)) is not None:
+                return earlier
             sums = self._sum(contributions, blobs)
-            opened = Opened(asked.session, asked.roster, asked.round, chosen, sha256_hex(sums))
+            opened = Opened(order.session, order.roster, order.round, chosen, sha256_hex(sums))
             signed = opened.sign(self._identity.signing_key, (sums,))
             self._last = opened, signed
             return signed
@@ -123,7 +124,10 @@ class KeyHolderRole(Role):
         return self._key
 
     def _recall(self, round: int, chosen: str) -> Signed | None:
-        """The answer already given for this round and set; None for a new round. Refuses old rounds and other sets."""
+        """Return the earlier answer for this round and set, or None for a new round.
+
+        Raises RoundError for an old round or another set.
+        """
         if self._last is None or round > self._last[0].round:
             return None
         if round < self._last[0].round:
@@ -133,14 +137,14 @@ class KeyHolderRole(Role):
         return self._last[1]
 
     def _sum(self, contributions: Sequence[Contribution], blobs: Sequence[bytes]) -> bytes:
-        """The sums of shares modulo 2^L, in bytes of fixed width."""
+        """Return the sums of shares modulo 2^L, in bytes of fixed width."""
         position, layout = self._identity.position(self.roster.key_holders), self.roster.layout
         vectors = [
             open_blob(blob, contribution, position, self.roster, self._identity.signing_key)
             for contribution, blob in zip(contributions, blobs, strict=True)
         ]
         totals = self._decrypt(self._private_key, add_blocks(self._private_key.public_key, vectors))
-        # Unreduced, the carries above bit L would tell something of the single shares.
+        # Unreduced, the carries above bit L would reveal something about the single shares.
         n = self._private_key.public_key.n
         return blocks_to_blob(
             [reduced_sum(total, n, layout, self._random_bytes) for total in totals], layout.block_bytes
@@ -148,14 +152,14 @@ class KeyHolderRole(Role):
 
 
 def _contributions(
-    asked: Open, attachments: Sequence[bytes], roster: Roster
+    order: Open, attachments: Sequence[bytes], roster: Roster
 ) -> tuple[list[Contribution], Sequence[bytes]]:
-    """The contributions whose hashes are asked for, and their blobs."""
-    if len(attachments) != 2 * len(asked.contributions):
+    """Return the contributions whose hashes are requested, and their blobs."""
+    if len(attachments) != 2 * len(order.contributions):
         raise MessageError("not one head and one blob a contribution", reason=Reason.WRONG_FRAME)
     contributions = []
-    for data, expected in zip(attachments[::2], asked.contributions, strict=True):
+    for data, expected in zip(attachments[::2], order.contributions, strict=True):
         head = Signed.from_bytes(data)
         check_digest(head.body, expected, "a contribution")
-        contributions.append(check_contribution(head, asked, asked.query, roster))
+        contributions.append(check_contribution(head, order, order.query, roster))
     return contributions, attachments[1::2]

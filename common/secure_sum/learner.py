@@ -1,11 +1,11 @@
-"""The learner's role: gathers signatures, then round by round asks, collects, has the sum opened and decodes it.
+"""The learner's role: it gathers signatures, then in each round asks, collects, has the sum opened and decodes it.
 
     drafted --Roster--> witnessed --Roster--> ready           key holders have signed, then parties
     ready --Query--> collecting --Contribution--> collecting
     collecting --Open--> opening --Opened--> ready            any --End--> ended
     collecting, opening --Query--> collecting                 the round is given up
 
-After a restart, build the role anew and take the same steps with what was stored: the roster and its signatures, the
+After a restart, build the role again and take the same steps with what was stored: the roster and its signatures, the
 round's query, the contributions and who was in the set; every message comes out the same.
 """
 
@@ -43,7 +43,7 @@ from parley.common.secure_sum.session import End, Role, Transitions, check_blob,
 
 
 class LearnerState(Enum):
-    """Where a learner stands in a session."""
+    """The state of a learner in a session."""
 
     DRAFTED = "drafted"
     WITNESSED = "witnessed"
@@ -75,7 +75,7 @@ LEARNER_TRANSITIONS: Transitions = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sum:
-    """What the learner gets of a round: the sum (d,) of the contributors' integers, and the key holders' receipts."""
+    """The result of a round: the sum (d,) of the contributors' integers, and the key holders' receipts."""
 
     round: int
     values: IntArray
@@ -95,7 +95,7 @@ class LearnerRole(Role):
         self._chosen: tuple[str, ...] = ()
 
     def propose(self) -> Signed:
-        """The roster under the learner's signature, for the key holders to sign.
+        """Return the roster under the learner's signature, for the key holders to sign.
 
         Raises KeyMaterialError(weak_key), naming the key holder.
         """
@@ -103,7 +103,7 @@ class LearnerRole(Role):
         return self.roster.sign(self._signing_key)
 
     def invite(self, signatures: Mapping[str, bytes]) -> Signed:
-        """Take every key holder's signature; the roster for the parties to sign. Raises SignatureError."""
+        """Take every key holder's signature; return the roster for the parties to sign. Raises SignatureError."""
         with self._on(Roster):
             return self.roster.sign(self._signing_key, self._check_signatures(self.roster.key_holders, signatures))
 
@@ -134,16 +134,16 @@ class LearnerRole(Role):
 
     @property
     def contributors(self) -> tuple[str, ...]:
-        """Who has contributed to the round so far, by name."""
+        """The names of the parties that have contributed to the round so far."""
         return tuple(sorted(self._received))
 
     def receive(self, contribution: Signed) -> str:
-        """Check and keep a contribution; return the party's name.
+        """Check and store a contribution; return the party's name.
 
         Raises MessageError, SignatureError, RoundError, BlobError, ContributorsError(unknown_party, duplicate_party).
         """
         with self._on(Contribution):
-            query = self._asked()
+            query = self._current_query()
             claimed = check_contribution(contribution, query, query.digest, self.roster)
             if len(contribution.attachments) != 1 + len(self.roster.key_holders):
                 raise MessageError("not a seed and one blob a key holder", reason=Reason.WRONG_FRAME)
@@ -158,13 +158,15 @@ class LearnerRole(Role):
             return claimed.party
 
     def open(self, contributors: Collection[str]) -> tuple[Signed, ...]:
-        """Requests, one to each key holder, to open the sum of these contributors. Store their names before sending.
+        """Return requests, one to each key holder, to open the sum of these contributors.
 
-        Raises ContributorsError when one has not contributed or they are fewer than m_min, RoundError(round_opened) for
-        another set than the one already asked for.
+        Store their names before sending.
+
+        Raises ContributorsError if one has not contributed or they are fewer than m_min, RoundError(round_opened) if
+        another set was requested before.
         """
         with self._on(Open):
-            query, chosen = self._asked(), tuple(sorted(contributors))
+            query, chosen = self._current_query(), tuple(sorted(contributors))
             if missing := [name for name in chosen if name not in self._received]:
                 raise ContributorsError(f"{missing[0]} has not contributed", reason=Reason.UNKNOWN_PARTY)
             pairs = [self._received[name] for name in chosen]
@@ -185,8 +187,7 @@ class LearnerRole(Role):
     def close(self, opened: Sequence[Signed]) -> Sum:
         """Check every key holder's answer, in the roster's order, and decode the sum.
 
-        Raises SignatureError, MessageError, RoundError, BlobError; PackingError when what came out is no sum of
-        answers.
+        Raises SignatureError, MessageError, RoundError, BlobError; PackingError if the result is no sum of answers.
         """
         with self._on(Opened):
             layout, holders = self.roster.layout, self.roster.key_holders
@@ -196,21 +197,21 @@ class LearnerRole(Role):
             pads = [expand(self._received[name][1].attachments[0], layout) for name in self._chosen]
             values = decode(add([*pads, *sums], layout), len(self._chosen), layout)
             self._receipts = tuple(signed.head for signed in opened)
-            return Sum(self._asked().round, values, self._chosen, self._receipts)
+            return Sum(self._current_query().round, values, self._chosen, self._receipts)
 
     def end(self) -> None:
         """End the session and forget its seeds."""
         with self._on(End):
             self._received = {}
 
-    def _asked(self) -> SumQuery:
-        """The round's query."""
+    def _current_query(self) -> SumQuery:
+        """Return the round's query. Raises RoundError(wrong_query) if none was asked."""
         if self._query is None:
             raise RoundError("no query asked", reason=Reason.WRONG_QUERY)
         return self._query
 
     def _check_signatures(self, members: Sequence[RosterMember], signatures: Mapping[str, bytes]) -> list[bytes]:
-        """Each member's signature of the roster, in order."""
+        """Return each member's signature of the roster, in order."""
         for member in members:
             if member.name not in signatures:
                 raise SignatureError(f"{member.name} has not signed the roster", reason=Reason.BAD_SIGNATURE)
@@ -218,10 +219,10 @@ class LearnerRole(Role):
         return [signatures[member.name] for member in members]
 
     def _check_opened(self, signed: Signed, holder: RosterMember) -> list[int]:
-        """The sums of one key holder's answer, if it is one to the request."""
+        """Return the sums of one key holder's answer, if it answers the request."""
         opened, layout = Opened.read(signed, holder.key), self.roster.layout
         self._check_session(opened)
-        if opened.round != self._asked().round:
+        if opened.round != self._current_query().round:
             raise RoundError(f"{holder.name} opened another round", reason=Reason.WRONG_ROUND)
         if opened.contributors != set_digest(self._received[name][0].digest for name in self._chosen):
             raise RoundError(f"{holder.name} opened another set", reason=Reason.WRONG_SET)

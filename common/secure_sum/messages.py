@@ -33,16 +33,16 @@ MAX_ROUND = 2**31 - 1
 MAX_KEY_HOLDERS = 16
 MAX_TEXT = 100
 MAX_BODY = 2**20
-"""Bytes of a message's body: what is long is attached. The largest is the roster of `MAX_CONTRIBUTORS` parties."""
+"""The most bytes of a message's body; long parts are attached. The longest is a roster of `MAX_CONTRIBUTORS`."""
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # as `parley.common.runs.specification.Identifier`
 _HEX = re.compile(r"[0-9a-f]+")
 
 Scalar = int | float | str
-"""A noise scale, a clip norm: the secure sum only signs it."""
+"""A noise scale or a clip norm, which the secure sum only signs."""
 
 
 def _is_hex(value: object, size: int | None = None) -> bool:
-    """Lower-case hexadecimal, of ``size`` bytes if that is given."""
+    """Whether a value is lower-case hexadecimal, of ``size`` bytes if that is given."""
     return isinstance(value, str) and size in {None, len(value) / 2} and bool(_HEX.fullmatch(value))
 
 
@@ -51,22 +51,22 @@ def _is_name(value: object) -> bool:
 
 
 def _is_integer(value: object, low: int, high: int) -> bool:
-    """An integer from low to high, and no boolean."""
+    """Whether a value is an integer from low to high, and no boolean."""
     return type(value) is int and low <= value <= high
 
 
 def _are_hashes(value: object, high: int) -> bool:
-    """A tuple of 1 to ``high`` hashes."""
+    """Whether a value is a tuple of 1 to ``high`` hashes."""
     return isinstance(value, tuple) and 1 <= len(value) <= high and all(_is_hex(item, HASH_BYTES) for item in value)
 
 
 def _are_records(value: object, entry: type[Record], high: int) -> bool:
-    """A tuple of 1 to ``high`` records."""
+    """Whether a value is a tuple of 1 to ``high`` records."""
     return isinstance(value, tuple) and 1 <= len(value) <= high and all(isinstance(item, entry) for item in value)
 
 
 def _is_scalar(value: object) -> bool:
-    """A finite number or a short text."""
+    """Whether a value is a finite number or a short text."""
     if isinstance(value, str):
         return len(value) <= MAX_TEXT
     if isinstance(value, float):
@@ -75,7 +75,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _checked(check: Callable[..., bool], *terms: object) -> dict[str, Any]:
-    """Metadata of a field whose value passes a check on these terms."""
+    """Return the metadata of a field whose value must pass a check on these terms."""
     return {"check": lambda value: check(value, *terms)}
 
 
@@ -118,7 +118,7 @@ class Record:
 
 
 def _from_json(value: object, entry: type[Record] | None) -> object:
-    """A field's value from JSON: lists become tuples, objects become records."""
+    """Convert a field's value from JSON: lists become tuples, objects become records."""
     if not isinstance(value, list):
         return value
     return tuple(value) if entry is None else tuple(entry.from_json(item) for item in value)
@@ -132,16 +132,16 @@ class Message(Record):
 
     @property
     def body(self) -> bytes:
-        """Its canonical JSON."""
+        """The message's canonical JSON."""
         return canonical(asdict(self))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its body."""
+        """SHA-256 of the body."""
         return sha256_hex(self.body)
 
     def sign(self, key: Ed25519PrivateKey, attachments: Iterable[bytes] = ()) -> Signed:
-        """The message as it travels."""
+        """Sign the message: return it as it travels."""
         return Signed.seal(self.TAG, self.body, key, tuple(attachments))
 
     @classmethod
@@ -166,14 +166,14 @@ class Message(Record):
 
 
 def _check_length(body: bytes) -> None:
-    """Raise MessageError(wrong_length) for a body that is longer than any message's, before anything is made of it."""
+    """Raise MessageError(wrong_length), before parsing, for a body that is longer than any message's."""
     if len(body) > MAX_BODY:
         raise MessageError(f"a message of more than {MAX_BODY:,} bytes", reason=Reason.WRONG_LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
 class RosterMember(Record):
-    """Someone on the roster and its Ed25519 key."""
+    """A member of the roster and its Ed25519 key."""
 
     name: str = field(metadata=_NAME)
     key: str = field(metadata=_KEY)
@@ -200,7 +200,7 @@ class RosterKeyHolder(RosterMember):
 
 @dataclass(frozen=True, slots=True)
 class Roster(Message):
-    """Who takes part in a session, and its terms. ``d`` integers an answer; ``learner`` is the learner's public key.
+    """The participants of a session, and its terms; ``d`` is the integers of an answer, ``learner`` a public key.
 
     ``minimum_contributors`` is m_min, ``colluders`` is t: a party adds 1/(m_min - t) of the noise's variance.
     """
@@ -233,8 +233,8 @@ class Roster(Message):
             "key_bits is not in whole bytes": self.key_bits % 8 != 0,
             f"the modulus of {', '.join(unfit)} is not an odd number of key_bits bits": bool(unfit),
         }
-        for fault, found in faults.items():
-            if found:
+        for fault, applies in faults.items():
+            if applies:
                 raise MessageError(f"Roster: {fault}", reason=Reason.WRONG_FIELD)
 
     def _fits(self, holder: RosterKeyHolder) -> bool:
@@ -243,7 +243,7 @@ class Roster(Message):
 
     @property
     def layout(self) -> Layout:
-        """How an answer lies in plaintexts."""
+        """The layout of an answer in plaintexts."""
         return Layout(self.d, self.key_bits)
 
     def check_moduli(self) -> None:
@@ -251,7 +251,7 @@ class Roster(Message):
         check_moduli({holder.name: holder.n for holder in self.key_holders})
 
     def party(self, name: str) -> RosterParty:
-        """The party of this name. Raises ContributorsError(unknown_party)."""
+        """Return the party of this name. Raises ContributorsError(unknown_party)."""
         for party in self.parties:
             if party.name == name:
                 return party
@@ -260,7 +260,7 @@ class Roster(Message):
 
 @dataclass(frozen=True, slots=True)
 class RoundMessage(Message):
-    """What every message of a round begins with: session, hash of the roster, number of the round."""
+    """The first fields of every message in a round: session, hash of the roster, number of the round."""
 
     session: str = field(metadata=_SESSION)
     roster: str = field(metadata=_HASH)
@@ -276,7 +276,7 @@ class RoundMessage(Message):
 
 @dataclass(frozen=True, slots=True)
 class SumQuery(RoundMessage):
-    """1: what all parties are asked. ``message`` is a hash; ``deadline``, in seconds since 1970, is for services."""
+    """1: the query to all parties. ``message`` is a hash; ``deadline``, in seconds since 1970, is for services."""
 
     TAG: ClassVar[str] = "parley-secure-sum-1/query"
 
@@ -321,5 +321,5 @@ class Opened(RoundMessage):
 
 
 def set_digest(contributions: Iterable[str]) -> str:
-    """The hash of a set of contributions, in whatever order they are named."""
+    """Return the hash of a set of contributions, in any order."""
     return sha256_hex(canonical(sorted(contributions)))

@@ -1,19 +1,18 @@
-"""Integers to the lanes of a few large plaintexts, and the sum of k such plaintexts back to integers.
+"""Integers to the lanes of a few large plaintexts, the sum of k such plaintexts back to integers, and one-time pads.
 
-A lane has 64 bits: 54 for a value, offset by 2^53 so that it is positive, and 10 guard bits for the carries of up to
-1,024 parties. Lane 0 of every block holds a one, so the sum counts its contributors; lanes behind the last value are
-zero::
+*Lanes.* A lane has 64 bits: 54 for a value, offset by 2^53 so that it is positive, and 10 guard bits for the carries of
+up to 1,024 parties. Lane 0 of every block holds a one, so the sum counts its contributors; lanes after the last value
+are zero::
 
     bit   L = 64 * lanes                      128        64         0
           | value lanes-1 + 2^53 | ... | value 1 + 2^53 | 1 (count) |
 
 L stays at least 64 bits below the key, so k <= 1,024 plaintexts below 2^L add up without wrapping modulo n, and a key
-holder has room to hide whether dishonest ones do (`parley.common.secure_sum.packing.reduced_sum`).
+holder has room to hide whether dishonest ones do (`reduced_sum`).
 
-One-time pads: a plaintext P is split as P = r + s_1 + ... + s_m modulo 2^L.
-
-The learner learns the seed of r, key holder j decrypts s_j; any m of these m + 1 parts are uniform. The split is
-additive, so the sums of the parts over parties are a split of the sum.
+*Pads.* A plaintext P is split as P = r + s_1 + ... + s_m modulo 2^L. The learner gets the seed of r, key holder j
+decrypts s_j; any m of these m + 1 parts are uniform. The split is additive, so the sums of the parts over parties are a
+split of the sum.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MAX_CONTRIBUTORS = 2**GUARD_BITS
 MAX_D = 2**24
 DEFAULT_KEY_BITS = 3072
 
-_HEAD_BYTES = 2**12  # of a signed message without what is attached: a contribution's is some 600, and 100 a key holder
+_HEAD_BYTES = 2**12  # a signed message without attachments: a contribution's is some 600, and 100 for each key holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +57,46 @@ class Layout:
 
     @property
     def lanes(self) -> int:
-        """Lanes a plaintext has, the counting one included."""
+        """The lanes of a plaintext, with the counting one."""
         return self.key_bits // LANE_BITS - 1
 
     @property
     def blocks(self) -> int:
-        """Plaintexts, hence ciphertexts, an answer takes."""
+        """The plaintexts, and so the ciphertexts, of an answer."""
         return -(-self.d // (self.lanes - 1))
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a plaintext."""
+        """The bytes of a plaintext."""
         return self.lanes * LANE_BITS // 8
 
     @property
     def modulus(self) -> int:
-        """2^L: what plaintexts, pads and shares are reduced by."""
+        """2^L, the modulus of plaintexts, pads and shares."""
         return 1 << (self.lanes * LANE_BITS)
 
     @property
     def ciphertext_bytes(self) -> int:
-        """Bytes of a ciphertext on the wire."""
+        """The bytes of a ciphertext on the wire."""
         return self.key_bits // 4
 
     @property
     def blob_bytes(self) -> int:
-        """Bytes of all ciphertexts of an answer, for one key holder."""
+        """The bytes of all ciphertexts of an answer, for one key holder."""
         return self.blocks * self.ciphertext_bytes
 
     def opening_bytes(self, contributors: int) -> int:
-        """Bytes of a request to open the sum of so many contributions, at most."""
+        """Return the most bytes of a request to open the sum of this many contributions."""
         return contributors * (self.blob_bytes + _HEAD_BYTES) + _HEAD_BYTES
 
 
 def too_long(layout: Layout, contributors: int, most: int) -> str | None:
-    """Why a key holder whose requests have at most so many bytes cannot open a sum, in words; None if it can."""
-    needed = layout.opening_bytes(contributors)
-    if needed <= most:
+    """Return why a key holder whose requests have at most ``most`` bytes cannot open a sum; None if it can."""
+    size = layout.opening_bytes(contributors)
+    if size <= most:
         return None
     return (
-        f"{contributors} contributions of {layout.d:,} numbers take up to {needed:,} bytes, and its limits.body_bytes "
+        f"{contributors} contributions of {layout.d:,} numbers take up to {size:,} bytes, and its limits.body_bytes "
         f"are {most:,}"
     )
 
@@ -150,10 +149,12 @@ def decode(totals: Sequence[int], contributors: int, layout: Layout) -> IntArray
 
 
 def blocks_from_bytes(data: bytes, layout: Layout) -> list[int]:
-    """Cut little-endian bytes into the plaintexts they spell."""
+    """Read plaintexts from little-endian bytes."""
     size = layout.block_bytes
     return [int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size)]
 
+
+# ── one-time pads ────────────────────────────────────────────────────────────
 
 SEED_BYTES = 32
 _MULTIPLE_BYTES = 7
@@ -161,13 +162,13 @@ _NONCE = bytes(16)  # a seed is drawn for one answer and never used again, so th
 
 
 def expand(seed: bytes, layout: Layout) -> list[int]:
-    """The pad of a 32-byte seed: the ChaCha20 key stream, cut into one integer below 2^L per block."""
+    """Return the pad of a 32-byte seed: the ChaCha20 key stream, cut into one integer below 2^L per block."""
     stream = Cipher(ChaCha20(seed, _NONCE), mode=None).encryptor()
     return blocks_from_bytes(stream.update(bytes(layout.blocks * layout.block_bytes)), layout)
 
 
 def split(plaintexts: Sequence[int], seeds: Sequence[bytes], layout: Layout) -> tuple[list[int], ...]:
-    """The shares s_1 ... s_m of plaintexts, m = len(seeds) >= 1: seeds[0] makes r, the others make s_1 ... s_(m-1).
+    """Return the shares s_1 ... s_m of plaintexts, m = len(seeds) >= 1: seeds[0] makes r, the others s_1 ... s_(m-1).
 
     The last share is what remains. Every seed must be fresh.
     """
@@ -179,11 +180,11 @@ def split(plaintexts: Sequence[int], seeds: Sequence[bytes], layout: Layout) -> 
 
 
 def reduced_sum(total: int, n: int, layout: Layout, random_bytes: RandomBytes) -> int:
-    """What a key holder tells of a sum of shares that was decrypted modulo n: the sum modulo 2^L.
+    """Reduce a sum of shares that was decrypted modulo n to the sum modulo 2^L, which a key holder may reveal.
 
     A dishonest share may lie just below n. Then whether the sum has wrapped modulo n, which shifts it modulo 2^L, would
     compare the sum of the others, as integers, with a number of the dishonest party's choice. So a random multiple of
-    2^L is added first, for which honest sums leave room: chance decides, and whatever the others' shares are, they
+    2^L is added first, for which honest sums leave room: chance decides, and for all values of the others' shares, they
     change its odds by less than 2^-45.
     """
     return (total + int.from_bytes(random_bytes(_MULTIPLE_BYTES)) * layout.modulus) % n % layout.modulus

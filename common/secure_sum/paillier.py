@@ -1,10 +1,10 @@
-"""Paillier on packed integers: a thin layer over `phe` that closes its traps.
+"""Paillier on packed integers: a thin layer over `phe` that prevents its misuse.
 
 `phe` without gmpy2 is nine times slower and does not say so; its ``raw_decrypt`` of a number not coprime to n gives
 away the key; its ``EncryptedNumber`` leaks magnitudes. So keys come only from here, ciphertexts are plain integers
 whose range and gcd with n are checked before use, and on the wire they are big-endian bytes of fixed width.
 
-Encryption costs one multiplication where the obfuscator r^n mod n^2 has been drawn ahead (Paillier 1999, section 4). An
+Encryption costs one multiplication if the obfuscator r^n mod n^2 has been drawn ahead (Paillier 1999, section 4). An
 obfuscator used twice gives away the difference of two plaintexts; one that is known gives away the plaintext.
 """
 
@@ -27,29 +27,29 @@ except ImportError:  # refused by name in require_gmpy2
 
 MIN_KEY_BITS = 2048
 MAX_KEY_BITS = 8192
-_SMALL = 2**16  # primes below are looked for
-_NEAR = 1000  # steps from the root of a modulus within which equal or close factors are looked for
+_SMALL = 2**16  # primes below this are tried as factors
+_NEAR = 1000  # steps from the root of a modulus within which equal or close factors are tried
 _SURPLUS_BYTES = 16  # so that reduction modulo n is uniform up to 2^-128
 
 RandomBytes = Callable[[int], bytes]
-"""Draws that many uniform bytes: the service passes the operating system's generator, a test a fixed stream."""
+"""Draws this many uniform bytes: the service passes the operating system's generator, a test a fixed stream."""
 
 
 class ObfuscatorSource(Protocol):
-    """A stock of r^n mod n^2, each handed out at most once, ever: also across restarts and crashes."""
+    """A stock of r^n mod n^2, each handed out at most once, across restarts and crashes."""
 
     def take(self, key: PaillierPublicKey, count: int) -> Sequence[int]:
-        """Obfuscators for ``key`` that nobody else gets. Raises OwnKeyError(obfuscators_exhausted)."""
+        """Return obfuscators for ``key`` that nobody else gets. Raises OwnKeyError(obfuscators_exhausted)."""
 
 
 class FreshObfuscators:
-    """A source without a stock: computes on demand, one exponentiation an obfuscator. For tests and small answers."""
+    """A source without a stock: one exponentiation for each obfuscator on demand, for tests and small answers."""
 
     def __init__(self, random_bytes: RandomBytes) -> None:
         self._random_bytes = random_bytes
 
     def take(self, key: PaillierPublicKey, count: int) -> Sequence[int]:
-        """Obfuscators nobody has seen before."""
+        """Compute obfuscators that nobody has seen before."""
         return make_obfuscators(key, count, self._random_bytes)
 
 
@@ -60,7 +60,7 @@ def require_gmpy2() -> None:
 
 
 def require_key_bits(bits: int) -> int:
-    """The size of a key, if it is 2048 to 8192 bits in whole bytes. Raises KeyMaterialError(wrong_key_size)."""
+    """Return the size of a key if it is 2048 to 8192 bits in whole bytes. Raises KeyMaterialError(wrong_key_size)."""
     if not MIN_KEY_BITS <= bits <= MAX_KEY_BITS or bits % 8:
         raise KeyMaterialError(
             f"a key has {MIN_KEY_BITS} to {MAX_KEY_BITS} bits, in whole bytes, not {bits}", reason=Reason.WRONG_KEY_SIZE
@@ -75,7 +75,7 @@ def generate_key(bits: int) -> PaillierPrivateKey:
 
 
 def public_key(n: int) -> PaillierPublicKey:
-    """The public key of a modulus. Raises KeyMaterialError when its size is not allowed or it is even."""
+    """Return the public key of a modulus. Raises KeyMaterialError if its size is not allowed or it is even."""
     require_gmpy2()
     require_key_bits(n.bit_length())
     if n % 2 == 0:
@@ -84,23 +84,23 @@ def public_key(n: int) -> PaillierPublicKey:
 
 
 def private_key(p: int, q: int) -> PaillierPrivateKey:
-    """The key pair of two different odd primes (their primality is not tested)."""
+    """Return the key pair of two different odd primes (their primality is not tested)."""
     if p == q:
         raise KeyMaterialError("the factors are equal", reason=Reason.WRONG_KEY)
     return PaillierPrivateKey(public_key(p * q), p, q)
 
 
 def check_moduli(moduli: Mapping[str, int]) -> None:
-    """Raise KeyMaterialError(weak_key), naming the key holder, where a modulus is no product of two secret primes.
+    """Raise KeyMaterialError(weak_key), naming the key holder, if a modulus is no product of two secret primes.
 
-    ``moduli`` are by the key holders' names. What can be seen without the factors is refused: moduli that are equal or
-    share a factor, that are even, prime, a power, have a factor below 2^16, or two factors so close that Fermat's
-    method finds them at once.
+    ``moduli`` are by the key holders' names. All weaknesses that are visible without the factors are refused: moduli
+    that are equal or share a factor, that are even, prime, a power, have a factor below 2^16, or two factors so close
+    that Fermat's method finds them at once.
     """
     require_gmpy2()
     for name, n in moduli.items():
-        if why := _weakness(n):
-            raise KeyMaterialError(f"the modulus of {name} {why}", reason=Reason.WEAK_KEY)
+        if weakness := _weakness(n):
+            raise KeyMaterialError(f"the modulus of {name} {weakness}", reason=Reason.WEAK_KEY)
     for (name, n), (other, m) in combinations(moduli.items(), 2):
         if n == m:
             raise KeyMaterialError(f"{name} and {other} have the same modulus", reason=Reason.WEAK_KEY)
@@ -110,7 +110,7 @@ def check_moduli(moduli: Mapping[str, int]) -> None:
 
 @lru_cache(64)
 def _weakness(n: int) -> str | None:
-    """Why a modulus can be told to be weak, in words."""
+    """Return why a modulus is visibly weak, in words; None if it is not."""
     number = gmpy2.mpz(n)
     if number % 2 == 0:
         return "is even"
@@ -128,7 +128,7 @@ def _weakness(n: int) -> str | None:
 
 @cache
 def _small_primes() -> int:
-    """The product of all primes below 2^16."""
+    """Return the product of all primes below 2^16."""
     return int(gmpy2.primorial(_SMALL))
 
 
@@ -149,7 +149,7 @@ def encrypt_blocks(key: PaillierPublicKey, blocks: Sequence[int], obfuscators: S
 
 
 def add_blocks(key: PaillierPublicKey, vectors: Sequence[Sequence[int]]) -> list[int]:
-    """Ciphertexts of the block-wise sum of the plaintexts: products modulo n^2. The result is not re-randomised."""
+    """Return ciphertexts of the block-wise sum of the plaintexts: products modulo n^2, not re-randomised."""
     nsquare = gmpy2.mpz(key.nsquare)
     totals = [gmpy2.mpz(1)] * len(vectors[0])
     for vector in vectors:
@@ -170,13 +170,13 @@ def decrypt_blocks(key: PaillierPrivateKey, blocks: Sequence[int]) -> list[int]:
 
 
 def _decrypt_modulo(key: PaillierPrivateKey, blocks: Sequence[int], p: int, psquare: int, h: int) -> list[int]:
-    """Plaintexts modulo one prime factor (Paillier 1999, section 7)."""
+    """Return the plaintexts modulo one prime factor (Paillier 1999, section 7)."""
     powers = gmpy2.powmod_base_list(blocks, p - 1, psquare)
     return [int(key.l_function(power, p) * h % p) for power in powers]
 
 
 def check_units(key: PaillierPublicKey, blocks: Sequence[int]) -> list[int]:
-    """The blocks, if each lies between 0 and n^2 and is coprime to n. Raises BlobError(out_of_range, not_a_unit).
+    """Return the blocks if each lies between 0 and n^2 and is coprime to n. Raises BlobError(out_of_range, not_a_unit).
 
     0 and the multiples of n fail: decrypting one would yield the private key.
     """

@@ -1,8 +1,9 @@
-"""The party's role: joins a roster it trusts, then answers each round once.
+"""The party's role: it joins a roster it trusts, then answers each round once.
 
     new --Roster--> member --Query--> member          any --End--> ended
 
-What `Party.answer` returns is also the party's journal: store it before sending it, and hand the last one to `restore`.
+What `PartyRole.answer` returns is also the party's journal: store it before sending it, and pass the last one to
+`restore`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from parley.common.secure_sum.session import End, Identity, Role, Transitions
 
 
 class PartyState(Enum):
-    """Where a party stands in a session."""
+    """The state of a party in a session."""
 
     NEW = "new"
     MEMBER = "member"
@@ -43,7 +44,7 @@ class PartyState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartyPolicy:
-    """What a party insists on: the pinned public keys (hexadecimal), and how many must contribute to any sum.
+    """A party's conditions: the pinned public keys (hexadecimal), and how many must contribute to any sum.
 
     ``key_holders`` maps every key holder's name to its key; the roster must name exactly these. ``parties`` maps the
     names of other parties to their keys, which the owner has compared with them. A learner may put keys of its own
@@ -67,7 +68,7 @@ class PartyPolicy:
             raise KeyMaterialError(reason, reason=Reason.WRONG_KEY_SIZE)
 
     def wrong_pins(self, learner: str, key_holders: Mapping[str, str], parties: Mapping[str, str]) -> Iterator[str]:
-        """Which of a sum's public keys, by name, are not as they are pinned, in words."""
+        """Yield which of a sum's public keys, by name, are not the pinned ones, in words."""
         if learner != self.learner:
             yield "the learner's key is not the pinned one"
         if dict(key_holders) != dict(self.key_holders):
@@ -77,7 +78,7 @@ class PartyPolicy:
                 yield f"the key of {name} is not the pinned one"
 
     def _about_key_holders(self, key_holders: Mapping[str, str]) -> Iterator[str]:
-        """In what a sum's key holders differ from the pinned ones."""
+        """Yield how a sum's key holders differ from the pinned ones."""
         for name in sorted({*key_holders, *self.key_holders}):
             if name not in self.key_holders:
                 yield f"the key of {name} was not compared (parley-party pin)"
@@ -87,12 +88,12 @@ class PartyPolicy:
                 yield f"{name} has another key than was compared"
 
     def small_keys(self, bits: int) -> Iterator[str]:
-        """Why Paillier keys of so many bits are too small, in words, if they are."""
+        """Yield why Paillier keys of this many bits are too small, in words, if they are."""
         if bits < self.minimum_key_bits:
             yield f"key_bits is {bits}, this party's policy asks for {self.minimum_key_bits}"
 
     def _check_parties(self, roster: Roster, own_name: str) -> None:
-        """Whom the roster's sums hide this party among."""
+        """Raise RosterError(too_few_required) if the roster's sums hide this party among too few."""
         unknown = sum(party.name not in {own_name, *self.parties} for party in roster.parties)
         for name, has, least in (
             ("minimum_contributors", roster.minimum_contributors, self.minimum_contributors + unknown),
@@ -138,28 +139,28 @@ class PartyRole(Role):
             return roster.sign(self._identity.signing_key).signature
 
     def restore(self, contribution: Signed) -> None:
-        """Take up the session after a restart: give the last contribution stored, after `join`."""
+        """Resume the session after a restart: pass the last stored contribution, after `join`."""
         with self._on(SumQuery):
             restored = Contribution.read(contribution, self._identity.key)
             self._check_session(restored)
             self._last = restored, contribution
 
-    def receive(self, asked: Signed) -> SumQuery:
-        """Check a query before anything is computed or charged; its message is ``asked.attachments[0]``.
+    def receive(self, signed: Signed) -> SumQuery:
+        """Check a query before anything is computed or charged; its message is ``signed.attachments[0]``.
 
         Raises SignatureError, MessageError, BlobError, or RoundError: another session or roster, a round that is over
         (round_old), a round answered for another query (round_answered), a receipt that does not fit.
         """
         with self._on(SumQuery):
-            query = SumQuery.read(asked, self.roster.learner)
+            query = SumQuery.read(signed, self.roster.learner)
             self._check_round(query)
-            message, *receipts = asked.attachments or (b"",)
+            message, *receipts = signed.attachments or (b"",)
             check_digest(message, query.message, "the message")
             self._check_receipts([Signed.from_bytes(receipt) for receipt in receipts], query)
             return query
 
     def recall(self, query: SumQuery) -> Signed | None:
-        """The contribution already given to this very query."""
+        """Return the earlier contribution to this very query, or None."""
         if self._last is not None and self._last[0].query == query.digest:
             return self._last[1]
         return None
@@ -169,13 +170,12 @@ class PartyRole(Role):
     ) -> Signed:
         """Contribute integers (d,), each below 2^53 in absolute value, to a received query; store before sending.
 
-        The same query gets the same contribution, whatever the values. Raises PackingError, KeyMaterialError,
-        RoundError.
+        The same query gets the same contribution, for all values. Raises PackingError, KeyMaterialError or RoundError.
         """
         with self._on(SumQuery):
             self._check_round(query)
-            if (given := self.recall(query)) is not None:
-                return given
+            if (earlier := self.recall(query)) is not None:
+                return earlier
             layout = self.roster.layout
             seeds = [random_bytes(SEED_BYTES) for _ in self.roster.key_holders]
             shares = split(encode(values, layout), seeds, layout)
@@ -204,12 +204,12 @@ class PartyRole(Role):
             return signed
 
     def end(self) -> None:
-        """End the session: nothing is answered any more."""
+        """End the session: no query is answered any more."""
         with self._on(End):
             self._roster = self._last = None
 
     def _check_round(self, query: SumQuery) -> None:
-        """Refuse what is of another roster, older than the last answer, or another query for the same round."""
+        """Raise RoundError for another roster, a round before the last answer's, or another query in that round."""
         self._check_session(query)
         if self._last is None:
             return
@@ -219,7 +219,7 @@ class PartyRole(Role):
             raise RoundError(f"round {query.round} was answered for another query", reason=Reason.ROUND_ANSWERED)
 
     def _check_receipts(self, receipts: list[Signed], query: SumQuery) -> None:
-        """The receipts of a query: none, or one by every key holder, all for one earlier round and one set."""
+        """Check the receipts of a query: none, or one by every key holder, all for one earlier round and one set."""
         holders = self.roster.key_holders
         if receipts and len(receipts) != len(holders):
             raise MessageError("not a receipt by every key holder", reason=Reason.WRONG_FRAME)
@@ -233,7 +233,10 @@ class PartyRole(Role):
 
 
 def _check_key_holders(invitation: Signed, roster: Roster) -> None:
-    """Every key holder has signed the roster: else a learner could put a modulus of its own beside a pinned name."""
+    """Raise unless every key holder has signed the roster.
+
+    Otherwise a learner could put a modulus of its own beside a pinned name.
+    """
     if len(invitation.attachments) != len(roster.key_holders):
         raise MessageError("not every key holder has signed the roster", reason=Reason.WRONG_FRAME)
     for holder, signature in zip(roster.key_holders, invitation.attachments, strict=True):
@@ -241,6 +244,6 @@ def _check_key_holders(invitation: Signed, roster: Roster) -> None:
 
 
 def _encrypt(share: list[int], modulus: int, layout: Layout, obfuscators: ObfuscatorSource) -> bytes:
-    """One key holder's blob, before it is sealed."""
+    """Return one key holder's blob, before it is sealed."""
     key = public_key(modulus)
     return blocks_to_blob(encrypt_blocks(key, share, obfuscators.take(key, len(share))), layout.ciphertext_bytes)

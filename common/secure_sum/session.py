@@ -1,6 +1,6 @@
-"""What the three roles share: a state that moves by a table, and the roster of the session.
+"""What the three roles share: a state that moves by a table, the session's roster, and the checks of contributions.
 
-Which contributions may be summed: what learner and key holder both check, and what a key holder alone can.
+Learner and key holder both check which contributions may be summed; only a key holder can look into a blob.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Transitions: TypeAlias = "Mapping[Enum, Mapping[SessionEvent, Enum]]"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who someone is to the others: a name and an Ed25519 key."""
+    """Someone's identity towards the others: a name and an Ed25519 key."""
 
     name: str
     signing_key: Ed25519PrivateKey
@@ -43,7 +43,7 @@ class Identity:
         return public_hex(self.signing_key)
 
     def position(self, members: Sequence[RosterMember]) -> int:
-        """Its place among members. Raises RosterError(not_on_roster)."""
+        """Return its position among members. Raises RosterError(not_on_roster)."""
         for position, member in enumerate(members):
             if (member.name, member.key) == (self.name, self.key):
                 return position
@@ -61,14 +61,14 @@ class Role:
 
     @property
     def roster(self) -> Roster:
-        """The session's roster. Raises StateError(out_of_turn) where there is none."""
+        """The session's roster. Raises StateError(out_of_turn) if there is none yet."""
         if self._roster is None:
             raise StateError("no roster", reason=Reason.OUT_OF_TURN)
         return self._roster
 
     @contextmanager
     def _on(self, event: SessionEvent) -> Iterator[None]:
-        """Take the transition of an event, once what is done inside succeeds. Raises StateError(out_of_turn)."""
+        """Take the transition of an event once the work inside succeeds. Raises StateError(out_of_turn)."""
         following = self._transitions[self.state].get(event)
         if following is None:
             raise StateError(f"{event.__name__} is out of turn when {self.state.value}", reason=Reason.OUT_OF_TURN)
@@ -76,7 +76,7 @@ class Role:
         self.state = following
 
     def _adopt(self, roster: Roster) -> None:
-        """Take this roster; a session has only one. Raises RosterError(roster_changed)."""
+        """Set the roster; a session has only one. Raises RosterError(roster_changed)."""
         if self._roster not in (None, roster):
             raise RosterError("this session has another roster", reason=Reason.ROSTER_CHANGED)
         self._roster = roster
@@ -88,9 +88,9 @@ class Role:
 
 
 def check_contribution(head: Signed, asked: RoundMessage, query: str, roster: Roster) -> Contribution:
-    """What a rostered party signed in answer to this query (its hash), in the session and round of ``asked``.
+    """Return what a rostered party signed in answer to this query (its hash), in the session and round of ``asked``.
 
-    Raises MessageError, SignatureError, ContributorsError(unknown_party), or RoundError naming what is another.
+    Raises MessageError, SignatureError, ContributorsError(unknown_party), or RoundError, which names the difference.
     """
     contribution = Contribution.parse(head.body)
     head.verify(Contribution.TAG, roster.party(contribution.party).key)
@@ -120,15 +120,15 @@ def check_set(contributions: Sequence[Contribution], roster: Roster) -> None:
 
 
 def check_blob(blob: bytes, contribution: Contribution, position: int, roster: Roster) -> bytes:
-    """What a party signed for the key holder at this position of the roster, who alone can look inside.
+    """Return what a party signed for the key holder at this position of the roster, who alone can look inside.
 
     Raises BlobError(wrong_hash, wrong_length).
     """
     check_digest(blob, contribution.blobs[position], f"the blob of {contribution.party}")
-    due = roster.layout.ciphertext_bytes * roster.layout.blocks + SEAL_BYTES
-    if len(blob) != due:
+    size = roster.layout.ciphertext_bytes * roster.layout.blocks + SEAL_BYTES
+    if len(blob) != size:
         raise BlobError(
-            f"the blob of {contribution.party} has {len(blob)} bytes instead of {due}", reason=Reason.WRONG_LENGTH
+            f"the blob of {contribution.party} has {len(blob)} bytes instead of {size}", reason=Reason.WRONG_LENGTH
         )
     return blob
 
@@ -136,7 +136,7 @@ def check_blob(blob: bytes, contribution: Contribution, position: int, roster: R
 def open_blob(
     blob: bytes, contribution: Contribution, position: int, roster: Roster, key: Ed25519PrivateKey
 ) -> list[int]:
-    """The ciphertexts that a party sealed for the key holder at this position, who holds ``key``.
+    """Return the ciphertexts that a party sealed for the key holder at this position, who holds ``key``.
 
     Raises BlobError(wrong_hash, wrong_length, not_sealed, out_of_range, not_a_unit), naming the party.
     """
