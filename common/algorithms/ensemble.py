@@ -39,10 +39,9 @@ from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import FEATURE_BITS, UNIT, to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.classifiers import Voter
-from parley.common.learning.erm import check_smooth
+from parley.common.learning.erm import check_smooth, fit_label_sum, fit_votes, is_linear
 from parley.common.learning.losses import Logistic, bounded_slope, largest_minimiser
 from parley.common.learning.model import Model
-from parley.common.learning.soft_labels import fit_label_sum, fit_votes, is_linear
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.events import (
     ApproximateEvent,

@@ -1,7 +1,7 @@
 """How good a model is on rows that owners held out of its training: counts and sums with Gaussian noise, released once.
 
 The model is the run's public rows, so the parties know its digest before they approve. Each party answers the tally of
-the model's predictions (`parley.common.learning.tallies`) on its held-out rows with Gaussian noise for (epsilon,
+the model's predictions (`parley.common.learning.evaluation`) on its held-out rows with Gaussian noise for (epsilon,
 delta): the analytic one of Balle & Wang 2018, Theorem 8, in shares under a secure sum. However many bins there are, one
 example is in one of them (Dwork, McSherry, Nissim & Smith 2006). `parley.common.learning.evaluation` computes estimates
 and intervals from the sums.
@@ -19,8 +19,8 @@ from parley.common.data.shard import Shard
 from parley.common.data.study import Rows
 from parley.common.encoding.fixed_point import NORMS, Norm
 from parley.common.errors import InvalidInputError
+from parley.common.learning.evaluation import Cells, Errors, tally
 from parley.common.learning.model import Model
-from parley.common.learning.tallies import Cells, Errors, tally
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.events import Event, GaussianEvent
 from parley.common.privacy.mechanisms.additive import add_gaussian, fitting

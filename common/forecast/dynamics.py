@@ -19,15 +19,118 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
+from scipy.special import xlogy
 
 from parley.common.arrays import FloatArray
-from parley.common.forecast.best_constant import BestConstant, best_constant
-from parley.common.forecast.clipping import clipped_excess
 from parley.common.learning.losses import Logistic, Loss, Softmax, curvature_of, loss_at_zero
 from parley.common.protocol.facts import FederationFacts, OwnFacts
+
+if TYPE_CHECKING:
+    from parley.common.data.study import Study
+
+
+# ── the best constant ────────────────────────────────────────────────────────
+#
+# The best model that uses no feature, if the study says anything about its label. It predicts each class by its share,
+# or the label's mean, for every row. What that gains on weights of zero is learnt at once, because all rows pull that
+# way; only features can explain the loss that is left.
+
+
+@dataclass(frozen=True, slots=True)
+class BestConstant:
+    """Its mean ``loss``, and by how much that is less than the loss at the weights that a run starts from, ``gain``.
+
+    ``bend`` is the loss's mean curvature there in units of that at zero: where a class is rare, few rows are in doubt.
+    A regression starts there, for its study tells the mean: from the ``intercept``, where an example's loss is
+    ``most`` at most; classes start from zero, and have neither.
+    """
+
+    loss: float
+    gain: float = 0.0
+    bend: float = 1.0
+    intercept: float = 0.0
+    most: float | None = None
+
+
+def best_constant(study: Study | None) -> BestConstant | None:
+    """The best constant for a study's label and loss; None if the study does not say, or no weights are that constant.
+
+    >>> from parley.common.data.columns import Feature, Label
+    >>> from parley.common.data.study import Study
+    >>> label = Label(name="fraud", values=("no", "yes"), shares=(0.95, 0.05))
+    >>> constant = best_constant(Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=label))
+    >>> round(constant.loss, 3), round(constant.gain, 3), round(constant.bend, 3)
+    (0.199, 0.495, 0.19)
+    """
+    if study is None:
+        return None
+    if (usual := study.usual_label) is not None:
+        return BestConstant(usual.deviation**2 / 2, intercept=usual.intercept, most=(1 + abs(usual.mean)) ** 2 / 2)
+    if study.class_shares is None or not study.intercept or study.loss.kind not in {"logistic", "softmax"}:
+        return None
+    shares = np.array(study.class_shares)
+    entropy = -float(shares @ np.log(shares))
+    bend = (1 - float(shares @ shares)) / (1 - 1 / len(shares))
+    return BestConstant(entropy, max(0.0, math.log(len(shares)) - entropy), bend)
+
+
+# ── clipping ─────────────────────────────────────────────────────────────────
+#
+# What clipping costs where descent comes to rest: the model is surer than the labels are.
+#
+# Take rows that are all in the same doubt: of K classes one is right with probability p, and each other is equally
+# likely to be. The model rests where the mean of the clipped slopes is zero. The examples that the model has wrong have
+# the long slopes, so they count for less than they should, and it rests at a probability s > p. Its excess is then
+# KL(p, s), and p follows from how much loss the labels leave, their entropy. Rows in doubt to different degrees come to
+# about the mean: the excess is nearly in proportion to the loss that is left.
+
+_POINTS, _HALVINGS = 200, 50
+_TINY = 1e-300
+
+
+def clipped_excess(outputs: int, clip_norm: float, left: FloatArray) -> FloatArray:
+    """The excess at rest for slopes clipped to ``clip_norm``, of data whose least mean loss is ``left``, (W,).
+
+    ``outputs`` are the scores of an example: 1 for the logistic loss of two classes, K for softmax.
+
+    >>> clipped_excess(1, 0.5, np.array([0.0, 0.2, 0.5])).round(3)
+    array([0.   , 0.009, 0.022])
+    """
+    entropy, excess = _of_doubt(max(2, outputs), outputs > 1, clip_norm)
+    return np.interp(left, entropy, excess)
+
+
+@lru_cache(maxsize=16)
+def _of_doubt(k: int, softmax: bool, clip_norm: float) -> tuple[FloatArray, FloatArray]:  # noqa: FBT001 -- a key
+    """The entropy of K classes of which one is likelier, rising, and the excess at rest, (points,) each."""
+    p = np.linspace(1, 1 / k, _POINTS)
+    low, high = p.copy(), np.ones_like(p)
+    for _ in range(_HALVINGS):
+        s = (low + high) / 2
+        right, wrong = _lengths(s, k) if softmax else (1 - s, s)
+        pushed = p * (1 - s) * _part_left(right, clip_norm) > (1 - p) * s * _part_left(wrong, clip_norm)
+        low, high = np.where(pushed, s, low), np.where(pushed, high, s)
+    entropy = -xlogy(p, p) - xlogy(1 - p, (1 - p) / (k - 1))
+    excess = xlogy(p, p / low) + xlogy(1 - p, (1 - p) / np.maximum(1 - low, _TINY))
+    return np.asarray(entropy), np.asarray(np.maximum(0.0, excess))
+
+
+def _lengths(s: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """The norms of softmax slopes of an example of the likelier class, and of any other, (points,) each."""
+    others = (1 - s) / (k - 1)
+    return (1 - s) * np.sqrt(1 + 1 / (k - 1)), np.sqrt(s**2 + (1 - others) ** 2 + (k - 2) * others**2)
+
+
+def _part_left(length: FloatArray, clip_norm: float) -> FloatArray:
+    """The part of a slope that clipping leaves."""
+    return np.minimum(1.0, clip_norm / np.maximum(length, _TINY))
+
+
+# ── methods ──────────────────────────────────────────────────────────────────
 
 _DIVERGED = 1e60
 """How far a descent goes at most that goes further and further: its squares are numbers still."""
@@ -257,7 +360,7 @@ class Descent(Method):
         return min(1.0, self.slope / length, self.slope_l1 / longest)
 
     def beside(self, problem: Problem, left: FloatArray) -> FloatArray:
-        """By clipping, which takes most from the slopes of examples on the wrong side: `clipping`."""
+        """By clipping, which takes most from the slopes of examples on the wrong side: `clipped_excess`."""
         if not isinstance(problem.loss, Logistic | Softmax):  # no likelihood of classes
             return np.zeros_like(left)
         return clipped_excess(problem.loss.outputs, self.slope, left)

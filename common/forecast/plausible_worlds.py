@@ -6,7 +6,7 @@ along it. The worlds are spread evenly over these ranges, the same ones each tim
 - *How much can be learnt*: where nothing is known of the label, a part g = (.99 - .98 u^1.5)^(1 + 1/d) of the loss at
   weights of zero, u from 0 to 1, for one column tells less than many; of three classes or more, which are seldom in
   doubt, u^2. Labels of a regression have a mean square of .02 to .8. Where the study tells more
-  (`parley.common.forecast.best_constant`), g is a part of what the best constant leaves, and what that gains on zero
+  (`parley.common.forecast.dynamics`), g is a part of what the best constant leaves, and what that gains on zero
   lies along the intercept.
 - *How bent the loss is at the best model*: (1 - g)^u of its curvature at the best constant, or at zero, u from 0 to .8,
   for what is told apart well is seldom in doubt. All of it where the loss is a parabola.
@@ -16,7 +16,7 @@ along it. The worlds are spread evenly over these ranges, the same ones each tim
   120 times (1.5 to 450 of a parabola) the inverse of the curvature, that of the middle of its way: the geometric mean
   of what it is at the best constant and at the best model. Its logarithm deviates by 1 to 3.5.
 - *What the paraboloid misses*: noise and samples do .25 to 6 times the harm that it says, .35 to 2.1 times where the
-  loss is a parabola. What clipping does is not missed: `parley.common.forecast.clipping`.
+  loss is a parabola. What clipping does is not missed: `parley.common.forecast.dynamics.clipped_excess`.
 
 *What the ranges rest on.* They were chosen by looking at all of these: wdbc, digits, diabetes, wine and iris of
 scikit-learn, Adult, Cod-RNA, HAR, KDD99, card frauds, loans, bad loans, MNIST, its 3 or 7, odd digits; the made worlds
@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parley.common.arrays import FloatArray
-from parley.common.forecast.best_constant import BestConstant
+from parley.common.forecast.dynamics import BestConstant
 from parley.common.learning.losses import Softmax
 
 if TYPE_CHECKING:

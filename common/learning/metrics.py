@@ -1,8 +1,8 @@
 """How good a model is: fitness relative to the best, errors of a regression, and rates for classes however unbalanced.
 
 All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, AUCs or
-errors. A row of zeros is no example, as in `parley.common.learning.tallies`: a study dropped it, and what a model makes
-of it tells nothing. Fitness alone counts it, for it is what training makes small and what proofs speak of.
+errors. A row of zeros is no example, as in `parley.common.learning.evaluation`: a study dropped it, so a prediction for
+it says nothing. Fitness alone counts it, because training makes that small and proofs are about it.
 
 The interval of a ratio of two noisy numbers.
 """

@@ -18,11 +18,10 @@ from parley.common.data.columns import Label
 from parley.common.encoding.fixed_point import MAX_NORM
 from parley.common.errors import InvalidInputError
 from parley.common.learning import evaluation as estimates
-from parley.common.learning.evaluation import COVERAGE, NoisyCounts, NoisyErrors
+from parley.common.learning.evaluation import COVERAGE, Cells, Errors, NoisyCounts, NoisyErrors
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import Model
 from parley.common.learning.statistics import STATISTICS, LabelKind, Statistic
-from parley.common.learning.tallies import Cells, Errors
 from parley.common.privacy.account import DELTA_UNITS, MICRO
 from parley.common.runs.certificate import Certificate
 from parley.common.runs.pricing import guarantees

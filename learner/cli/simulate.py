@@ -12,7 +12,7 @@ from parley.common.encoding.texts import so_many
 from parley.common.service.commands import CsvOption, Printer, TableOption, deferred, read_parameters
 from parley.learner.cli.forecast import hardly_private
 from parley.learner.cli.options import ExplainOption, ParameterOption
-from parley.learner.experiments.simulated_names import simulated_names
+from parley.learner.experiments import simulated_names
 
 with deferred():
     from parley.learner.cli import display

@@ -1,1 +1,24 @@
-"""Simulations on data sets in this process, for researchers."""
+"""Simulations for researchers; here the algorithms that can be simulated, by name, so that help loads none of them."""
+
+from __future__ import annotations
+
+from parley.common.algorithms import AUTO, REGISTRY
+from parley.common.errors import InvalidInputError
+
+UNTRAINED = ("ftrl", "evaluate", "describe")
+"""The algorithms that train no model, so there is none to measure."""
+
+
+def simulated_names() -> tuple[str, ...]:
+    """The algorithms that a simulation takes: ``auto`` and all that train a model."""
+    return (AUTO, *(name for name in REGISTRY if name not in UNTRAINED))
+
+
+def check_simulated(name: str) -> None:
+    """Raise InvalidInputError for an algorithm that cannot be simulated, and say which can."""
+    if name in simulated_names():
+        return
+    reason = f"unknown algorithm {name!r}"
+    if name in UNTRAINED:
+        reason = f"{name} trains no model, so there is none to measure"
+    raise InvalidInputError(f"{reason}; there are {', '.join(simulated_names())}")

@@ -33,9 +33,9 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Reveal
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import guarantees
+from parley.learner.experiments import check_simulated
 from parley.learner.experiments.baselines import Baselines, Split, auc_where_known, baselines, constant, trusts_nobody
 from parley.learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
-from parley.learner.experiments.simulated_names import check_simulated
 from parley.learner.forecasting.selection import Proposal, most_promising
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import UNIT, from_wire, to_integers
-from parley.common.learning.erm import TOLERANCE, minimise
+from parley.common.learning.erm import TOLERANCE, Doubtful, minimise
 from parley.common.learning.losses import Logistic
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model
-from parley.common.learning.soft_labels import Doubtful
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.mechanisms.additive import add_gaussian
 from parley.common.privacy.mechanisms.class_means import classes_had

@@ -24,8 +24,8 @@ from parley.common.learning.model import Model
 from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteRelease, SiteTerms
 from parley.common.privacy.noise import Scale, SeededNoise, Shape
-from parley.learner.experiments.risk_bounds import release_bound
 from scripts.figures.jain_data import some, split
+from scripts.figures.risk_bounds import release_bound
 
 LOSSES: Mapping[str, Loss] = {"huber": Huber(), "hinge": Hinge(), "logistic": Logistic()}
 DELTA = 1e-3

@@ -29,9 +29,9 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.simulation import Simulation, simulate
 from parley.learner.experiments.datasets import deal
-from parley.learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, published, reduced
-from parley.learner.experiments.risk_bounds import optimum
+from scripts.figures.risk_bounds import optimum
 from scripts.utility.examples import AbsentError
+from scripts.utility.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, published, reduced
 
 DELTA = 1e-5
 NEARLY_EXACT = 1000.0

@@ -29,7 +29,7 @@ from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
 from parley.common.learning.losses import Logistic, Loss, build_loss
 from parley.learner.experiments import datasets
-from parley.learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, published
+from scripts.utility.finance import CREDIT_CARD, LENDING_CLUB, published
 
 Split = Callable[[int], tuple[Shard, Shard]]
 """Training examples (n, d) and test examples (m, d), by the number of the draw."""

@@ -15,12 +15,14 @@ from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.learning.evaluation import (
     COVERAGE,
+    Cells,
+    Errors,
     FigureEstimate,
     NoisyCounts,
+    tally,
 )
 from parley.common.learning.metrics import accuracy, auc, r_squared, recall, rmse
 from parley.common.learning.model import Model
-from parley.common.learning.tallies import Cells, Errors, tally
 from parley.common.privacy.calibration import gaussian_sigma
 from parley.common.runs.evaluation import Evaluation, evaluate
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from parley.common.files.file_tables import read_columns
-from parley.learner.experiments.finance import LENDING_CLUB, complete, loans
 from scripts import fetch_data
 from scripts.fetch_data import SOURCES, FetchError, Part, fetch
+from scripts.utility.finance import LENDING_CLUB, complete, loans
 
 ADULT_ROW = (
     "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "

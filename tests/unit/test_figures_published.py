@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from parley.learner.experiments.finance import reduced
 from parley.learner.experiments.simulation import SimulationSettings
 from scripts.figures import rajkumar_splits, wu_joining
 from scripts.figures.frame import Verdict
@@ -20,6 +19,7 @@ from scripts.figures.wu import EPSILONS
 from scripts.figures.wu_joining import by_scenario, joining
 from scripts.figures.wu_plots import Series
 from scripts.figures.wu_runs import FRAUDS, LOANS, LOANS_PUBLISHED, SETTINGS, Owners, Setting
+from scripts.utility.finance import reduced
 
 
 def failed(verdicts: list[Verdict], words: str) -> bool:

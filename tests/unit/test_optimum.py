@@ -12,7 +12,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Squared
 from parley.common.learning.metrics import fitness
 from parley.common.learning.model import Model
-from parley.learner.experiments.risk_bounds import EXACT, optimum
+from scripts.figures.risk_bounds import EXACT, optimum
 
 D = 4
 

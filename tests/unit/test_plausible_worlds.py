@@ -11,9 +11,7 @@ import pytest
 
 from parley.common.arrays import FloatArray
 from parley.common.encoding.classes import encode_classes
-from parley.common.forecast.best_constant import BestConstant
-from parley.common.forecast.clipping import clipped_excess
-from parley.common.forecast.dynamics import Descent, Load, Method, Problem, Tilt
+from parley.common.forecast.dynamics import BestConstant, Descent, Load, Method, Problem, Tilt, clipped_excess
 from parley.common.forecast.excess_risk import Interval, response_of, saturation
 from parley.common.forecast.plausible_worlds import N_WORLDS, Worlds, worlds_of
 from parley.common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared

@@ -17,7 +17,7 @@ from parley.common.learning.erm import minimise
 from parley.common.learning.losses import build_loss
 from parley.common.learning.metrics import r_squared
 from parley.common.learning.model import Model
-from parley.learner.experiments.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, coded, published, reduced
+from scripts.utility.finance import CREDIT_CARD, LENDING_CLUB, LENDING_CLUB_CODED, coded, published, reduced
 
 HEADER = (
     "loan_amnt,term,int_rate,annual_inc,dti,revol_util,delinq_2yrs,inq_last_6mths,open_acc,pub_rec,revol_bal,total_acc,"

@@ -17,7 +17,7 @@ from parley.common.privacy.mechanisms.objective import objective
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.site import Law, SiteTerms
 from parley.common.privacy.noise import SeededNoise
-from parley.learner.experiments.risk_bounds import best_release_bound, release_bound, rise
+from scripts.figures.risk_bounds import best_release_bound, release_bound, rise
 
 MECHANISMS = {"output": output, "objective": objective}
 

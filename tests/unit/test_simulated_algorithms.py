@@ -11,8 +11,8 @@ from parley.common.algorithms import AUTO, REGISTRY
 from parley.common.errors import InvalidInputError
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.cli.main import learner_app
+from parley.learner.experiments import UNTRAINED, simulated_names
 from parley.learner.experiments.datasets import WDBC, shard_sizes
-from parley.learner.experiments.simulated_names import UNTRAINED, simulated_names
 from parley.learner.experiments.simulation import SimulationSettings, run_simulation
 from parley.learner.forecasting.selection import settled
 

@@ -12,9 +12,8 @@ from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import encode_classes
 from parley.common.errors import InvalidInputError
-from parley.common.learning.erm import minimise
+from parley.common.learning.erm import Doubtful, fit_label_sum, fit_votes, is_linear, label_sum, minimise
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from parley.common.learning.soft_labels import Doubtful, fit_label_sum, fit_votes, is_linear, label_sum
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Reply
 

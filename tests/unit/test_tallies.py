@@ -17,10 +17,10 @@ from parley.common.data.study import Study
 from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, to_reals
 from parley.common.errors import InvalidInputError
+from parley.common.learning.evaluation import Cells, Errors, Tally, tally
 from parley.common.learning.losses import Logistic, Softmax, Squared
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model
-from parley.common.learning.tallies import Cells, Errors, Tally, tally
 from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query

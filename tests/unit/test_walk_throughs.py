@@ -10,7 +10,7 @@ import numpy as np
 
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.learning.tallies import Cells
+from parley.common.learning.evaluation import Cells
 from parley.common.runs.evaluation import RunEvaluation, evaluate
 from parley.common.runs.model_document import read_document
 from tests.support.checkout import ROOT, Checkout

@@ -29,8 +29,8 @@ from parley.common.protocol.messages import Query
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import events, transcript
 from parley.learner.experiments.datasets import deal
-from parley.learner.experiments.finance import CREDIT_CARD, published
-from parley.learner.experiments.risk_bounds import optimum
+from scripts.figures.risk_bounds import optimum
+from scripts.utility.finance import CREDIT_CARD, published
 
 D = 6
 

@@ -18,9 +18,9 @@ from parley.common.data.columns import Feature, Label, RealLabel
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import to_reals
+from parley.common.learning.evaluation import Cells, tally
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model
-from parley.common.learning.tallies import Cells, tally
 from parley.common.privacy.account import MICRO
 from parley.common.privacy.noise import NoNoise
 from parley.common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of

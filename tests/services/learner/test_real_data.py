@@ -28,7 +28,7 @@ from parley.common.data.study import Study
 from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
 from parley.common.privacy.calibration import gaussian_mu
-from parley.learner.experiments.finance import LENDING_CLUB, complete, loans
+from scripts.utility.finance import LENDING_CLUB, complete, loans
 from tests.support.cluster import Cluster, Stream, asgi_cluster, dealt, submit, watch
 
 ADULT = Path(__file__).parents[2] / "data" / "adult"
