@@ -21,7 +21,7 @@ from parley.common.errors import InvalidDataError
 from parley.common.files.arrow import STREAM_ROWS, TableStream
 from parley.common.files.parquet_files import check_texts
 from parley.common.files.sources import Spill
-from parley.common.storage.open_files import scratch_folder
+from parley.common.storage.folders import scratch_folder
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,

@@ -83,9 +83,10 @@ class Cost:
             self.epsilon - other.epsilon, self.delta - other.delta, self.gdp - other.gdp, self.slack - other.slack
         )
 
-    def least(self, other: Cost) -> Cost:
-        """The lesser of two costs, in each unit."""
-        return Cost(*map(min, self.units, other.units))
+    def split(self, other: Cost) -> tuple[Cost, Cost]:
+        """How much of this cost another one takes, in each unit, and what remains."""
+        taken = Cost(*map(min, self.units, other.units))
+        return taken, self - taken
 
     def __mul__(self, times: int) -> Cost:
         return Cost(*(times * unit for unit in self.units))
@@ -147,6 +148,10 @@ class Account:
         """Return the account after a charge. Raises BudgetExhaustedError if the cost does not fit."""
         self.require(cost)
         return replace(self, spent=self.spent + cost)
+
+    def totals(self) -> dict[str, list[int]]:
+        """What was spent and what is reserved, by `Cost.units`."""
+        return {"spent": list(self.spent.units), "reserved": list(self.reserved.units)}
 
     def settle(self, cost: Cost, reserved: Cost) -> Account:
         """The account after a charge that was borne, of which so much was ``reserved``."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from parley.common.errors import LedgerError, UnavailableError
 from parley.common.storage.chain import Chain, ChainRecord, set_aside
+from parley.common.storage.folders import locked
 from parley.common.storage.keys import sync_directory, writing
-from parley.common.storage.open_files import locked
 from parley.common.storage.sqlite import Schema
 
 

@@ -9,7 +9,11 @@ tables: an unknown one is refused, an older one is migrated.
 
 What is committed counts only where somebody will find it: the names of the file and of its lock are looked at before a
 transaction, and those of all open files at its end (see `OpenFiles`). A mismatch is an error, and from then on
-nothing is read or written while it lasts.
+nothing is read or written while it lasts. A name can go to another file while the first is open: something is renamed
+over it (as rsync and restore tools do), it is deleted, its folder is moved away, or something is mounted there. The
+process would go on reading and writing a file that nobody else finds and that is gone with the process.
+
+Room on the disk is kept for what is to be written next.
 
 A lock with two lines of threads that wait: each is served in its order, and the lines in turn.
 
@@ -31,8 +35,10 @@ A disk, a copy that was cut off, or somebody with an editor may change any byte.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
+import resource
 import sqlite3
 import threading
 import time
@@ -46,7 +52,99 @@ from typing import Any, Self
 import structlog
 
 from parley.common.errors import DamagedError, NotFoundError, ParleyError, UnavailableError, VersionError
-from parley.common.storage.open_files import OpenFiles, keep_room, why_unwritable
+
+_ADVICE = (
+    "stop the service, put the newest files in place together, and start it again: it checks what it finds; a file "
+    "that was moved may be moved back while the service runs"
+)
+
+
+class OpenFiles:
+    """The open files of one thing, which is called ``what`` in errors, by name."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._identities: dict[str, tuple[int, int]] = {}
+        self._logged: str | None = None
+
+    def watch(self, path: Path, descriptor: int | None = None) -> None:
+        """Watch the name of a file: of the one that is open as ``descriptor``, or of the one it stands for now."""
+        status = os.stat(path) if descriptor is None else os.fstat(descriptor)  # noqa: PTH116 -- one way for both
+        self._identities[str(path)] = (status.st_dev, status.st_ino)
+
+    def check(self) -> None:
+        """Raise UnavailableError where a name does not stand for the open file any more; the log says what to do."""
+        for path, identity in self._identities.items():
+            if _identity(path) != identity:
+                raise self._replaced(path)
+        self._logged = None
+
+    def check_first(self, *paths: Path) -> None:
+        """The same of some names; of all, once one of all was another file's, so that nothing more is done then."""
+        if self._logged is not None:
+            self.check()
+        for name in map(str, paths):
+            if _identity(name) != self._identities[name]:
+                raise self._replaced(name)
+
+    def _replaced(self, path: str) -> UnavailableError:
+        """The error for a name of another file, which is logged once."""
+        if self._logged != path:
+            self._logged = path
+            structlog.get_logger().error("replaced", what=self._what, path=path, advice=_ADVICE)
+        return UnavailableError(
+            f"a file of the {self._what} was replaced, moved or deleted while it was open: nothing is read from it or "
+            "written until its service is started again"
+        )
+
+    @property
+    def are_others(self) -> bool:
+        """Whether a name stands for another file now; not where it stands for none."""
+        now = {path: _identity(path) for path in self._identities}
+        return any(now[path] not in {None, identity} for path, identity in self._identities.items())
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """The device and the number of the file that a name stands for; None where it cannot be seen."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 -- for each file in each transaction: a Path costs as much as the call
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PIECE = 2**20
+_ZEROS = bytes(_PIECE)
+
+
+def keep_room(path: Path, size: int) -> None:
+    """Have a file be at least ``size`` bytes long, on blocks that are its own, in a folder that can be written to.
+
+    What it grows by is written, with zeros: to sync what is later written over them takes about half the time that it
+    takes on blocks that were never written.
+
+    Raises OSError where the disk or a quota is full, the process may write no file so long, or nothing at all there.
+    """
+    longest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if longest != resource.RLIM_INFINITY and size > longest:
+        raise OSError(errno.EFBIG, f"this process may write no file longer than {longest:,} bytes (RLIMIT_FSIZE)")
+    if not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise OSError(errno.EACCES, "its folder cannot be written to")
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        if (there := os.fstat(descriptor).st_size) < size:
+            os.posix_fallocate(descriptor, there, size - there)
+            for start in range(there, size, _PIECE):
+                os.pwrite(descriptor, _ZEROS[: size - start], start)
+    finally:
+        os.close(descriptor)
+
+
+def why_unwritable(error: OSError) -> str:
+    """Why nothing can be written, in words."""
+    return "its disk is full" if error.errno in _FULL else f"{error.strerror}"
+
 
 _HANDED_OVER = 0  # no thread's identifier: the next owner has been woken, and has yet to run
 _LONG, _BRIEF = range(2)  # the lines

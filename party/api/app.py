@@ -30,7 +30,7 @@ from starlette.responses import JSONResponse, Response
 
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
-from parley.common.errors import InvalidInputError, WorkFailedError
+from parley.common.errors import InvalidInputError, UnsupportedMediaError, WorkFailedError
 from parley.common.privacy.account import MICRO, Account
 from parley.common.privacy.statement import SPENT_MEANS
 from parley.common.protocol.messages import Query, Reveal
@@ -40,13 +40,11 @@ from parley.common.service.application import caller, service
 from parley.common.service.http import bodies as signed
 from parley.common.service.http.bodies import (
     WholeBody,
-    announced_length,
     documented,
-    is_json,
     large_json,
+    media_type_of,
     read_whole,
     strict_json,
-    wants_json,
 )
 from parley.common.service.prometheus import Metrics
 from parley.common.service.witnessing import Desk, add_witness
@@ -283,7 +281,11 @@ def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
         pins the ledger, and binds the answer to its question. In a run with a secure sum question and answer are signed
         messages, Query and Contribution.
         """
-        response = await (_contribute if signed.is_signed(request) else _answer)(request, desk)
+        media_type = media_type_of(request)
+        if media_type == signed.SIGNED_MEDIA_TYPE:
+            response = await _contribute(request, desk)
+        else:
+            response = await _answer(request, desk, media_type)
         if stock.is_low:  # and drawn again once the answer has left
             response.background = BackgroundTask(desk.worker.do, stock.refill)
         return response
@@ -295,15 +297,15 @@ def _prepare(party: Party, learner: str, run: str) -> None:
         party.make_ready(learner, run)
 
 
-async def _answer(request: Request, desk: PartyDesk) -> Response:
-    """A round whose answer the learner sees."""
+async def _answer(request: Request, desk: PartyDesk, media_type: str) -> Response:
+    """A round whose answer the learner sees; ``media_type`` is the question's."""
     learner, run, party = caller(request), request.path_params["run"], desk.party
-    query = _read_query(request, await _read_body(request, party))
+    query = _read_query(request, media_type, await _read_body(request, party))
     if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
         await asyncio.to_thread(party.make_ready, learner, run)
     answer, receipt = await desk.answer(request, partial(party.answer, learner, run, query))
     headers = {RECEIPT_HEADER: receipt}
-    if wants_json(request):
+    if JSON in request.headers.get("accept", "").lower():
         return JSONResponse({"answer": unpack_array(answer.body, "<i8").tolist()}, headers=headers)
     return WholeBody(answer.body, media_type=NPY, headers=headers)
 
@@ -323,8 +325,8 @@ async def _contribute(request: Request, desk: PartyDesk) -> Response:
 
 async def _read_body(request: Request, party: Party) -> bytearray:
     """A question's body, as long as ``limits.body_bytes`` or, beyond that, as what the approved run asks needs."""
-    limit, length = request.app.state.limits.body_bytes, announced_length(request)
-    if length is not None and length <= limit:
+    limit, length = request.app.state.limits.body_bytes, request.headers.get("content-length")
+    if length is not None and int(length) <= limit:  # digits, as the boundary has checked
         return await read_whole(request, limit, "limits.body_bytes")
     needed = await asyncio.to_thread(party.question_bytes, caller(request), request.path_params["run"])
     if needed <= limit:
@@ -332,9 +334,11 @@ async def _read_body(request: Request, party: Party) -> bytearray:
     return await read_whole(request, needed, "what the run asks, beyond limits.body_bytes")
 
 
-def _read_query(request: Request, body: bytes | bytearray) -> Query:
+def _read_query(request: Request, media_type: str, body: bytes | bytearray) -> Query:
     """The question of a request; raises InvalidInputError or UnsupportedMediaError."""
-    if is_json(request):
+    if media_type not in {NPY, JSON}:
+        raise UnsupportedMediaError(f"the body must be {NPY} or {JSON}")
+    if media_type == JSON:
         return _read_json(_round_of(request), body)
     parameters = dict(parse_qsl(request.scope["query_string"].decode("latin-1")))
     reveal: Reveal = "each" if parameters.get("reveal") == "each" else "sum"

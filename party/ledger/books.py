@@ -244,13 +244,7 @@ class Books:
 
     def totals(self) -> dict[str, Any]:
         """What receipts say: what was spent and is reserved, what all charges hide, and when the last entry was."""
-        account = self.account
-        return {
-            "spent": list(account.spent.units),
-            "reserved": list(account.reserved.units),
-            "adjacency": self.hides(),
-            "at": self.at,
-        }
+        return {**self.account.totals(), "adjacency": self.hides(), "at": self.at}
 
     def hides(self) -> Adjacency:
         """What every charge so far hides at least."""
@@ -301,9 +295,8 @@ class Books:
     def _charge(self, run: RunBook, record: Answered | Ended) -> None:
         """Spend what a record charges to a run: out of what is reserved for it, as far as that goes."""
         cost, run.prepaid = _counted(run, record.cost)
-        reserved = run.reserved.least(cost)
-        run.reserved -= reserved
-        self.account = self.account.settle(cost, reserved)
+        taken, run.reserved = run.reserved.split(cost)
+        self.account = self.account.settle(cost, taken)
         self.weaker += record.adjacency == "replace_one"
 
     def _reserve(self, cost: Cost) -> None:
@@ -346,6 +339,8 @@ def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
     if cost.delta > 0:
         whole = max(cost.epsilon, run.whole.epsilon)
         return Cost(whole, cost.delta, cost.gdp, cost.slack), whole - cost.epsilon
+    if not run.prepaid:  # as of all that newer versions charge
+        return cost, 0
     paid = min(cost.epsilon, run.prepaid)
     return Cost(cost.epsilon - paid, cost.delta, cost.gdp, cost.slack), run.prepaid - paid
 

@@ -340,12 +340,17 @@ class AnsweredRounds:
         ends it; NotFoundError for an unknown run; BudgetExhaustedError when the price does not fit. Whatever is raised,
         nothing was charged.
         """
-        self._chain.end_if_expired(ask.learner, ask.run)
-        with self._chain.transaction() as appending:
-            run = self._chain.run(ask.learner, ask.run)
-            if (number := run.answers.get(ask.round)) is None:
-                self._chain.check_data()
-                number = self._add(appending, ask, run, compute)
+        try:
+            with self._chain.transaction() as appending:
+                run = self._chain.run(ask.learner, ask.run)
+                last = run.last
+                number = run.answers.get(ask.round) if ask.round <= last else None
+                if number is None:
+                    self._chain.check_data()
+                    number = self._add(appending, ask, run, last, compute)
+        except ConflictError:
+            self._chain.end_if_expired(ask.learner, ask.run)
+            raise
         return self._read(ask, number)
 
     def recall(self, ask: Ask) -> Answer | None:
@@ -363,11 +368,14 @@ class AnsweredRounds:
 
     def join(self, learner: str, run: str, invitation: bytes) -> None:
         """Keep the invitation to a run's secure sum, unless there is one; raises ConflictError where it has ended."""
-        self._chain.end_if_expired(learner, run)
-        with self._chain.transaction() as appending:
-            if (book := self._chain.run(learner, run)).joined is None:
-                _check_open(run, book)
-                _append(appending, Joined(learner, run), {"invitation": invitation})
+        try:
+            with self._chain.transaction() as appending:
+                if (book := self._chain.run(learner, run)).joined is None:
+                    _check_open(run, book)
+                    _append(appending, Joined(learner, run), {"invitation": invitation})
+        except ConflictError:
+            self._chain.end_if_expired(learner, run)
+            raise
 
     def invitation(self, learner: str, run: str) -> bytes | None:
         """The invitation to a run's secure sum that was accepted, or None."""
@@ -380,13 +388,13 @@ class AnsweredRounds:
         self._chain.look()
         return [key for key, run in self._books.unended() if run.joined is not None]
 
-    def _add(self, appending: Appending, ask: Ask, run: RunBook, compute: Compute) -> int:
+    def _add(self, appending: Appending, ask: Ask, run: RunBook, last: int, compute: Compute) -> int:
         """Charge a new round, compute its answer, and write it down with its one-time noise; or raise: see `answer`.
 
-        Returns the number of its entry.
+        ``last`` is the last round that was answered. Returns the number of the new entry.
         """
         _check_open(ask.run, run)
-        if ask.round <= (last := run.last):
+        if ask.round <= last:
             raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {last} was answered")
         price = self._chain.price(run.number)
         cost = price.step(ask.round, last)

@@ -19,7 +19,7 @@ from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.files import query
 from parley.common.files.examples import load_source
 from parley.common.files.sources import DataSource, Spill
-from parley.common.storage.open_files import check_private_folder, scratch_folder
+from parley.common.storage.folders import check_private_folder, scratch_folder
 
 N_ROWS, N_FEATURES, ABOVE_MB = 1_000_000, 10, 64
 STUDY = Study(
@@ -97,7 +97,7 @@ def test_a_folder_that_takes_nothing_is_named(folder: Path, monkeypatch: pytest.
     def no_room(**_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("parley.common.storage.open_files.tempfile.mkdtemp", no_room)
+    monkeypatch.setattr("parley.common.storage.folders.tempfile.mkdtemp", no_room)
     with pytest.raises(InvalidInputError, match=r"key: .*encrypted cannot be written: No space left"):
         scratch_folder(folder, "key").__enter__()
 

@@ -124,7 +124,7 @@ class StrictRoute(APIRoute):
 
 def _says_json(request: Request) -> bool:
     """Whether a body says that it is JSON, as FastAPI understands it."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = media_type_of(request)
     return media_type.startswith("application/") and media_type.endswith(("/json", "+json"))
 
 
@@ -178,22 +178,16 @@ def _check_depth(value: Any) -> None:  # noqa: ANN401 -- any JSON value
 _PIECE = 2**18
 
 
-def announced_length(request: Request) -> int | None:
-    """How many bytes of body a request announces; None for one that does not, whose body comes in chunks."""
-    length = request.headers.get("content-length")
-    return None if length is None else int(length)  # digits, as the boundary has checked
-
-
 async def read_whole(request: Request, limit: int, why: str) -> bytearray:
     """A request's body of at most ``limit`` bytes, in one buffer; nothing is read of one that announces more.
 
     Raises TooLargeError, which ends with ``why`` it may have no more, as soon as there is more; InvalidInputError for a
     body that is shorter than announced; ClientDisconnect.
     """
-    length = announced_length(request)
-    if length is not None and length > limit:
+    length = int(request.headers.get("content-length", "0"))  # digits, as the boundary has checked
+    if length > limit:
         raise _too_large(limit, why)
-    buffer, count = bytearray(length or 0), 0
+    buffer, count = bytearray(length), 0
     async for piece in request.stream():
         count += len(piece)
         if count > limit:
@@ -222,17 +216,9 @@ def _too_large(limit: int, why: str) -> TooLargeError:
     return TooLargeError(f"the body may have at most {limit} bytes ({why})")
 
 
-def is_json(request: Request) -> bool:
-    """Whether the body is JSON rather than ``.npy``; raises UnsupportedMediaError when it says neither."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in (NPY, JSON):
-        raise UnsupportedMediaError(f"the body must be {NPY} or {JSON}")
-    return media_type == JSON
-
-
-def wants_json(request: Request) -> bool:
-    """Whether the answer shall be JSON."""
-    return JSON in request.headers.get("accept", "").lower()
+def media_type_of(request: Request) -> str:
+    """What a body says that it is, in lower case and without parameters; nothing if it does not say."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def documented(description: str, dtype: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -244,11 +230,6 @@ def documented(description: str, dtype: str, schema: dict[str, Any]) -> dict[str
 SIGNED_MEDIA_TYPE = "application/x-parley-signed"
 
 
-def is_signed(request: Request) -> bool:
-    """Whether the body says that it is a signed message."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == SIGNED_MEDIA_TYPE
-
-
 async def read_signed(request: Request) -> Signed:
     """The body's signed message, its signature not yet checked. Raises UnsupportedMediaError, MessageError."""
     body = await read_whole(request, request.app.state.limits.body_bytes, "limits.body_bytes")
@@ -257,7 +238,7 @@ async def read_signed(request: Request) -> Signed:
 
 def signed_of(request: Request, body: bytes | bytearray) -> Signed:
     """The same of a body that was read already."""
-    if not is_signed(request):
+    if media_type_of(request) != SIGNED_MEDIA_TYPE:
         raise UnsupportedMediaError(f"the body must be {SIGNED_MEDIA_TYPE}")
     return Signed.from_bytes(body)
 
