@@ -33,7 +33,7 @@ print(json.dumps({
     "status": dict(line.split(":", 1) for line in open("/proc/1/status").read().splitlines()),
     "writes": attempt_all(sys.argv[1].split(","), lambda folder: open(folder + "/probe", "w")),
     "connects": attempt_all(sys.argv[2].split(","), lambda host: socket.create_connection((host, 8000), 3)),
-    "finds": [name for name in ("learner", "party", "tests") if importlib.util.find_spec(name)],
+    "finds": [name for name in ("parley.learner", "parley.party", "tests") if importlib.util.find_spec(name)],
     "installers": [name for name in ("ensurepip", "pip", "setuptools") if importlib.util.find_spec(name)],
     "programs": [name for name in ("apt", "bash", "dpkg", "gcc", "perl", "pip", "sh") if shutil.which(name)],
 }))
@@ -76,8 +76,8 @@ def test_a_service_writes_to_its_volume_alone(services: Project, service: str) -
 
 
 def test_an_image_holds_its_own_services_code_alone(services: Project) -> None:
-    assert probe(services, LEARNER)["finds"] == ["learner"]
-    assert probe(services, "hospital-a")["finds"] == ["party"]
+    assert probe(services, LEARNER)["finds"] == ["parley.learner"]
+    assert probe(services, "hospital-a")["finds"] == ["parley.party"]
 
 
 @pytest.mark.parametrize("service", [LEARNER, "hospital-a"])
