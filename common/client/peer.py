@@ -1,8 +1,8 @@
 """The services that the learner asks: a warm connection each, receipts, and errors that name the service.
 
 A request goes one way: `Peer._request` shows the newest receipt and checks the one that comes with the response (see
-`parley.common.client.receipts`), `Peer._send` waits for as long as the peer asked for, traces the request and maps what
-fails to an error, and `Line.ask` shows the token.
+`parley.common.protocol.receipts`), `Peer._send` waits for as long as the peer asked for, traces the request and maps
+what fails to an error, and `Line.ask` shows the token.
 
 Whether a request is worth repeating is in the error's type. An `UnavailableError` means no answer, or one that says not
 now: the peer may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that
@@ -23,7 +23,6 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from parley.common.client.endpoints import PeerEntry
-from parley.common.client.receipts import ReceiptKeeper
 from parley.common.client.transport import LONGEST_ANSWER, Connections, PeerRequest, PeerResponse, Transport
 from parley.common.encoding.canonical_json import JSON, check_counts
 from parley.common.errors import (
@@ -35,7 +34,7 @@ from parley.common.errors import (
     TooLargeError,
     UnavailableError,
 )
-from parley.common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt
+from parley.common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt, ReceiptKeeper
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import MessageError, SignatureError
 from parley.common.secure_sum.messages import Roster

@@ -1,10 +1,10 @@
 """Receipts handed on from one peer to another, so that each party and key holder is witnessed by the others.
 
-A peer that was set back, together with all that this learner knew of it, is found out by whoever still holds a later
+A peer that was set back, together with all that this learner knew of it, is found out if a peer still holds a later
 receipt of it: before a run is proposed or taken up, its peers are asked for what they hold of each other, and each must
-account for it (`parley.common.client.receipts`). While runs go on what is new is handed on, a little at a time, and all
-of it at a run's end. Nothing of this fails a run or holds it up for long: a witness that does not answer soon is passed
-over.
+account for it (`parley.common.protocol.receipts`). While runs go on what is new is handed on, a little at a time, and
+all of it at a run's end. Nothing of this fails a run or holds it up for long: a witness that does not answer soon is
+passed over.
 """
 
 from __future__ import annotations

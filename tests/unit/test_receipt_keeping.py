@@ -12,9 +12,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.common.client.receipts import ReceiptKeeper
 from parley.common.errors import LedgerError
-from parley.common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
+from parley.common.protocol.receipts import (
+    Binding,
+    Head,
+    Receipt,
+    ReceiptKeeper,
+    read_receipt,
+    verify_receipt,
+    write_receipt,
+)
 from parley.common.secure_sum.envelope import public_hex
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed] * 32)) for seed in (1, 2))

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from parley.common.client.receipts import ReceiptKeeper
 from parley.common.errors import InvalidReceiptError, LedgerError
-from parley.common.protocol.receipts import Head, read_receipt, write_receipt
+from parley.common.protocol.receipts import Head, ReceiptKeeper, read_receipt, write_receipt
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.storage.witness import Witness
 
