@@ -309,8 +309,8 @@ def judge_tilts(audit: Audit, owners: Sequence[Owners]) -> None:
     mechanism, event = tilted(spec.build(), facts)
     x, y = np.full(D, 0.25), np.ones(audit.draws)
     found = []
-    for each in owners:
-        models = each.heard(1)
+    for owner in owners:
+        models = owner.heard(1)
         gradients = facts.loss.slope(models @ x, y)[:, None] * x
         found.append(-(mechanism.strength * models + gradients))
     judge(audit, event, found, np.array([2.0]), 1.0)
@@ -354,5 +354,5 @@ def test_half_of_the_noise_that_hides_the_solver_is_caught_too(calibration: str,
     left = float(gradient_left(facts.loss, np.array(1), D, np.array(mechanism.strength), longest))
     apart = 2 * left / mechanism.strength + D**0.5 / UNIT  # and the rounding of both answers
     event = GaussianEvent(1 / gaussian_sigma(0.01, 1e-7, 1.0))
-    found = [each.heard(1) - exact.heard(1) for each in owners]
+    found = [owner.heard(1) - exact.heard(1) for owner in owners]
     judge(audit, event, found, np.array([apart]), 1.0)

@@ -156,9 +156,9 @@ def modelled(audit: Audit, factor: float) -> tuple[FloatArray, FloatArray]:
     (one, shifted), (other, _) = found
     assert np.linalg.norm(one - other) == pytest.approx(algorithm.model_moves(of), rel=1e-3)
     noise = ScaledNoise(SeededNoise(22), factor)
-    own = audit.facts(TIMES * audit.parts).everyone
+    everyone = audit.facts(TIMES * audit.parts).everyone
     prepared = algorithm.prepare(Shard(np.ones((1, 1)), np.ones(1)), of.of(0))
-    drawn = algorithm.local(Query(2, "noise", np.zeros(0)), prepared, own, noise)
+    drawn = algorithm.local(Query(2, "noise", np.zeros(0)), prepared, everyone, noise)
     return to_reals(drawn.reshape(TIMES, audit.parts, -1).sum(axis=1)) * (shifted - one), other - one
 
 

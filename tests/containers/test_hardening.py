@@ -44,8 +44,8 @@ def probe(
     services: Project, service: str, writes: Sequence[str] = (SCRATCH,), connects: Sequence[str] = ("localhost",)
 ) -> dict[str, Any]:
     tries = ",".join(writes), ",".join(connects)
-    found: dict[str, Any] = json.loads(services.run(service, "python", "-c", PROBE, *tries))
-    return found
+    document: dict[str, Any] = json.loads(services.run(service, "python", "-c", PROBE, *tries))
+    return document
 
 
 def address(services: Project, service: str) -> str:

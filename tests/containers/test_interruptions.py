@@ -41,7 +41,7 @@ def begin(learner: LearnerClient, kind: str) -> str:
 
 def states(learner: LearnerClient, run: str) -> list[str]:
     """The states that a run went through, from its start to its end."""
-    return [str(told["state"]) for told in events(learner, run, "state")]
+    return [str(event["state"]) for event in events(learner, run, "state")]
 
 
 @pytest.mark.parametrize(

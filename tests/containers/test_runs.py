@@ -72,7 +72,7 @@ def test_a_user_trains_a_model_over_loopback(services: Project) -> None:
         model = finish(learner, run)
         assert len(model["weights"]) == BIOPSIES.n_features
         assert model["contributors"] == list(HOSPITALS)
-        transcript, *_ = (kept for kept in model["guarantees"] if kept["view"] == "transcript")
+        transcript, *_ = (guarantee for guarantee in model["guarantees"] if guarantee["view"] == "transcript")
         assert transcript["epsilon"] <= 1.0
         told = events(learner, run, "round")
         assert [news["round"] for news in told] == list(range(1, 11))

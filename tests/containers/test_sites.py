@@ -52,8 +52,8 @@ def address(container: str, network: str) -> str:
 
 
 def tried(container: str, *addresses: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads(docker("exec", container, "python", "-c", TRY, *addresses))
-    return found
+    document: dict[str, str] = json.loads(docker("exec", container, "python", "-c", TRY, *addresses))
+    return document
 
 
 def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made: Sites) -> None:
@@ -74,8 +74,8 @@ def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made:
     opened = json.loads(made.learner("opened", run, "--format", "json"))
     assert [[each["key_holder"] for each in opening["receipts"]] for opening in opened] == [[HOLDER]] * 5
     made.learner("model", run, "--save", made.root / "model.json")
-    told = json.loads(made.learner("verify", made.root / "model.json", "--format", "json"))
-    assert (told["faults"], list(told["keys"]["key_holders"])) == ([], [HOLDER])
+    document = json.loads(made.learner("verify", made.root / "model.json", "--format", "json"))
+    assert (document["faults"], list(document["keys"]["key_holders"])) == ([], [HOLDER])
     for name in (*NAMES, HOLDER):
         state = json.loads(docker("inspect", made.container(name)))[0]
         wait_for(partial(is_healthy, made.container(name)))

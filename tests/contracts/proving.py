@@ -546,7 +546,7 @@ class Trial:
         bound = self.sensitivity(own, query)
         for i in range(_PAIRS if self.first or query is self.query else 0):
             one, other = (
-                self.released(self.algorithm.prepare(each.party(i), own), own, NoNoise(), query) for each in pairs
+                self.released(self.algorithm.prepare(pair.party(i), own), own, NoNoise(), query) for pair in pairs
             )
             if too_far(one - other, law, bound):
                 raise UnprovenError(
@@ -814,10 +814,10 @@ class Trial:
         asked = self.audited(proof, epsilon, delta)
         claim, delta = asked.claim()
         answers = to_reals(asked.answers([proof.one, proof.other], proof.one, runs, 15, factor))
-        apart = np.subtract(*(each[::4].mean(axis=0) for each in answers[::-1]))
+        apart = np.subtract(*(answer[::4].mean(axis=0) for answer in answers[::-1]))
         scores = [
-            [np.asarray(proof.score(each), dtype=np.float64) for each in answers],
-            [each @ apart for each in answers],
+            [np.asarray(proof.score(answer), dtype=np.float64) for answer in answers],
+            [answer @ apart for answer in answers],
         ]
         attacks = [Attack.of(*pair, delta) for null, shown in scores for pair in ((null, shown), (-shown, -null))]
         return claim, max(attacks, key=lambda attack: attack.epsilon)

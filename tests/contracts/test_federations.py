@@ -70,8 +70,8 @@ class Case:
             fixed |= {"mechanism": "output", "law": "gaussian"}
         if name == "simplex":  # so few examples allow a draw under no less
             fixed["regularization"] = 10.0
-        known = parameter_schema(name)["properties"]
-        self.parameters: dict[str, Any] = {each: value for each, value in fixed.items() if each in known}
+        properties = parameter_schema(name)["properties"]
+        self.parameters: dict[str, Any] = {each: value for each, value in fixed.items() if each in properties}
         self.algorithm = build_algorithm(name, self.parameters)
         if name == "dp_gd":
             self.parameters = asdict(self.algorithm)  # type: ignore[call-overload]

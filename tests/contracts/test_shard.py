@@ -163,7 +163,7 @@ def tables(draw: st.DrawFn) -> tuple[Study, Columns]:
         name="s", features=tuple(features), label=Label(name="y", values=("0", "1")), intercept=draw(st.booleans())
     )
     n = draw(st.integers(1, 3))
-    columns = {each.name: np.array(draw(st.lists(cells(each), min_size=n, max_size=n))) for each in features}
+    columns = {feature.name: np.array(draw(st.lists(cells(feature), min_size=n, max_size=n))) for feature in features}
     return study, {**columns, "y": np.zeros(n)}
 
 
@@ -213,12 +213,12 @@ def test_the_ball_is_used_to_its_edge() -> None:
 @given(raw())
 def test_a_shard_made_in_place_is_the_same(data: tuple[FloatArray, FloatArray]) -> None:
     X, y = data
-    whole = Shard(X, y)
+    shard = Shard(X, y)
     adopted = Shard.adopt(X.copy(), y.copy())
     for name in ("X", "y", "mask"):
-        assert np.array_equal(getattr(whole, name), getattr(adopted, name))
+        assert np.array_equal(getattr(shard, name), getattr(adopted, name))
         assert not getattr(adopted, name).flags.writeable
-    assert np.array_equal(Shard.adopt(np.asfortranarray(X), y.copy()).X, whole.X)
+    assert np.array_equal(Shard.adopt(np.asfortranarray(X), y.copy()).X, shard.X)
 
 
 def test_what_is_adopted_is_not_copied() -> None:

@@ -185,8 +185,8 @@ def test_reading_postgresql_loads_no_other_table_libraries(postgres: str) -> Non
         "print(sum(b.num_rows for b in reader.stream(T(postgres='env:SOURCES_DSN', table='visits')).read())); "
         "print({'polars', 'pyarrow.dataset'} & sys.modules.keys() or 'neither')"
     )
-    told = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert told.stdout.split() == [str(N), "neither"]
+    result = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert result.stdout.split() == [str(N), "neither"]
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_a_file_may_be_called_as_a_pattern(
     folder: Path, tmp_path: Path, expected: Loaded, source: str, tables: dict[str, str]
 ) -> None:
     path = str(shutil.copy(folder / "visits.csv", tmp_path / "visits [1].csv"))
-    found = DataSource(source=source.format(path), tables={name: at.format(path) for name, at in tables.items()})
-    assert_equal(load_source(found, STUDY), expected)
+    data_source = DataSource(source=source.format(path), tables={name: at.format(path) for name, at in tables.items()})
+    assert_equal(load_source(data_source, STUDY), expected)
 
 
 @pytest.mark.parametrize(
@@ -358,12 +358,12 @@ def test_a_file_of_sqlite_is_let_go_whether_it_could_be_read_or_not(folder: Path
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, source: str, kind: str) -> None:
     os.mkfifo(tmp_path / f"t.{kind}")
     tables = {"t": f"{tmp_path}/t.{kind}"} if source.startswith("SELECT") else {}
-    given = DataSource(source=source.format(tmp_path, kind), tables=tables)
+    data_source = DataSource(source=source.format(tmp_path, kind), tables=tables)
     with pytest.raises(InvalidDataError, match=rf"t\.{kind} is no regular file"):
-        load_source(given, STUDY)
+        load_source(data_source, STUDY)
     if not tables:
         with pytest.raises(InvalidDataError, match=rf"t\.{kind} is no regular file"):
-            fit_of_source(STUDY, given)
+            fit_of_source(STUDY, data_source)
 
 
 @pytest.mark.parametrize(

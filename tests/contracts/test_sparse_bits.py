@@ -55,7 +55,7 @@ def dense(seed: int, n: int, d: int, loss: Loss | None = None, entries: int = EN
 
 def released(mechanism: Mechanism, terms: Sequence[SiteTerms], shard: Shard) -> IntArray:
     """What sites of one kind release together, with seeded noise."""
-    sites = [MECHANISMS[mechanism](each) for each in terms]
+    sites = [MECHANISMS[mechanism](term) for term in terms]
     return type(sites[0]).answer(sites, type(sites[0]).prepare(sites, shard), SeededNoise(5))
 
 
@@ -101,6 +101,7 @@ def test_of_many_columns_a_party_of_a_stack_is_solved_as_alone(loss: Loss, n: in
 @pytest.mark.parametrize("d", [7, 500, WIDE])
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Softmax(3)], ids=repr)
 @pytest.mark.parametrize("clip_l1", [math.inf, 0.4])
+@pytest.mark.long
 def test_sums_of_gradients_are_the_same_integers(loss: Loss, d: int, clip_l1: float) -> None:
     shards = [dense(seed, n, d, loss) for seed, n in enumerate((600, 20))]
     weights = np.random.default_rng(2).normal(size=(d,) if loss.outputs == 1 else (loss.outputs, d))

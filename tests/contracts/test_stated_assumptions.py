@@ -73,9 +73,9 @@ def test_a_curators_tilt_is_said_to_be_bounded_as_a_sites_is(label: str) -> None
 def test_a_document_that_was_written_before_these_words_still_agrees(label: str) -> None:
     """But none from which other words were taken."""
     _, facts = federation(CASES[label])
-    for each in guarantees(CASES[label].algorithm, facts):
-        due = Promise.model_validate(each.to_json())
-        older = [words for words in due.assumptions if not is_of_sums(words) and words not in {*ALWAYS, *ASSUMED}]
+    for guarantee in guarantees(CASES[label].algorithm, facts):
+        promise = Promise.model_validate(guarantee.to_json())
+        older = [words for words in promise.assumptions if not is_of_sums(words) and words not in {*ALWAYS, *ASSUMED}]
         assert older
-        assert _agree(due, due.model_copy(update={"assumptions": tuple(older)}))
-        assert not _agree(due, due.model_copy(update={"assumptions": tuple(older[1:])}))
+        assert _agree(promise, promise.model_copy(update={"assumptions": tuple(older)}))
+        assert not _agree(promise, promise.model_copy(update={"assumptions": tuple(older[1:])}))

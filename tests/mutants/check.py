@@ -69,7 +69,7 @@ def look(path: str, excuses: set[Change]) -> Module:
     alive = {mutant: what for mutant, what in changes.items() if what not in excuses}
     untried = sum(fate == UNTRIED for fate in fates.values())
     killed = len(fates) - untried - len(changes)
-    stale = {each for each in excuses if each[0] == path} - set(changes.values())
+    stale = {excuse for excuse in excuses if excuse[0] == path} - set(changes.values())
     return Module(path, killed, untried, len(changes) - len(alive), alive, set() if untried else stale)
 
 

@@ -68,14 +68,16 @@ def test_a_release_as_published_is_cautioned_near_its_cliff() -> None:
     given = {"mechanism": "objective", "law": "gaussian", "regularization": 2 * LAMBDA}
     near = facts(CLIFF["gop"] * 1.1)
     (words,) = (
-        each
-        for each in settle("average", given | {"calibration": "paper"}, near)[0].cautions(near)
-        if "computeSlack" in each
+        caution
+        for caution in settle("average", given | {"calibration": "paper"}, near)[0].cautions(near)
+        if "computeSlack" in caution
     )
     assert words.endswith("take calibration = tight")
     assert "computeSlack" not in " ".join(settle("average", given, near)[0].cautions(near))
     some = {"sites": [{"party": near.parties[0], "calibration": "paper", "regularization": 2 * LAMBDA}]}
-    (words,) = (each for each in settle("average", given | some, near)[0].cautions(near) if "computeSlack" in each)
+    (words,) = (
+        caution for caution in settle("average", given | some, near)[0].cautions(near) if "computeSlack" in caution
+    )
     assert words.startswith(f"{near.parties[0]}'s computeSlack")
 
 

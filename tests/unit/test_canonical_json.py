@@ -76,6 +76,7 @@ def calls_in(work: Callable[[], object], kind: str) -> int:
 
 
 @pytest.mark.parametrize("value", [b"null", b'""', b"[]"])
+@pytest.mark.long
 def test_a_long_object_is_read_name_by_name(value: bytes) -> None:
     """Between two calls from Python other threads have their turn."""
     body = b"{" + b",".join(b'"%d":%s' % (number, value) for number in range(MANY)) + b"}"

@@ -126,9 +126,9 @@ def test_a_simulated_model_without_guarantees_has_one_too() -> None:
 
 
 def parley(*arguments: str, code: int = 0) -> str:
-    found = CliRunner().invoke(learner_app, ["card", *arguments])
-    assert found.exit_code == code, found.output
-    return found.output
+    result = CliRunner().invoke(learner_app, ["card", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
 
 
 def test_the_command_writes_either(tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def test_a_run_that_trusts_a_curator_is_set_apart_from_the_best() -> None:
 
 @pytest.mark.slow
 def test_a_simulated_run_is_beside_itself_as_the_best() -> None:
-    found = run_simulation(SimulationSettings("wdbc", repeat=2, seed=5), with_baselines=True)
-    assert found.baselines is not None
-    assert found.baselines.best_value >= found.accuracy.mean
-    assert found.baselines.auc["pooled"] > 0.98
-    assert set(found.baselines.auc) == {"pooled", "alone", "best"}
+    simulation = run_simulation(SimulationSettings("wdbc", repeat=2, seed=5), with_baselines=True)
+    assert simulation.baselines is not None
+    assert simulation.baselines.best_value >= simulation.accuracy.mean
+    assert simulation.baselines.auc["pooled"] > 0.98
+    assert set(simulation.baselines.auc) == {"pooled", "alone", "best"}

@@ -389,7 +389,7 @@ class TestDescent:
         shard = Shard(X, np.where(rng.random((1, 50)) < 0.5, 1.0, -1.0))
         facts = FederationFacts.uniform(np.array([50]), epsilon=1.0, delta=1e-6, n_features=3, loss=Logistic())
         algorithm = DpGd(n_rounds=7, step=3.0, momentum=0.6, averaging=averaging, regularization=0.01, clip_norm=1.0)
-        found = simulate(algorithm, shard, facts, NoNoise()).weights
+        weights = simulate(algorithm, shard, facts, NoNoise()).weights
         w = last = np.zeros(3)
         iterates = []
         for _ in range(7):
@@ -398,7 +398,7 @@ class TestDescent:
             w, last = w + 0.6 * (w - last) - 3.0 * gradient, w
             iterates.append(w)
         assert algorithm.n_averaged == {0.0: 1, 0.5: 4, 1.0: 7}[averaging]
-        assert found == pytest.approx(np.mean(iterates[-algorithm.n_averaged :], axis=0), abs=1e-3)
+        assert weights == pytest.approx(np.mean(iterates[-algorithm.n_averaged :], axis=0), abs=1e-3)
 
     def test_the_ball_holds_every_iterate(self) -> None:
         shard = Shard(np.full((1, 10, 1), 0.9), np.ones((1, 10)))

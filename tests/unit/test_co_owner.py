@@ -77,8 +77,8 @@ def test_where_the_delta_covers_all_of_it_no_epsilon_is_needed() -> None:
 def test_of_several_releases_a_part_of_each_is_left(kind: type[SequentialEvent | ParallelEvent]) -> None:
     parts = (GaussianEvent(0.3), L2LaplaceEvent(0.1, 3), NoEvent())
     left = with_part(kind(parts), 0.75, 1e-6)
-    assert left == kind(tuple(with_part(each, 0.75, 1e-6) for each in parts))
-    assert left != kind(tuple(with_part(each, 0.75, 1e-5) for each in parts))
+    assert left == kind(tuple(with_part(part, 0.75, 1e-6) for part in parts))
+    assert left != kind(tuple(with_part(part, 0.75, 1e-5) for part in parts))
 
 
 def test_profiles_of_many_gaussians_are_those_of_each() -> None:

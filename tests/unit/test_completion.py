@@ -42,6 +42,6 @@ def test_commands_are_completed(tool: str, typed: str, found: str) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_help_says_how_to_install_it(tool: str) -> None:
-    told = CliRunner().invoke(TOOLS[tool], ["--help"], prog_name=tool).stdout
-    assert "--install-completion" in told
-    assert "--show-completion" in told
+    stdout = CliRunner().invoke(TOOLS[tool], ["--help"], prog_name=tool).stdout
+    assert "--install-completion" in stdout
+    assert "--show-completion" in stdout

@@ -36,9 +36,9 @@ FRAMES = {
 @pytest.mark.parametrize("rows", FRAMES.values(), ids=FRAMES)
 def test_all_say_the_same(rows: object) -> None:
     assert records_of(rows) == RECORDS
-    found = columns_of(rows, ("dose", "age"))
-    assert list(found) == ["dose", "age"]
-    assert found["age"].tolist() == COLUMNS["age"]
+    columns = columns_of(rows, ("dose", "age"))
+    assert list(columns) == ["dose", "age"]
+    assert columns["age"].tolist() == COLUMNS["age"]
 
 
 @pytest.mark.parametrize("name", sorted(set(FRAMES) - {"records"}))

@@ -101,9 +101,9 @@ def test_estimators_and_their_budgets_warn(delta: float) -> None:
 @pytest.mark.parametrize(("delta", "cautioned"), [("0.5", True), ("1e-5", False)])
 def test_a_simulation_says_it(delta: str, *, cautioned: bool) -> None:
     words = ["--epsilon", "1", "--delta", delta, "--repeat", "1", "-p", "n_rounds=2", "--no-baselines"]
-    shown = CliRunner().invoke(learner_app, ["simulate", *words])
-    assert shown.exit_code == 0, shown.output
-    assert (WORDS in " ".join(shown.stderr.split())) == cautioned
+    result = CliRunner().invoke(learner_app, ["simulate", *words])
+    assert result.exit_code == 0, result.output
+    assert (WORDS in " ".join(result.stderr.split())) == cautioned
     as_json = CliRunner().invoke(learner_app, ["simulate", *words, "--format", "json"])
     assert (WORDS in " ".join(json.loads(as_json.stdout)["warnings"])) == cautioned
 

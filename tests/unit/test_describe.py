@@ -70,13 +70,13 @@ def described(
 
 
 def number(description: Description, name: str) -> DescribedNumber:
-    (found,) = [each for each in description.columns if each.name == name]
+    (found,) = [column for column in description.columns if column.name == name]
     assert isinstance(found, DescribedNumber)
     return found
 
 
 def values(description: Description, name: str) -> DescribedValues:
-    (found,) = [each for each in description.columns if each.name == name]
+    (found,) = [column for column in description.columns if column.name == name]
     assert isinstance(found, DescribedValues)
     return found
 
@@ -156,11 +156,14 @@ def test_values_that_are_counted_need_no_scale() -> None:
 
 def test_columns_and_bins_are_chosen() -> None:
     found = described(LOANS, table(), asked(age=4, repaid=None, gain=0))
-    assert [each.name for each in found.columns] == ["age", "repaid", "gain"]
+    assert [column.name for column in found.columns] == ["age", "repaid", "gain"]
     assert (len(number(found, "age").histogram), len(number(found, "gain").histogram)) == (4, 0)
     counts = described(LOANS, table(), asked(moments=False))
     assert (number(counts, "age").mean, number(counts, "age").variance) == (None, None)
-    assert [each.name for each in described(LOANS, table(), asked(bins=0, moments=False)).columns] == ["work", "repaid"]
+    assert [column.name for column in described(LOANS, table(), asked(bins=0, moments=False)).columns] == [
+        "work",
+        "repaid",
+    ]
 
 
 # ── how far a record moves it ────────────────────────────────────────────────
@@ -355,7 +358,9 @@ def test_remarks_say_what_a_study_may_state_about_a_real_label() -> None:
     columns = {"age": np.full(N, 40.0), "price": price}
     (told,) = number(described(HOUSES, columns, deviation=1.0), "price").remarks[-1:]
     assert f'"mean": {price.mean():.3g}, "deviation": {price.std():.2g} ' in told
-    assert not any("deviation" in each for each in number(described(HOUSES, columns, deviation=1e6), "price").remarks)
+    assert not any(
+        "deviation" in remark for remark in number(described(HOUSES, columns, deviation=1e6), "price").remarks
+    )
 
 
 # ── what is refused ──────────────────────────────────────────────────────────

@@ -175,6 +175,7 @@ def test_the_examples_train(registry: AlgorithmRegistry) -> None:
     assert min(agreement.values()) > 0.8
 
 
+@pytest.mark.long
 def test_the_examples_prove_their_events(registry: AlgorithmRegistry) -> None:
     for name in registry:
         for secure_sum in (False, True):

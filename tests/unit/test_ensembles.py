@@ -118,8 +118,8 @@ def stacked_pairs(seed: int, k: int) -> tuple[Shard, tuple[LocalClassifier | Non
 def voters(loss: Logistic | Softmax) -> Voters:
     """What all halves of all pairs have trained."""
     shard, kinds = stacked_pairs(2, classes_of(loss))
-    own = facts(loss, 2 * PAIRS, np.zeros((1, D)), classifiers=kinds).everyone
-    return ensemble("ensemble_vote").prepare(shard, own)
+    everyone = facts(loss, 2 * PAIRS, np.zeros((1, D)), classifiers=kinds).everyone
+    return ensemble("ensemble_vote").prepare(shard, everyone)
 
 
 def moves(algorithm: Ensemble, loss: Logistic | Softmax, rows: FloatArray, delta: float) -> tuple[IntArray, float]:
@@ -253,6 +253,7 @@ def worst_ratio(name: str, loss: Loss, pairs: int, least: float, *, row: bool) -
 @EVERY_LOSS
 @pytest.mark.parametrize("row", [False, True], ids=["party", "party and row"])
 @pytest.mark.parametrize(("n_pairs", "near"), [(8, 0.0), pytest.param(500, 0.5, marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_a_party_moves_the_minimiser_by_at_most_its_bound_and_of_many_pairs_some_come_near_it(
     name: str,
     loss: Loss,
@@ -375,12 +376,12 @@ def test_a_hidden_row_costs_soft_labels_n_plus_m_less_1_over_n_and_the_vote_noth
 def test_a_hidden_row_is_promised_and_never_charged(name: str, calibration: str) -> None:
     of = facts(Logistic(), 3, np.zeros((20, D)))
     plain, hiding = (ensemble(name, calibration=calibration, hide_auxiliary_row=row) for row in (False, True))
-    promised = [(each.view, each.adjacency) for each in guarantees(hiding, of)]
+    promised = [(guarantee.view, guarantee.adjacency) for guarantee in guarantees(hiding, of)]
     party, row, transcript = (
         ("model", "whole_party"), ("model", "auxiliary_row"), ("transcript", "whole_party")
     )  # fmt: skip
     assert promised == [party, row, transcript]
-    assert [(each.view, each.adjacency) for each in guarantees(plain, of)] == [party, transcript]
+    assert [(guarantee.view, guarantee.adjacency) for guarantee in guarantees(plain, of)] == [party, transcript]
     claim, also, everything = guarantees(hiding, of)
     delta = 0.0 if calibration == "paper" else 1e-5
     assert (claim.epsilon, claim.delta) == (also.epsilon, also.delta) == (1.0, delta)
@@ -536,7 +537,7 @@ def test_where_delta_is_0_all_noise_is_laplaces(name: str) -> None:
     assert ensemble(name).event(1, of.of(0)) == ApproximateEvent(1.0)
     assert isinstance(ensemble(name).event(1, some.of(0)), GaussianEvent)
     output = ensemble(name, calibration="output_tight")
-    assert [each.delta for each in output.claims(of.of(0))] == [0.0]
+    assert [claim.delta for claim in output.claims(of.of(0))] == [0.0]
     average = build_algorithm("parameter_average")
     assert isinstance(average, ParameterAverage)
     assert (average.is_gaussian(of), average.is_gaussian(some)) == (False, True)

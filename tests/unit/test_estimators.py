@@ -62,7 +62,7 @@ def passed(estimator: PrivateClassifier) -> set[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(estimator, on_skip=None)
-    return {each["check_name"] for each in results if each["status"] == "passed"}
+    return {result["check_name"] for result in results if result["status"] == "passed"}
 
 
 class TestConventions:

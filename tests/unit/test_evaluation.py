@@ -199,8 +199,8 @@ def test_counts_by_least_squares_are_the_best_and_know_their_noise() -> None:
 
 def test_asking_for_groups_too_is_worth_it() -> None:
     """The deviation of an accuracy is 2.3 times smaller than of bins alone, at the same privacy."""
-    what = Cells(2, 20)
-    counts = NoisyCounts.of(what, np.zeros(what.width), what.sensitivity, ["no", "yes"])
+    cells = Cells(2, 20)
+    counts = NoisyCounts.of(cells, np.zeros(cells.width), cells.sensitivity, ["no", "yes"])
     right = np.concatenate([np.arange(20) < 10, np.arange(20) >= 10]).astype(np.float64)
     bins_alone = math.sqrt(2 * right.sum())
     assert bins_alone / math.sqrt(counts.covariance(right, right)) == pytest.approx(2.345, abs=0.001)

@@ -49,9 +49,9 @@ def save(study: Study, **more: object) -> None:
 
 def parley(*arguments: str, code: int = 0) -> tuple[str, str]:
     """Standard output and error of a command of the learner."""
-    found = CliRunner().invoke(learner_app, arguments)
-    assert found.exit_code == code, found.stderr
-    return found.stdout, found.stderr
+    result = CliRunner().invoke(learner_app, arguments)
+    assert result.exit_code == code, result.stderr
+    return result.stdout, result.stderr
 
 
 def export(to: str, *, code: int = 0) -> str:

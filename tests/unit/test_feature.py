@@ -122,9 +122,9 @@ class TestSecondLevels:
         algorithm, of = build_algorithm("feature", FULL), facts()
         kinds = [[isinstance(event, NoEvent) for event in events(algorithm, of.of(index))] for index in range(K)]
         assert kinds == [[index == 1, index != 1] for index in range(K)]
-        asked = Query(2, "weigh", np.eye(K - 1, D))
+        query = Query(2, "weigh", np.eye(K - 1, D))
         prepared = algorithm.prepare(SHARDS, of.everyone)
-        answers = algorithm.local(asked, prepared, of.everyone, SeededNoise(3))
+        answers = algorithm.local(query, prepared, of.everyone, SeededNoise(3))
         assert answers.any(axis=1).tolist() == [index == 1 for index in range(K)]
         assert not algorithm.local(Query(1, "release", np.zeros(0), "each"), prepared, of.everyone, NoNoise())[1].any()
         costs = [price(algorithm, of.of(index)).epsilon for index in range(K)]
@@ -191,15 +191,15 @@ class TestStepsThatAreAuditedElsewhere:
     @pytest.mark.parametrize("mechanism", ["output", "objective"])
     def test_first_levels_are_releases(self, mechanism: str) -> None:
         of, given = facts(), {"mechanism": mechanism}
-        asked = Query(1, "release", np.zeros(0), "each")
+        query = Query(1, "release", np.zeros(0), "each")
         own = SHARDS.party(0), of.of(0)
-        due = _answer("release", given, asked, *own)
-        assert np.array_equal(_answer("feature", given, asked, *own), due)
-        assert np.array_equal(_answer("feature", given | FULL, asked, *own), due)
+        due = _answer("release", given, query, *own)
+        assert np.array_equal(_answer("feature", given, query, *own), due)
+        assert np.array_equal(_answer("feature", given | FULL, query, *own), due)
         assert np.array_equal(_answer("multilevel_feature", given, Query(1, "leaves", np.zeros(0), "each"), *own), due)
         half = replace(of, epsilon=of.epsilon * 0.3, delta=of.delta * 0.3).of(0)
         parts = given | {"second": "all", "first_part": 0.3}
-        assert np.array_equal(_answer("feature", parts, asked, *own), _answer("release", given, asked, own[0], half))
+        assert np.array_equal(_answer("feature", parts, query, *own), _answer("release", given, query, own[0], half))
 
     @pytest.mark.parametrize("mechanism", ["output", "objective"])
     def test_an_aggregator_and_a_node_release_of_rows_in_the_span(self, mechanism: str) -> None:
@@ -293,8 +293,8 @@ class TestTrees:
         models = np.zeros((2, d))
         models[0, 0] = 1.0  # by all of a basis along one column, a weight is made sqrt(d) times as large
         shard, noise = Shard(np.eye(1, d).repeat(50, axis=0), np.ones(50)), SeededNoise(1)
-        asked = Query(2, "level-1", models, "each")
-        told = [to_reals(algorithm.local(asked, shard, of, noise)) for _ in range(300)]
+        query = Query(2, "level-1", models, "each")
+        told = [to_reals(algorithm.local(query, shard, of, noise)) for _ in range(300)]
         beyond = sum(abs(answer[0]) == MAX_NORM for answer in told)
         print(f"{beyond} of 300 answers are cut off at {MAX_NORM:g}")
         assert beyond > 0

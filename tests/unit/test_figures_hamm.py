@@ -83,7 +83,7 @@ def test_the_noise_of_all_is_drawn_at_once(trial: Trial) -> None:
 def test_a_trial_has_all_lines_at_all_epsilons(trial: Trial) -> None:
     found = {(name, x) for name, x, value in accuracies(trial, 0, EPSILONS[:2], 1) if 0 <= value <= 1}
     private = LINES.keys() - {"batch", "individual"}
-    assert found == {(name, x) for name in private for x in (0.0, *(1 / each for each in EPSILONS[:2]))} | {
+    assert found == {(name, x) for name in private for x in (0.0, *(1 / epsilon for epsilon in EPSILONS[:2]))} | {
         ("batch", 0.0),
         ("individual", 0.0),
     }

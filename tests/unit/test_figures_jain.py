@@ -98,8 +98,8 @@ def test_so_many_rows_are_trained_on_as_are_said() -> None:
 
 def test_of_an_exact_solver_an_objective_has_its_tilt_alone() -> None:
     shard, _ = jain_data.split("cod-rna", 0)
-    given = Setting(regularization=0.05, unstored=10**4)
-    whole, bare = (EVERY[name].site(given, shard, 1.0) for name in ("objective, L2-Laplace", SOLVED_EXACTLY))
+    setting = Setting(regularization=0.05, unstored=10**4)
+    whole, bare = (EVERY[name].site(setting, shard, 1.0) for name in ("objective, L2-Laplace", SOLVED_EXACTLY))
     assert isinstance(bare, ObjectivePerturbation)
     assert replace(bare, blur=0.0) == replace(whole, blur=0.0)  # type: ignore[type-var]
     assert bare.blur_deviation < 1e-12 < whole.blur_deviation

@@ -56,6 +56,7 @@ finally:
         ),
     ],
 )
+@pytest.mark.long
 def test_help_loads_no_library_of_the_services(service: str, command: list[str]) -> None:
     child = subprocess.run(
         [sys.executable, "-c", HELP.format(service=service), *command], capture_output=True, text=True, check=True

@@ -103,11 +103,11 @@ def test_a_party_loads_the_same_parts_here_and_apart(tmp_path: Path) -> None:
     agreed = made.study.model_copy(update={"hold_out": 0.25})
     made.study_path.write_text(agreed.model_dump_json())
     settings = made.party_settings("party-1")
-    here = load_holding(settings)
+    holding = load_holding(settings)
     apart = load_apart(settings.data, agreed)
     for name, part in Holding(agreed, apart).parts.items():
-        assert np.array_equal(part.X, here.parts[name].X)
-    assert [len(here.parts[name].y) for name in ("training", "held_out")] == [30, 10]
+        assert np.array_equal(part.X, holding.parts[name].X)
+    assert [len(holding.parts[name].y) for name in ("training", "held_out")] == [30, 10]
 
 
 def spec(share: float | None, sizes: dict[str, int], algorithm: str = "dp_gd") -> RunSpec:

@@ -371,9 +371,9 @@ class TestRows:
         )
 
     def test_an_array_has_its_columns_in_order(self) -> None:
-        found = columns_of([[1.0, "a"], [2.0, "b"]], ["x", "c"])
-        assert found["x"].tolist() == [1.0, 2.0]
-        assert found["c"].tolist() == ["a", "b"]
+        columns = columns_of([[1.0, "a"], [2.0, "b"]], ["x", "c"])
+        assert columns["x"].tolist() == [1.0, 2.0]
+        assert columns["c"].tolist() == ["a", "b"]
 
     @pytest.mark.parametrize(
         ("rows", "words"),

@@ -68,9 +68,9 @@ def table(n: int = 3, **changes: object) -> pa.Table:
 def test_a_file_is_the_shard_of_its_columns(tmp_path: Path, kind: str) -> None:
     content = table(50_000)
     loaded = load_examples(save(content, tmp_path / f"data.{kind}"), STUDY)
-    whole = shard_of(STUDY, {name: content.column(name).to_numpy() for name in content.column_names})
-    assert np.array_equal(loaded.shard.X, whole.X)
-    assert np.array_equal(loaded.shard.y, whole.y)
+    shard = shard_of(STUDY, {name: content.column(name).to_numpy() for name in content.column_names})
+    assert np.array_equal(loaded.shard.X, shard.X)
+    assert np.array_equal(loaded.shard.y, shard.y)
     assert loaded.shard.X.shape == (50_000, 5)
 
 

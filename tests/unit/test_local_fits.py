@@ -54,6 +54,6 @@ def test_sets_that_are_not_here_are_left_out(
     with pytest.raises(SystemExit) as raised:
         local_fits.main()
     assert not raised.value.code
-    told = capsys.readouterr()
-    assert not told.out
-    assert told.err.count("is left out: PARLEY_DATA has no ") == 2
+    output = capsys.readouterr()
+    assert not output.out
+    assert output.err.count("is left out: PARLEY_DATA has no ") == 2

@@ -97,10 +97,10 @@ class TestProjection:
 
     def test_without_saying_rows_are_divided_by_the_radius_and_not_by_their_own_norm(self) -> None:
         assert (PLAIN.row_norm, study_of(projection=json_of(PROJECTION)).row_norm) == ("own", "largest")
-        own = study_of(projection=json_of(PROJECTION), row_norm="own")
-        assert np.linalg.norm(shard_of(own, TABLE).X, axis=1) == pytest.approx(np.ones(3), abs=3 * STEP)
+        study = study_of(projection=json_of(PROJECTION), row_norm="own")
+        assert np.linalg.norm(shard_of(study, TABLE).X, axis=1) == pytest.approx(np.ones(3), abs=3 * STEP)
         bound = study_of(projection=json_of(PROJECTION), row_norm=1.0)
-        assert np.allclose(shard_of(bound, TABLE).X, shard_of(own, TABLE).X, atol=3 * STEP), "all lie beyond it"
+        assert np.allclose(shard_of(bound, TABLE).X, shard_of(study, TABLE).X, atol=3 * STEP), "all lie beyond it"
 
     def test_the_intercept_of_a_number_is_as_long_as_a_row_can_be(self) -> None:
         study = study_of(projection=json_of(PROJECTION), label={"name": "days", "lower": 0, "upper": 9})

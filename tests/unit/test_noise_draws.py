@@ -51,9 +51,9 @@ class Script(module._SystemSource):
 
 @pytest.fixture
 def bits(monkeypatch: pytest.MonkeyPatch) -> KnownBits:
-    known = KnownBits()
-    monkeypatch.setattr(module, "os", SimpleNamespace(urandom=known))
-    return known
+    known_bits = KnownBits()
+    monkeypatch.setattr(module, "os", SimpleNamespace(urandom=known_bits))
+    return known_bits
 
 
 def digest(draws: IntArray) -> str:

@@ -88,8 +88,8 @@ def test_what_an_owner_wrote_counts_and_what_a_join_wrote_counts_once_compared(t
     assert joined.uncompared == ("notary", "hospital-b")
     for outbound in ("", OUTBOUND):
         marked = pin("key_holders", "notary", "compared = true\n") + pin("parties", "hospital-b", "compared = false\n")
-        said = PartySettings.load(written(tmp_path, outbound, marked))
-        assert (list(said.key_holder_pins), said.uncompared) == (["notary"], ("hospital-b",))
+        party_settings = PartySettings.load(written(tmp_path, outbound, marked))
+        assert (list(party_settings.key_holder_pins), party_settings.uncompared) == (["notary"], ("hospital-b",))
 
 
 def test_keys_of_older_settings_are_compared_where_they_stand(tmp_path: Path, told: dict[str, dict[str, str]]) -> None:

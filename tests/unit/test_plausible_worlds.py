@@ -61,8 +61,8 @@ class TestWorlds:
 
     def test_of_a_label_that_is_known_the_constant_is_learnt_at_once(self) -> None:
         """Of a class of one in twenty: what its share gains lies along the intercept, all else is no more than H."""
-        known = BestConstant(loss=0.2, gain=0.49, bend=0.19)
-        told, untold = (worlds_of(Problem(9, Logistic(), each)) for each in (known, None))
+        best = BestConstant(loss=0.2, gain=0.49, bend=0.19)
+        told, untold = (worlds_of(Problem(9, Logistic(), each)) for each in (best, None))
         assert told.energy.sum(axis=1) + told.left == pytest.approx(np.full(N_WORLDS, 0.69))
         assert told.left.max() <= 0.2
         assert np.all(told.bend <= 0.19)

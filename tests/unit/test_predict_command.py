@@ -43,9 +43,9 @@ def run(folder: Path, document: object, table: str | Path, *options: str, code: 
     if isinstance(table, str):
         (folder / "rows.csv").write_text(table, encoding="utf-8", errors="surrogateescape")
         table = folder / "rows.csv"
-    found = CliRunner().invoke(learner_app, ["predict", str(model), str(table), *options])
-    assert found.exit_code == code, found.stderr
-    return found.stdout, found.stderr
+    result = CliRunner().invoke(learner_app, ["predict", str(model), str(table), *options])
+    assert result.exit_code == code, result.stderr
+    return result.stdout, result.stderr
 
 
 def test_a_file_is_predicted_as_the_learner_predicts_records(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_file_is_predicted_as_the_learner_predicts_records(tmp_path: Path) -> 
 def test_classes_and_numbers_too_from_parquet_as_json(tmp_path: Path, labels: tuple[str, ...] | None) -> None:
     label = Label(name="kind", values=labels) if labels else RealLabel(name="rate", lower=10, upper=30)
     study = Study.model_validate({
-        "name": "s", "features": [each.model_dump() for each in FEATURES], "label": label.model_dump(),
+        "name": "s", "features": [feature.model_dump() for feature in FEATURES], "label": label.model_dump(),
         "loss": {"kind": "softmax" if labels else "squared"},
     })  # fmt: skip
     document, table = document_of(study), tmp_path / "rows.parquet"

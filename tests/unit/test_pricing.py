@@ -180,7 +180,7 @@ def test_if_learner_and_key_holders_collude_each_answers_own_share_of_the_noise_
     assert delta == 1e-5
     words = f"if they do, epsilon {epsilon:.3g} at delta 1e-05 is promised against them"
     for promise in (*guarantees(algorithm, facts), transcript(algorithm, facts.of(0))):
-        assert any(words in each for each in promise.assumptions)
+        assert any(words in assumption for assumption in promise.assumptions)
 
 
 def test_of_pure_noise_in_shares_nothing_is_left_and_of_whole_noise_all() -> None:
@@ -192,14 +192,14 @@ def test_of_pure_noise_in_shares_nothing_is_left_and_of_whole_noise_all() -> Non
     facts = terms(parties=4, secure_sum=True)
     assert if_all_collude(given(ApproximateEvent(0.5)), facts.of(0))[0] == math.inf
     (*_, last) = guarantees(given(ApproximateEvent(0.5)), facts)
-    assert any("nothing is promised against them" in each for each in last.assumptions)
+    assert any("nothing is promised against them" in assumption for assumption in last.assumptions)
     whole = Whole(n_rounds=1, costs=(ApproximateEvent(0.5),))
     assert if_all_collude(whole, facts.of(0)) == (0.5, 0.0)
     pure = L2LaplaceEvent(0.5, 3)
     left = if_all_collude(given(pure), facts.of(0))[0]
     assert left > 100
     (*_, last) = guarantees(given(pure), facts)
-    assert any("next to nothing is promised against them (epsilon" in each for each in last.assumptions)
+    assert any("next to nothing is promised against them (epsilon" in assumption for assumption in last.assumptions)
 
 
 def test_every_promise_of_a_secure_sum_says_what_it_leans_on() -> None:

@@ -121,7 +121,7 @@ class TestConventions:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             results = check_estimator(estimator, on_fail=None, on_skip=None)
-        assert {each["check_name"] for each in results if each["status"] == "failed"} == expected
+        assert {result["check_name"] for result in results if result["status"] == "failed"} == expected
 
     def test_by_default_it_is_a_private_classifier_with_a_delta(self) -> None:
         X, y = table()

@@ -79,18 +79,18 @@ def test_what_contradicts_what_is_known_is_refused(text: str | None, shown: Rece
 
 
 def test_an_answer_is_bound_to_run_round_question_and_bytes() -> None:
-    asked = Binding.of("run", 2, "c" * 64, b"answer")
-    assert keeper().take(receipt(3, answer=asked), None, asked).answer == asked
+    binding = Binding.of("run", 2, "c" * 64, b"answer")
+    assert keeper().take(receipt(3, answer=binding), None, binding).answer == binding
     others = [
-        replace(asked, run="other"),
-        replace(asked, round=1),
-        replace(asked, query="d" * 64),
+        replace(binding, run="other"),
+        replace(binding, round=1),
+        replace(binding, query="d" * 64),
         Binding.of("run", 2, "c" * 64, b"another"),
         None,
     ]
     for other in others:
         with pytest.raises(LedgerError, match="not to what it was asked"):
-            keeper().take(receipt(3, answer=other), None, asked)
+            keeper().take(receipt(3, answer=other), None, binding)
 
 
 def test_without_a_pin_the_first_key_is_kept() -> None:

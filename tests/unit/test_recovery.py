@@ -225,9 +225,9 @@ def test_a_file_is_read_up_to_the_first_entry_that_nobody_understands(tmp_path: 
         appending.append({"kind": "unheard of", "at": 5})
         appending.append(to_json(replace(approved, run="later"), 5))
     chain.close()
-    found = read_books(tmp_path / "ledger.db")
-    assert found is not None
-    assert (len(found[1]), found[0].runs["ann", "run"].number, found[0].account.reserved) == (3, 3, Cost(7, 1))
+    books = read_books(tmp_path / "ledger.db")
+    assert books is not None
+    assert (len(books[1]), books[0].runs["ann", "run"].number, books[0].account.reserved) == (3, 3, Cost(7, 1))
 
 
 def test_books_count_what_is_reserved_as_spent() -> None:

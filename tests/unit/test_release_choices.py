@@ -151,10 +151,12 @@ def test_a_site_is_told_all_that_is_public_of_it_and_does_otherwise_what_is_said
     }
     of = unlike(row_entries=2)
     algorithm = releases(mechanism="generalized", regularization=0.05, calibration="thesis", sites=[own])
-    due = SiteTerms(Logistic(), 40, 3, 0.05, 1.0, 1e-5, "gaussian", "thesis", 2)
-    assert algorithm.terms(of, 0) == ("generalized", due)
-    assert algorithm.terms(of, 2) == ("generalized", replace(due, n_examples=1000, epsilon=0.5))
-    otherwise = replace(due, n_examples=200, epsilon=2.0, regularization=0.5, law="l2_laplace", calibration="paper")
+    site_terms = SiteTerms(Logistic(), 40, 3, 0.05, 1.0, 1e-5, "gaussian", "thesis", 2)
+    assert algorithm.terms(of, 0) == ("generalized", site_terms)
+    assert algorithm.terms(of, 2) == ("generalized", replace(site_terms, n_examples=1000, epsilon=0.5))
+    otherwise = replace(
+        site_terms, n_examples=200, epsilon=2.0, regularization=0.5, law="l2_laplace", calibration="paper"
+    )
     assert algorithm.terms(of, 1) == ("output", otherwise)
     assert algorithm.roles
     assert not releases().roles
@@ -213,17 +215,17 @@ def test_what_cannot_be_released_is_refused_before_a_run_and_names_the_site() ->
 def test_the_lambda_that_is_named_is_the_least_however_near_it_the_one_asked_for_was(
     mechanism: Mechanism, part: float
 ) -> None:
-    given = SiteTerms(Huber(1e-4), 100, 3, 1.0, 1e4, 1e-5)
+    site_terms = SiteTerms(Huber(1e-4), 100, 3, 1.0, 1e4, 1e-5)
     low, high = 1e-6, 1e3
     while high / low > 1.0001:
         middle = (low * high) ** 0.5
         try:
-            MECHANISMS[mechanism](replace(given, regularization=middle))
+            MECHANISMS[mechanism](replace(site_terms, regularization=middle))
             high = middle
         except InvalidInputError:
             low = middle
     with pytest.raises(InvalidInputError, match="it would do") as refused:
-        set_site(mechanism, replace(given, regularization=part * low), "one")
+        set_site(mechanism, replace(site_terms, regularization=part * low), "one")
     named = re.search(r"regularization = (\S+) it", str(refused.value))
     assert named
     assert high * 0.999 <= float(named[1]) <= high * 1.012
@@ -244,7 +246,7 @@ def test_what_one_site_says_of_its_own_lambda_chooses_no_lambda_or_law_for_the_o
     sites = [{"party": "party-1", "regularization": own}]
     assert settle(algorithm, {"sites": sites}, of)[1] == settle(algorithm, {}, of)[1]
     enough = {"sites": sites, "regularization": 0.001}
-    assert not any("regularization = 0.001" in each for each in settle(algorithm, enough, of)[0].cautions(of))
+    assert not any("regularization = 0.001" in caution for caution in settle(algorithm, enough, of)[0].cautions(of))
 
 
 # ── cautions ─────────────────────────────────────────────────────────────────

@@ -24,8 +24,8 @@ def locked(text: str) -> dict[tuple[str, str], set[str]]:
 @pytest.mark.parametrize("part", PARTS)
 def test_each_locked_package_is_in_it_with_its_hashes(part: str) -> None:
     listed = {
-        (each["name"], each["version"]): {told["content"] for told in each["hashes"]}
-        for each in json.loads(sbom_of(part).read_text())["components"]
+        (component["name"], component["version"]): {told["content"] for told in component["hashes"]}
+        for component in json.loads(sbom_of(part).read_text())["components"]
     }
     text = lock_of(part).read_text()
     assert len(locked(text)) == text.count("==") - text.count(" == ") > LEAST[part]

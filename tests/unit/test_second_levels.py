@@ -97,10 +97,10 @@ def test_a_model_is_the_others_by_the_aggregators_weights(second: str) -> None:
 
 def test_its_mechanism_is_told_its_own_size_and_budget_and_as_many_features_as_other_sites() -> None:
     level = full(second_regularization=0.05, law="l2_laplace", calibration="paper", second_mechanism="output")
-    due = SiteTerms(Huber(), 200, K - 1, 0.05, 2.0, 1e-6, "l2_laplace", "paper")
-    assert level.site_terms(unlike()) == due
-    assert level.site_terms(unlike(), 3.0) == replace(due, regularization=3.0)
-    assert level.site(unlike()) == output(due)
+    site_terms = SiteTerms(Huber(), 200, K - 1, 0.05, 2.0, 1e-6, "l2_laplace", "paper")
+    assert level.site_terms(unlike()) == site_terms
+    assert level.site_terms(unlike(), 3.0) == replace(site_terms, regularization=3.0)
+    assert level.site(unlike()) == output(site_terms)
     assert level.event(2, unlike().of(1)) == L2LaplaceEvent(2.0, K - 1)
 
 
@@ -199,10 +199,10 @@ def test_the_descent_is_chosen_as_dp_gd_would_with_what_is_left(given: dict[str,
 
 def test_the_descent_has_the_terms_that_are_given() -> None:
     level = everyones(second_regularization=0.02, n_rounds=7, step=0.5, momentum=0.25)
-    due = DpGd(n_rounds=7, step=0.5, momentum=0.25, regularization=0.02)
-    assert level.descent == due
-    assert level.sensitivity(Query(2, "gradient", np.zeros(D)), unlike().everyone) == 2 * due.clip_norm == 2.0
-    assert level.questions(unlike()) == due.questions(unlike())
+    dp_gd = DpGd(n_rounds=7, step=0.5, momentum=0.25, regularization=0.02)
+    assert level.descent == dp_gd
+    assert level.sensitivity(Query(2, "gradient", np.zeros(D)), unlike().everyone) == 2 * dp_gd.clip_norm == 2.0
+    assert level.questions(unlike()) == dp_gd.questions(unlike())
     first = level.first_facts(unlike())
     assert (first.epsilon / EPSILONS).tolist() == pytest.approx([0.25] * K)
     assert (first.delta / DELTAS).tolist() == pytest.approx([0.25] * K)

@@ -29,7 +29,7 @@ def test_every_setting_has_a_meaning_and_a_type(settings: type[Settings]) -> Non
 
 
 def test_tables_and_lists_of_tables_are_walked() -> None:
-    explained = {each.key: each for each in explain_settings(LearnerSettings)}
+    explained = {setting.key: setting for setting in explain_settings(LearnerSettings)}
     assert explained["users[].role"].type == '"viewer" or "submitter" or "operator"'
     assert explained["users[].tokens[].expires"].type == "day"
     assert explained["users"].required
@@ -37,7 +37,7 @@ def test_tables_and_lists_of_tables_are_walked() -> None:
 
 
 def test_defaults_are_those_that_the_service_takes() -> None:
-    of_holder = {each.key: each.default for each in explain_settings(KeyHolderSettings)}
+    of_holder = {setting.key: setting.default for setting in explain_settings(KeyHolderSettings)}
     assert of_holder["limits.body_bytes"] == 2**26 != Limits().body_bytes
 
 
@@ -47,12 +47,12 @@ def test_defaults_are_those_that_the_service_takes() -> None:
     ids=["learner", "party", "key"],
 )
 def test_config_explains_every_setting_without_a_file(app: object, command: list[str]) -> None:
-    told = CliRunner().invoke(app, [*command, "config", "--explain"])  # type: ignore[arg-type]
+    result = CliRunner().invoke(app, [*command, "config", "--explain"])  # type: ignore[arg-type]
     rows = CliRunner().invoke(app, [*command, "config", "--explain", "--format", "json"])  # type: ignore[arg-type]
-    assert told.exit_code == rows.exit_code == 0
+    assert result.exit_code == rows.exit_code == 0
     keys = [row["key"] for row in json.loads(rows.stdout)]
     assert len(keys) > 30
-    assert all(key in told.stdout for key in keys)
+    assert all(key in result.stdout for key in keys)
 
 
 def key_holder_file(folder: Path) -> Path:
@@ -92,10 +92,10 @@ def test_settings_in_effect_say_where_they_come_from_and_hide_secrets(
     assert (found["limits.connections"].value, found["limits.connections"].source) == (7, "environment")
     assert (found["name"].value, found["name"].source) == ("holder", "file")
     assert found["port"].source == "default"
-    told = CliRunner().invoke(party_app, ["keyholder", "config", "--config", str(path)])
-    assert told.exit_code == 0
-    assert "(hidden)" in told.stdout
-    assert SECRET not in told.output
+    result = CliRunner().invoke(party_app, ["keyholder", "config", "--config", str(path)])
+    assert result.exit_code == 0
+    assert "(hidden)" in result.stdout
+    assert SECRET not in result.output
 
 
 def test_a_learner_that_would_start_is_reported(tmp_path: Path) -> None:

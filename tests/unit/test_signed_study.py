@@ -47,7 +47,7 @@ def _purpose(document: dict[str, Any]) -> None:
 
 
 def _bound(document: dict[str, Any]) -> None:
-    next(each for each in document["study"]["features"] if "upper" in each)["upper"] += 1
+    next(feature for feature in document["study"]["features"] if "upper" in feature)["upper"] += 1
 
 
 def _signer(document: dict[str, Any]) -> None:
@@ -90,6 +90,6 @@ def test_a_learner_signs_and_an_owner_sees_by_whose_word(tmp_path: Path) -> None
     signature = "signed by registry, by its own word"
     for study, said in ((signed, signature), (ADULT, "not signed")):
         for app in (learner_app, party_app):
-            told = CliRunner().invoke(app, ["study", "check", str(study), "--data", str(tmp_path / "none.csv")])
-            assert said in told.stderr, told.output
-            assert " ".join(words) not in told.output, "its operator tells them, by telephone"
+            result = CliRunner().invoke(app, ["study", "check", str(study), "--data", str(tmp_path / "none.csv")])
+            assert said in result.stderr, result.output
+            assert " ".join(words) not in result.output, "its operator tells them, by telephone"

@@ -289,6 +289,7 @@ def test_the_best_lambda_is_no_worse_than_any_other() -> None:
 
 @pytest.mark.parametrize("epsilon", [1.0, *(pytest.param(other, marks=pytest.mark.slow) for other in (0.1, 4.0, 10.0))])
 @pytest.mark.parametrize("loss", [Logistic(), Squared()])
+@pytest.mark.long
 def test_the_chosen_lambda_allows_the_draws_that_it_was_chosen_for(epsilon: float, loss: Loss) -> None:
     """Rounded down, it was refused itself, or one draw fewer was made than the budget is for."""
     for n in (200, 1347, 30_000):

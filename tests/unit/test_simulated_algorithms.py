@@ -30,26 +30,26 @@ def test_what_cannot_be_simulated_is_refused_with_what_help_lists(name: str) -> 
         run_simulation(SimulationSettings("missing.csv", algorithm=name))
     listed = ", ".join(simulated_names())
     assert str(caught.value).endswith(f"; there are {listed}")
-    shown = CliRunner().invoke(learner_app, ["simulate", "--help"], env={"COLUMNS": "200"}).stdout
-    assert listed in " ".join(shown.replace("│", " ").split())
+    stdout = CliRunner().invoke(learner_app, ["simulate", "--help"], env={"COLUMNS": "200"}).stdout
+    assert listed in " ".join(stdout.replace("│", " ").split())
 
 
 @pytest.mark.slow
 def test_an_algorithm_that_is_left_open_is_chosen_as_for_a_run() -> None:
-    found = run_simulation(OPEN)
+    simulation = run_simulation(OPEN)
     members = tuple(
         Member(name=f"party-{i}", n_examples=n, budget=Budget(epsilon=1.0, delta=1e-5))
-        for i, n in enumerate(shard_sizes(found.n_train, 5))
+        for i, n in enumerate(shard_sizes(simulation.n_train, 5))
     )
     spec = RunSpec(
         study=WDBC, algorithm="psgd", parameters={}, minimum_contributors=5, secure_sum="paillier", parties=members
     )
     done, why = settled(spec, None, any_algorithm=True)
-    name = found.settings.algorithm
-    assert name == done.algorithm == found.choices["algorithm"].value
-    assert found.choices["algorithm"].why.partition(",")[2] == why["algorithm"].partition(",")[2]
+    name = simulation.settings.algorithm
+    assert name == done.algorithm == simulation.choices["algorithm"].value
+    assert simulation.choices["algorithm"].why.partition(",")[2] == why["algorithm"].partition(",")[2]
     named = run_simulation(SimulationSettings("wdbc", algorithm=name, repeat=1, seed=3))
-    assert found.metrics == named.metrics
+    assert simulation.metrics == named.metrics
 
 
 @pytest.mark.slow
@@ -61,8 +61,8 @@ def test_the_command_names_what_it_chose() -> None:
     name = first.partition(":")[0]
     assert name in REGISTRY
     assert second.startswith(f"  algorithm = {name}: an excess fitness of ")
-    found = json.loads(CliRunner().invoke(learner_app, [*words, "--format", "json"]).stdout)
-    assert (found["algorithm"], found["chosen"]["algorithm"]["value"]) == (name, name)
+    document = json.loads(CliRunner().invoke(learner_app, [*words, "--format", "json"]).stdout)
+    assert (document["algorithm"], document["chosen"]["algorithm"]["value"]) == (name, name)
 
 
 def test_parameters_need_the_algorithm_whose_they_are() -> None:

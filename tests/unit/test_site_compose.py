@@ -56,9 +56,9 @@ def test_a_key_holder_is_the_partys_image_with_other_words() -> None:
 
 @pytest.mark.parametrize("name", ODD)
 def test_any_path_stays_one_string(name: str) -> None:
-    found = rendered(party(Path("/") / name))["volumes"][0]["source"]
-    assert found.replace("$$", "$") == f"/{name}"
-    assert found.count("$") == 2 * name.count("$")
+    source = rendered(party(Path("/") / name))["volumes"][0]["source"]
+    assert source.replace("$$", "$") == f"/{name}"
+    assert source.count("$") == 2 * name.count("$")
 
 
 @pytest.mark.slow
@@ -69,9 +69,9 @@ def test_compose_accepts_the_file(tmp_path: Path, name: str) -> None:
     service.settings.parent.mkdir()
     service.write()
     command = ["docker-compose", "-f", str(service.file), "config"]
-    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert told.returncode == 0, told.stderr
-    mounts = yaml.safe_load(told.stdout)["services"]["party"]["volumes"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    mounts = yaml.safe_load(result.stdout)["services"]["party"]["volumes"]
     assert mounts[0]["source"].replace("$$", "$") == str(tmp_path / name)
 
 

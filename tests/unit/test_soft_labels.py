@@ -168,9 +168,9 @@ def test_a_statistic_leads_where_its_counts_do(loss: Loss, wide: float) -> None:
     soft, facts, X = ensemble("ensemble_soft", loss, m, calibration="tight" if wide else "paper")
     summed, _, _ = ensemble("ensemble_soft", loss, m, release="statistic")
     ballots = rng.integers(k, size=(m, N))
-    own = facts.everyone
+    everyone = facts.everyone
     told = [
-        algorithm.tally(ballots, X, own).sum(axis=0) / 2.0**32 + wide * rng.normal(size=algorithm.lanes(facts))
+        algorithm.tally(ballots, X, everyone).sum(axis=0) / 2.0**32 + wide * rng.normal(size=algorithm.lanes(facts))
         for algorithm in (soft, summed)
     ]
     by_counts, by_sum = (

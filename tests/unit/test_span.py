@@ -133,11 +133,11 @@ def test_a_problem_that_rounding_leaves_unsolved_harms_no_neighbour(loss: Loss) 
 @EVERY
 def test_masked_rows_weigh_nothing_wherever_they_are(loss: Loss) -> None:
     rng = np.random.default_rng(8)
-    whole = labels_of(loss, Shard(rng.normal(size=(5, D)), rng.integers(-1, 2, 5).astype(np.float64)))
+    labels = labels_of(loss, Shard(rng.normal(size=(5, D)), rng.integers(-1, 2, 5).astype(np.float64)))
     at = np.array([1, 2, 4, 7, 8])
     X, y, mask = rng.normal(size=(9, D)), np.ones(9), np.isin(np.arange(9), at)
-    X[at], y[at] = whole.X, whole.y
-    assert np.allclose(minimise(loss, Shard(X, y, mask), 0.01), minimise(loss, whole, 0.01), atol=1e-11)
+    X[at], y[at] = labels.X, labels.y
+    assert np.allclose(minimise(loss, Shard(X, y, mask), 0.01), minimise(loss, labels, 0.01), atol=1e-11)
 
 
 def test_who_has_no_examples_or_one_class_has_weights_too() -> None:

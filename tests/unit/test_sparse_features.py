@@ -194,8 +194,8 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_records_are_rows_and_faulty_ones_are_named() -> None:
-    found = rows_of(study(norm="max"), [{"index": [1, 3], "value": [2, -1]}, {"index": [], "value": []}])
-    assert found.toarray().tolist() == [[1, 0, -0.5, 0, 0, 1], [0, 0, 0, 0, 0, 1]]
+    rows = rows_of(study(norm="max"), [{"index": [1, 3], "value": [2, -1]}, {"index": [], "value": []}])
+    assert rows.toarray().tolist() == [[1, 0, -0.5, 0, 0, 1], [0, 0, 0, 0, 0, 1]]
     good = {"index": [1], "value": [1]}
     for record, words in (
         ({}, "must be lists"),

@@ -114,7 +114,9 @@ def test_what_a_leader_gains_by_keeping_its_action_is_as_stated() -> None:
     horizon, found = "", list[str]()
     for shown, epsilon, fresh, kept in re.findall(r"(?:T = ([\d,]+), )?ε = (\d+): ([\d,]+) and ([\d,]*\d)", bounds):
         horizon = shown.replace(",", "") or horizon
-        leaders = [Leader(10, int(horizon), 1.0, float(epsilon), 1e-6, adversary=each) for each in get_args(Adversary)]
+        leaders = [
+            Leader(10, int(horizon), 1.0, float(epsilon), 1e-6, adversary=choice) for choice in get_args(Adversary)
+        ]
         found += [f"{leader.terms.regret:,.0f}" for leader in leaders]
         assert found[-2:] == [fresh, kept]
     assert len(found) == 6

@@ -52,9 +52,9 @@ def test_a_table_of_mostly_empty_rows_is_warned_of_by_column(tmp_path: Path, app
     assert columns.startswith("  most often missing: late in 7, age in 1, work in 1; ")
     assert not any("miss a value" in line for line in rest), "it is said once"
     assert str(SECRET) not in done.output
-    found = json.loads(checked(tmp_path, rows, "--format", "json", app=app).stdout)
-    assert (found["fits"], found["mostly_empty"], found["dropped"]) == (True, True, 0.8)
-    assert found["missing"] == {"late": 7, "age": 1, "work": 1}
+    document = json.loads(checked(tmp_path, rows, "--format", "json", app=app).stdout)
+    assert (document["fits"], document["mostly_empty"], document["dropped"]) == (True, True, 0.8)
+    assert document["missing"] == {"late": 7, "age": 1, "work": 1}
 
 
 def test_a_few_empty_rows_are_no_warning(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_a_few_empty_rows_are_no_warning(tmp_path: Path) -> None:
 
 
 def test_what_helps_is_told_beside_what_does_not_fit(tmp_path: Path) -> None:
-    told = checked(tmp_path, ["many,99,state,maybe"]).stdout
-    assert 'a cell without a number has to be empty, or "NA"' in told
-    assert "--clip, clips values to the bounds" in told
-    assert "a label has to be spelt as in the study" in told
-    assert "many" not in told
+    stdout = checked(tmp_path, ["many,99,state,maybe"]).stdout
+    assert 'a cell without a number has to be empty, or "NA"' in stdout
+    assert "--clip, clips values to the bounds" in stdout
+    assert "a label has to be spelt as in the study" in stdout
+    assert "many" not in stdout
     assert "has to be" not in checked(tmp_path, ["30,1,state,no"]).stdout
 
 
@@ -76,9 +76,9 @@ def test_a_name_that_is_nearly_right_is_told(tmp_path: Path) -> None:
     study, table = tmp_path / "study.json", tmp_path / "rows.csv"
     study.write_text(STUDY.model_dump_json())
     table.write_text("Age, late,work,repaid,AGE\n30,1,state,no,30\n")
-    told = CliRunner().invoke(party_app, ["study", "check", str(study), "--data", str(table)]).stdout
-    assert "age: absent, but there is 'Age': its name has to be spelt alike" in told
-    assert "late: absent" not in told
+    stdout = CliRunner().invoke(party_app, ["study", "check", str(study), "--data", str(table)]).stdout
+    assert "age: absent, but there is 'Age': its name has to be spelt alike" in stdout
+    assert "late: absent" not in stdout
     draft = ["study", "init", str(table), "--label", "LATE", "--out", str(tmp_path / "draft.json")]
     assert "has no column 'LATE'; say 'late', as it does" in CliRunner().invoke(learner_app, draft).stderr
 
@@ -93,10 +93,10 @@ def test_a_name_that_can_mean_one_column_alone_is_taken_and_told(tmp_path: Path,
         table.write_text("".join(json.dumps(row) + "\n" for row in cells.to_pylist()))
     else:
         (write_csv if kind == "csv" else write_table)(cells, table)
-    told = CliRunner().invoke(party_app, ["study", "check", str(study), "--data", str(table)]).stdout
-    assert told.startswith("the data fits")
-    assert "column 'Age' is read as 'age'" in told
-    assert "column 'WORK' is read as 'work'" in told
+    stdout = CliRunner().invoke(party_app, ["study", "check", str(study), "--data", str(table)]).stdout
+    assert stdout.startswith("the data fits")
+    assert "column 'Age' is read as 'age'" in stdout
+    assert "column 'WORK' is read as 'work'" in stdout
 
 
 @pytest.mark.parametrize("app", [party_app, learner_app], ids=["party", "learner"])

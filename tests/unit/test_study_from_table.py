@@ -272,8 +272,8 @@ def test_rows_of_a_public_file_that_would_be_empty_are_reported(tmp_path: Path) 
     assert f"parley-learner simulate --data {data} --study {tmp_path / 'study.json'}" in done.stderr
 
     filled = init(data, "--public", "--label", "ill", "--missing", "value", "--force", "--format", "json")
-    told = json.loads(filled.stdout)
-    assert (told["fits"], told["dropped"], told["blanks"]) == (True, 0.025, {"ill": 0.025})
+    document = json.loads(filled.stdout)
+    assert (document["fits"], document["dropped"], document["blanks"]) == (True, 0.025, {"ill": 0.025})
     assert read_study(tmp_path / "study.json").missing == "drop"
     unfit = init(data, "--public", "--label", "ill", "--bounds", "size=0:1", "--force").stderr
     assert "does not fit the study itself" in unfit

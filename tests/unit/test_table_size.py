@@ -24,6 +24,7 @@ from parley.common.files.file_tables import TableSize, size_of
         (b"a,b\n" + b"1,2\n" * 2**19, TableSize(2**19, 2**20)),
     ],
 )
+@pytest.mark.long
 def test_counts_lines_of_a_csv(content: bytes, expected: TableSize, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(content)
     assert size_of(tmp_path / "rows.csv", {"a", "b", "z"}) == expected

@@ -93,7 +93,7 @@ def test_errors_are_those_of_predictions_within_the_bounds() -> None:
         found = to_reals(tally(Errors(largest), shard, weights))
         counted = np.minimum(np.abs(error), largest) ** 2
         labels = [400, shard.y.sum(), (shard.y**2).sum()]
-        assert found == pytest.approx([*(each / 2 for each in labels), counted.sum() / largest**2], abs=1e-6)
+        assert found == pytest.approx([*(label / 2 for label in labels), counted.sum() / largest**2], abs=1e-6)
 
 
 @pytest.mark.parametrize("what", [Cells(2, 20), Cells(3), Errors(2.0)], ids=str)
@@ -113,14 +113,14 @@ def test_rows_of_zeros_and_padding_do_not_count_and_stacks_count_apart(what: Tal
 @pytest.mark.parametrize("largest", [2.0, 1.0, 0.01])
 def test_no_replaced_label_or_error_moves_the_sums_past_the_square_root_of_2(largest: float) -> None:
     """Every pair of labels and errors of a fine grid, dropped rows too, in integers; and one pair attains it."""
-    what = Errors(largest)
+    errors = Errors(largest)
     y, score = (part.ravel() for part in np.meshgrid(np.linspace(-1, 1, 33), np.linspace(-1.5, 1.5, 25)))
-    each = what.add_up(score[:, None, None], y[:, None], np.ones((len(y), 1), dtype=np.bool_))
+    each = errors.add_up(score[:, None, None], y[:, None], np.ones((len(y), 1), dtype=np.bool_))
     reals: FloatArray = np.concatenate([each, np.zeros((1, 4), dtype=np.int64)]).astype(np.float64)
     squares: FloatArray = ((reals[:, None, :] - reals[None, :, :]) ** 2).sum(axis=-1) / UNIT**2
     first, second = divmod(int(squares.argmax()), len(reals))
     moved = map(int, (reals[first] - reals[second]).tolist())
-    bound = (Fraction(what.sensitivity) * UNIT) ** 2
+    bound = (Fraction(errors.sensitivity) * UNIT) ** 2
     assert sum(move**2 for move in moved) <= bound
     assert squares.max() == pytest.approx(2)
 

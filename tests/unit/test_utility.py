@@ -229,7 +229,9 @@ def test_diffprivlib_is_told_what_rows_keep(monkeypatch: pytest.MonkeyPatch, cas
 
 
 def test_connections_are_told_apart_by_logarithms_of_counts() -> None:
-    (service,) = (each for each in examples.KDD99.features if each.name == "service" and isinstance(each, Category))
+    (service,) = (
+        feature for feature in examples.KDD99.features if feature.name == "service" and isinstance(feature, Category)
+    )
     raw: dict[str, Any] = {name: np.array([0, 3]) for name in examples.KDD99.feature_names}
     raw |= {"protocol_type": np.array(["tcp", "udp"], object), "service": np.array(["http", "icmp"], object)}
     raw |= {"flag": np.array(["SF", "S0"], object), "label": np.array(["normal", "smurf"], object)}

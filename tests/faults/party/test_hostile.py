@@ -200,8 +200,8 @@ def json_rounds() -> Iterator[Hostile]:
 def proposals(cluster: Cluster) -> Iterator[Hostile]:
     """Runs that the owner does not allow, or that are none."""
     spec = run_spec(cluster).model_dump(mode="json")
-    whole = spec["parties"]
-    own = {"name": whole["names"][0], "n_examples": whole["n_examples"][0], "budget": whole["budgets"][0]}
+    parties = spec["parties"]
+    own = {"name": parties["names"][0], "n_examples": parties["n_examples"][0], "budget": parties["budgets"][0]}
     study = spec["study"]
     changes: dict[str, dict[str, Any]] = {
         "epsilon 0": {"parties": columns(own | {"budget": {"epsilon": 0, "delta": 1e-5}})},
@@ -235,11 +235,11 @@ def proposals(cluster: Cluster) -> Iterator[Hostile]:
         "roster unknown": {"parties": "0" * 64},
         "roster no digest": {"parties": "0" * 63},
         "roster of rows": {"parties": [own]},
-        "roster with a column short": {"parties": whole | {"n_examples": []}},
-        "roster with a column long": {"parties": whole | {"budget_of": [0] * 9}},
-        "roster with a budget missing": {"parties": whole | {"budget_of": [1] * len(whole["names"])}},
-        "roster with a place negative": {"parties": whole | {"budget_of": [-1] * len(whole["names"])}},
-        "roster with budgets of nobody": {"parties": whole | {"budgets": [own["budget"]] * 2}},
+        "roster with a column short": {"parties": parties | {"n_examples": []}},
+        "roster with a column long": {"parties": parties | {"budget_of": [0] * 9}},
+        "roster with a budget missing": {"parties": parties | {"budget_of": [1] * len(parties["names"])}},
+        "roster with a place negative": {"parties": parties | {"budget_of": [-1] * len(parties["names"])}},
+        "roster with budgets of nobody": {"parties": parties | {"budgets": [own["budget"]] * 2}},
         "party name odd": {"parties": columns(own, own | {"name": "../x"})},
         "size misstated": {"parties": columns(own | {"n_examples": 10**6})},
         "size 0": {"parties": columns(own | {"n_examples": 0})},
@@ -267,8 +267,8 @@ def proposals(cluster: Cluster) -> Iterator[Hostile]:
 
 def columns(*members: dict[str, Any]) -> dict[str, Any]:
     """Members as they are written down, each with a budget of its own."""
-    columns = {f"{name}s": [each[name] for each in members] for name in ("name", "budget")}
-    return columns | {"n_examples": [each["n_examples"] for each in members], "budget_of": [*range(len(members))]}
+    columns = {f"{name}s": [member[name] for member in members] for name in ("name", "budget")}
+    return columns | {"n_examples": [member["n_examples"] for member in members], "budget_of": [*range(len(members))]}
 
 
 def malformed_proposals(good: str) -> Iterator[Hostile]:

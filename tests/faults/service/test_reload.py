@@ -155,9 +155,9 @@ async def test_expiry_is_told_once_a_day(site: Site, capfd: pytest.CaptureFixtur
         tokens.today = lambda: TODAY + timedelta(days)
         await upkeep.tend()
         await upkeep.tend()
-        said = capfd.readouterr()
+        output = capfd.readouterr()
         shown = f'parley_expiry_days{{what="token"}} {31 - days}.0' in metrics.render().decode()
-        return (said.out + said.err).count("expires") == 1, shown
+        return (output.out + output.err).count("expires") == 1, shown
 
     assert await told(0) == (False, True)
     assert await told(1) == (True, True)

@@ -70,7 +70,7 @@ def rendered(values: Values) -> Manifests:
         chart.validate_schema(values)
         files = chart.render(values, name="hospital-b", namespace="parley")
     documents = [yaml.safe_load(text) for name, text in files.items() if name.endswith(".yaml")]
-    return {each["kind"]: each for each in documents if each}
+    return {document["kind"]: document for document in documents if document}
 
 
 @pytest.fixture(params=ROLES)
@@ -84,8 +84,8 @@ def made(given: dict[str, Values], role: str) -> Manifests:
 
 
 def pod_of(made: Manifests) -> dict[str, Any]:
-    found: dict[str, Any] = made["StatefulSet"]["spec"]["template"]["spec"]
-    return found
+    spec: dict[str, Any] = made["StatefulSet"]["spec"]["template"]["spec"]
+    return spec
 
 
 def containers(made: Manifests) -> Iterator[dict[str, Any]]:
@@ -94,7 +94,7 @@ def containers(made: Manifests) -> Iterator[dict[str, Any]]:
 
 def test_it_is_linted(given: dict[str, Values], role: str) -> None:
     found = helm.lint(str(CHART), values=given[role], strict=True)
-    messages = [told for told in found["messages"] if "icon is recommended" not in str(told)]
+    messages = [message for message in found["messages"] if "icon is recommended" not in str(message)]
     assert messages == []
 
 
@@ -183,7 +183,7 @@ def test_nobody_reaches_a_member_and_it_reaches_the_learner_and_names_alone(made
         return
     assert policy["ingress"] == []
     names, learner = policy["egress"]
-    assert {(each["protocol"], each["port"]) for each in names["ports"]} == {("UDP", 53), ("TCP", 53)}
+    assert {(port["protocol"], port["port"]) for port in names["ports"]} == {("UDP", 53), ("TCP", 53)}
     assert learner == {
         "to": [{"ipBlock": {"cidr": "203.0.113.7/32"}}],
         "ports": [{"protocol": "TCP", "port": 8100}],

@@ -47,8 +47,8 @@ def test_programs_are_told_errors_as_json(tool: str, arguments: str, kind: str, 
     (tmp_path / "token").chmod(0o600)
     command = [str(Path(sys.executable).parent / tool), *arguments.split(), "--format", "json"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    told = json.loads(ended.stderr)
-    assert (set(told), told["type"]) == ({"error", "type"}, kind)
+    document = json.loads(ended.stderr)
+    assert (set(document), document["type"]) == ({"error", "type"}, kind)
     assert not ended.stdout
 
 

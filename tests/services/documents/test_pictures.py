@@ -50,9 +50,9 @@ def test_the_terminal(visitor: Visitor, hospitals: Hospitals) -> None:
     line = ["forecast", "biopsies", "--epsilon", "3", "--delta", "1e-5"]
     environment = os.environ | {"PARLEY_URL": hospitals.url, "PARLEY_TOKEN": hospitals.token, "COLUMNS": "84"}
     tool = str(Path(sys.executable).parent / "parley-learner")
-    told = subprocess.run([tool, *line], check=True, env=environment, capture_output=True, text=True).stdout
+    stdout = subprocess.run([tool, *line], check=True, env=environment, capture_output=True, text=True).stdout
     page = visitor.pictures / "terminal.html"
-    shown = html.escape(f"$ parley-learner {' '.join(line)}\n{told}")
+    shown = html.escape(f"$ parley-learner {' '.join(line)}\n{stdout}")
     page.write_text(f"<meta charset=utf-8><pre style='font: 16px/1.3 monospace; margin: 1.5rem'>{shown}</pre>")
     visitor.browser.get(page.as_uri())
     page.unlink()

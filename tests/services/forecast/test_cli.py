@@ -50,16 +50,16 @@ def command(owners: Owners, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command
 
 
 def test_tells_people_who_should_be_left_out(command: Commands) -> None:
-    shown = command(*FRAUD).stdout
-    assert "excess fitness with all" in shown
-    assert "in 90% of runs" in shown
-    assert "with the best coalition" in shown
-    assert ": bank-a, bank-b" in shown
-    assert "leave out shop" in " ".join(shown.split())
-    assert "it drops the dimension" in shown
-    assert "worth it" in shown
-    assert "not known: the owners are not those of the roster" in shown
-    assert next(line for line in shown.splitlines() if "shop" in line and "200" in line).rstrip(" │").endswith("no")
+    stdout = command(*FRAUD).stdout
+    assert "excess fitness with all" in stdout
+    assert "in 90% of runs" in stdout
+    assert "with the best coalition" in stdout
+    assert ": bank-a, bank-b" in stdout
+    assert "leave out shop" in " ".join(stdout.split())
+    assert "it drops the dimension" in stdout
+    assert "worth it" in stdout
+    assert "not known: the owners are not those of the roster" in stdout
+    assert next(line for line in stdout.splitlines() if "shop" in line and "200" in line).rstrip(" │").endswith("no")
 
 
 def test_tells_programs_the_same(command: Commands) -> None:
@@ -106,9 +106,9 @@ def test_says_what_is_wrong(command: Commands, arguments: tuple[str, ...], word:
 
 
 def test_help_teaches_by_examples() -> None:
-    shown = Commands()("forecast", "--help").stdout
-    assert "parley-learner forecast fraud.json" in shown
-    assert "Costs no privacy" in shown
+    stdout = Commands()("forecast", "--help").stdout
+    assert "parley-learner forecast fraud.json" in stdout
+    assert "Costs no privacy" in stdout
 
 
 @pytest.fixture

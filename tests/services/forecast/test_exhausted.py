@@ -122,4 +122,4 @@ async def test_what_owners_would_refuse_is_told_before_they_are_asked(
         problem = await problem_of(client, **terms)
         assert problem["detail"] == f"party-1 refused: {objection}"
     fine = (await client.post("/v1/forecasts", json={"study": "made-up", "epsilon": 0.2, "delta": 1e-5, **WU})).json()
-    assert not any(each["objections"] for each in fine["owners"])
+    assert not any(owner["objections"] for owner in fine["owners"])

@@ -31,8 +31,8 @@ ROSTER: dict[str, Any] = {
 async def ask(client: httpx.AsyncClient, request: dict[str, Any]) -> dict[str, Any]:
     response = await client.post("/v1/forecasts", json=request)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    document: dict[str, Any] = response.json()
+    return document
 
 
 async def test_says_who_should_be_left_out_and_asks_nobody(
@@ -233,14 +233,14 @@ async def test_the_algorithm_may_be_left_open(client: httpx.AsyncClient, owners:
         (await client.post("/v1/forecasts", json=terms | {"algorithm": name})).raise_for_status().json()
         for name in ("dp_gd", "psgd")
     ]
-    assert answer["outcome"]["excess"]["estimate"] <= min(each["outcome"]["excess"]["estimate"] for each in others)
+    assert answer["outcome"]["excess"]["estimate"] <= min(other["outcome"]["excess"]["estimate"] for other in others)
     estimate = answer["outcome"]["excess"]["estimate"]
     assert f"{estimate:.3g} is expected of it, of others more: " in answer["chosen"]["algorithm"]
     run = await submit(client, algorithm="auto", epsilon=0.1)
     assert (await watch(client, run))[-1][1]["state"] == "completed", (await client.get(f"/v1/runs/{run}")).json()
-    shown = (await client.get(f"/v1/runs/{run}")).json()
-    assert shown["algorithm"] == answer["algorithm"]
-    assert shown["chosen"]["algorithm"].startswith("an excess fitness of ")
+    document = (await client.get(f"/v1/runs/{run}")).json()
+    assert document["algorithm"] == answer["algorithm"]
+    assert document["chosen"]["algorithm"].startswith("an excess fitness of ")
     refused = await client.post("/v1/forecasts", json=terms | {"parameters": {"n_rounds": 3}})
     assert refused.status_code == 422
     assert "parameters are those of an algorithm: name one" in refused.json()["detail"]
@@ -250,6 +250,6 @@ async def test_nobody_is_asked_for_an_algorithm_among_owners_who_may_join(client
     terms = {"study": "made-up", "algorithm": "auto", "epsilon": 1, "delta": 1e-5, "owners": {"a": 900, "b": 500}}
     answer = (await client.post("/v1/forecasts", json=terms)).raise_for_status().json()
     assert "algorithm" in answer["chosen"]
-    whole = await client.post("/v1/forecasts", json=terms | {"adjacency": "whole_party"})
-    assert whole.status_code == 422
-    assert "there is no forecast of what the parties allow" in whole.json()["detail"]
+    response = await client.post("/v1/forecasts", json=terms | {"adjacency": "whole_party"})
+    assert response.status_code == 422
+    assert "there is no forecast of what the parties allow" in response.json()["detail"]

@@ -98,7 +98,7 @@ class Scene:
         return self.learner("roster", "confirm", name, *words_of(self.party(name).identity.key))
 
     def roster(self) -> dict[str, dict[str, Any]]:
-        return {each["name"]: each for each in json.loads(self.learner("roster", "list", "--format", "json").stdout)}
+        return {entry["name"]: entry for entry in json.loads(self.learner("roster", "list", "--format", "json").stdout)}
 
     def until(self, told: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 30

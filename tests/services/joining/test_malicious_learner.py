@@ -172,9 +172,9 @@ def test_no_side_is_shown_the_words_that_it_is_asked_for(shared: Scene, tmp_path
     assert unheard not in shown[1], "an operator confirms by words, not by a key that it has looked up"
     study = tmp_path / "study.json"
     study.write_text((shared.root / "unheard" / "study.json").read_text())
-    told = shared.owner("study", "check", study, "--data", shared.tables[VICTIM]).output
-    assert "signed by learner, by its own word" in told
-    assert " ".join(words_of(shared.key)) not in told
+    output = shared.owner("study", "check", study, "--data", shared.tables[VICTIM]).output
+    assert "signed by learner, by its own word" in output
+    assert " ".join(words_of(shared.key)) not in output
 
 
 def test_a_secure_sum_waits_for_words_and_then_trains(tmp_path: Path) -> None:
@@ -223,4 +223,4 @@ def ended(made: Scene, run: str) -> str:
 
 
 def runs(made: Scene) -> list[str]:
-    return [each["id"] for each in json.loads(made.learner("list", "--format", "json").stdout)]
+    return [entry["id"] for entry in json.loads(made.learner("list", "--format", "json").stdout)]

@@ -71,9 +71,9 @@ def test_a_certificate_renews_itself_with_the_same_key(member: Scene) -> None:
 
 
 def test_what_lasts_is_left_alone(member: Scene) -> None:
-    held = now(member).certificate_pem
+    certificate_pem = now(member).certificate_pem
     renew_for(member.party(NAME).outbound[0])
-    assert now(member).certificate_pem == held
+    assert now(member).certificate_pem == certificate_pem
 
 
 def test_one_that_has_ended_says_what_to_do(member: Scene) -> None:
@@ -183,12 +183,12 @@ def test_a_learners_own_renews_itself_even_after_its_end(tmp_path: Path, minutes
 def test_a_learners_own_is_left_alone_while_it_lasts_or_where_another_authority_signed_it(tmp_path: Path) -> None:
     settings = own(tmp_path, dt.timedelta(days=300))
     assert settings.tls is not None
-    held = held_by(settings).certificate_pem
+    certificate_pem = held_by(settings).certificate_pem
     (renewal,) = renewals(settings)
     assert renewal is not None
     assert settings.joining is not None
     renew_own(settings.tls, settings.joining, settings.name)
-    assert held_by(settings).certificate_pem == held
+    assert held_by(settings).certificate_pem == certificate_pem
     others = renew(make_authority("another"), held_by(settings), dt.timedelta(minutes=20)).certificate_pem
     settings.tls.certificate.write_text(others)
     renew_own(settings.tls, settings.joining, settings.name)

@@ -106,7 +106,7 @@ def test_speaks_json(command: Commands) -> None:
     assert events == lines[1:]
     assert command.json("list", "--limit", "1")[0]["id"] == run
     first, *others = command.json("list", "--all")
-    assert (first["id"], len({each["id"] for each in others})) == (run, len(others))
+    assert (first["id"], len({other["id"] for other in others})) == (run, len(others))
 
 
 def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
 def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(USER + "\n")
     (tmp_path / "token").chmod(0o644)
-    told = command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN="another").stderr
-    assert told == f"parley-learner: warning: others can read your token: chmod 600 {tmp_path / 'token'}\n"
+    stderr = command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN="another").stderr
+    assert stderr == f"parley-learner: warning: others can read your token: chmod 600 {tmp_path / 'token'}\n"
     (tmp_path / "token").chmod(0o600)
     assert not command("list", "--token-file", str(tmp_path / "token"), PARLEY_TOKEN=None).stderr
     command("list", PARLEY_TOKEN=None, PARLEY_TOKEN_FILE=str(tmp_path / "token"))
@@ -221,17 +221,17 @@ def test_says_what_is_wrong_in_a_line(
 
 def test_simulates(command: Commands) -> None:
     arguments = ("simulate", "--data", "wdbc", "--repeat", "2", "--seed", "7", "--reveal", "each")
-    found = command.json(*arguments)
-    assert len(found["accuracy"]["values"]) == 2
-    assert found["guarantees"][0]["view"] == "transcript"
-    assert f"accuracy {found['accuracy']['mean']:.4f}" in command(*arguments).stdout
+    document = command.json(*arguments)
+    assert len(document["accuracy"]["values"]) == 2
+    assert document["guarantees"][0]["view"] == "transcript"
+    assert f"accuracy {document['accuracy']['mean']:.4f}" in command(*arguments).stdout
 
 
 def test_simulates_digits(command: Commands) -> None:
     arguments = ("simulate", "--data", "digits", "--repeat", "2", "-p", "step=4")
-    found = command.json(*arguments)
-    assert (found["kind"], set(found["accuracy"])) == ("multiclass", {"mean", "sd", "values"})
-    assert f"accuracy {found['accuracy']['mean']:#.4g}, sd" in command(*arguments).stdout
+    document = command.json(*arguments)
+    assert (document["kind"], set(document["accuracy"])) == ("multiclass", {"mean", "sd", "values"})
+    assert f"accuracy {document['accuracy']['mean']:#.4g}, sd" in command(*arguments).stdout
 
 
 def test_makes_tokens(command: Commands) -> None:
@@ -244,13 +244,13 @@ def test_help_teaches() -> None:
     names = group.commands  # type: ignore[attr-defined]
     assert {"serve", "submit", "watch", "list", "cancel", "model", "evaluate", "simulate"} <= set(names)
     for name in names:
-        shown = CliRunner().invoke(learner_app, [name, "--help"], env={"COLUMNS": "200"}).stdout
-        assert "Example" in shown, name
-        assert f"parley-learner {name}" in shown, name
+        stdout = CliRunner().invoke(learner_app, [name, "--help"], env={"COLUMNS": "200"}).stdout
+        assert "Example" in stdout, name
+        assert f"parley-learner {name}" in stdout, name
         for each in getattr(group.commands[name], "commands", {"": None}):  # type: ignore[attr-defined]
             words = [name, each] if each else [name]
-            shown = CliRunner().invoke(learner_app, [*words, "--help"], env={"COLUMNS": "200"}).stdout
-            assert ("--format" in shown) == (name not in PROGRAMS), words
+            stdout = CliRunner().invoke(learner_app, [*words, "--help"], env={"COLUMNS": "200"}).stdout
+            assert ("--format" in stdout) == (name not in PROGRAMS), words
 
 
 def test_says_what_to_expect_before_it_asks(command: Commands) -> None:

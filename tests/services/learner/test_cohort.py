@@ -31,8 +31,8 @@ async def client(cluster: Cluster, parties: Parties) -> AsyncIterator[httpx.Asyn
 
 async def view(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
     """A run as users see it."""
-    shown: dict[str, Any] = (await client.get(f"/v1/runs/{run}")).json()
-    return shown
+    document: dict[str, Any] = (await client.get(f"/v1/runs/{run}")).json()
+    return document
 
 
 async def test_who_is_absent_does_not_fail_the_run_and_is_asked_nothing_later(

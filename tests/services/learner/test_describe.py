@@ -118,7 +118,7 @@ async def test_bad_input_names_the_column_and_costs_nothing(
         refused = await client.post("/v1/runs", json=DESCRIBE | {"parameters": parameters})
         assert refused.status_code == 422
         assert why in refused.json()["detail"]
-        assert not any("runs" in path for each in services.values() for path in each.seen)
+        assert not any("runs" in path for service in services.values() for path in service.seen)
         assert [await spent(services, name) for name in cluster.names] == [[0] * 4] * PARTIES
 
 
@@ -171,24 +171,24 @@ def command(url: str, *arguments: str, status: int = 0) -> Result:
 def test_the_command_prints_what_lets_a_person_judge_bounds(url: str) -> None:
     result = command(url, "--purpose", "to check bounds")
     assert "it trains no model: of 1,200 rows, each count will be right to ± 21 rows (1.8%)" in result.stderr
-    told = result.stdout
-    assert "1,200 ± 0 rows; noise of deviation" in told
-    assert "0 to 100" in told
-    assert "█" in told
-    assert "[state]" in told  # not taken for a colour
-    assert "age: at least" in told
-    assert "of the rows lie at the upper bound: if owners clip, it is too low" in told
-    assert "repaid: the majority is 'no': to predict it for all is right for " in told
-    assert "cost, in epsilon: party-1 2, party-2 2, party-3 2" in told
-    assert "epsilon 2, delta 1e-05 for one record replaced, against whoever sees the transcript" in told
+    stdout = result.stdout
+    assert "1,200 ± 0 rows; noise of deviation" in stdout
+    assert "0 to 100" in stdout
+    assert "█" in stdout
+    assert "[state]" in stdout  # not taken for a colour
+    assert "age: at least" in stdout
+    assert "of the rows lie at the upper bound: if owners clip, it is too low" in stdout
+    assert "repaid: the majority is 'no': to predict it for all is right for " in stdout
+    assert "cost, in epsilon: party-1 2, party-2 2, party-3 2" in stdout
+    assert "epsilon 2, delta 1e-05 for one record replaced, against whoever sees the transcript" in stdout
 
 
 def test_the_command_speaks_json(url: str) -> None:
     arguments = ("--column", "age=4", "--column", "work", "--format", "json", "--party", "party-2")
-    told = json.loads(command(url, *arguments).stdout)
-    assert told.keys() == {"run", "cost", "guarantees", "description"}
-    age, work = told["description"]["columns"]
-    assert (len(age["histogram"]), work["name"], told["cost"].keys()) == (4, "work", {"party-2"})
+    document = json.loads(command(url, *arguments).stdout)
+    assert document.keys() == {"run", "cost", "guarantees", "description"}
+    age, work = document["description"]["columns"]
+    assert (len(age["histogram"]), work["name"], document["cost"].keys()) == (4, "work", {"party-2"})
     without = command(url, "--bins", "0").stdout
     assert "█" not in without
     assert "the noise hides much" in command(url, "--epsilon", "0.3").stdout

@@ -134,15 +134,15 @@ async def test_a_run_may_end_with_its_evaluation_within_its_budget(cluster: Clus
         follower = last["evaluated_by"]
         assert (await watch(client, follower))[-1][1]["state"] == "completed"
         first, second = [(await client.get(f"/v1/runs/{each}")).json() for each in (run, follower)]
-        shown = await model_of(client, run)
+        model = await model_of(client, run)
     assert (first["evaluations"], second["evaluates"]) == ([follower], run)
     assert {first["epsilon"][name] + second["epsilon"][name] for name in cluster.names} == {1.0}
     assert (second["user"], second["purpose"], second["algorithm"]) == ("alice", "to see", "evaluate")
     spent = [sum(rounds) for each in (run, follower) for rounds in charges(cluster, each).values()]
     assert max(spent[:3]) <= 750_000
     assert max(spent[3:]) <= 250_000
-    assert shown["evaluation"]["run"] == follower
-    assert shown["evaluation"]["epsilon"] == pytest.approx(0.25, abs=1e-6)
+    assert model["evaluation"]["run"] == follower
+    assert model["evaluation"]["epsilon"] == pytest.approx(0.25, abs=1e-6)
 
 
 async def test_an_evaluation_survives_a_stop_between_the_two(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
@@ -360,22 +360,22 @@ async def test_classes_and_real_labels_have_figures_of_their_own(tmp_path: Path,
         await watch(client, run)
         at_most = (await client.get(f"/v1/runs/{run}/evaluation?epsilon=50&delta=1e-3")).json()
         nothing = (await client.get(f"/v1/runs/{run}/evaluation?epsilon=.001&delta=1e-3")).json()
-        found = (await evaluate(client, run, epsilon=50.0, delta=1e-3))["evaluation"]
-    assert {name: at_most[name] for name in SAME} == {name: found[name] for name in SAME}
+        evaluation = (await evaluate(client, run, epsilon=50.0, delta=1e-3))["evaluation"]
+    assert {name: at_most[name] for name in SAME} == {name: evaluation[name] for name in SAME}
     figure = "accuracy" if kind == "classes" else "rmse"
     assert at_most[figure]["estimate"] == pytest.approx(float(kind == "classes"))
     assert at_most[figure]["high"] - at_most[figure]["low"] < 0.9
     assert nothing[figure]["estimate"] is None
     if kind == "classes":
-        assert set(found["recall"]) == {"a", "b", "c"}
-        assert np.shape(found["confusion"]) == (3, 3)
-        assert found["accuracy"]["low"] < found["accuracy"]["estimate"]
-        assert found["auc"] is found["rmse"] is None
+        assert set(evaluation["recall"]) == {"a", "b", "c"}
+        assert np.shape(evaluation["confusion"]) == (3, 3)
+        assert evaluation["accuracy"]["low"] < evaluation["accuracy"]["estimate"]
+        assert evaluation["auc"] is evaluation["rmse"] is None
     else:
-        assert found["rmse"]["low"] <= found["rmse"]["estimate"] <= found["rmse"]["high"] <= 10
-        assert found["r_squared"]["high"] <= 1
-        assert found["accuracy"] is found["confusion"] is None
-    assert found["rows"] == 80
+        assert evaluation["rmse"]["low"] <= evaluation["rmse"]["estimate"] <= evaluation["rmse"]["high"] <= 10
+        assert evaluation["r_squared"]["high"] <= 1
+        assert evaluation["accuracy"] is evaluation["confusion"] is None
+    assert evaluation["rows"] == 80
 
 
 def test_what_did_not_evaluate_has_no_evaluation(cluster: Cluster) -> None:
@@ -385,12 +385,12 @@ def test_what_did_not_evaluate_has_no_evaluation(cluster: Cluster) -> None:
 
 def test_figures_are_those_of_who_contributed(cluster: Cluster) -> None:
     spec = evaluation_of_run(cluster, {"kind": "linear", "weights": [0.0] * 4}, minimum_contributors=2)
-    found = evaluation_of(spec, Model(np.full(44, 5.0), "statistics"), ("party-1", "party-3"))
-    assert found
-    assert found.rows == 10 + 10
-    plain = evaluate_sums(Cells(2, 20), np.full(44, 5.0), found.deviation, ["no", "yes"])
-    assert found.accuracy == plain.accuracy
-    assert found.deviation == pytest.approx(math.sqrt(2) * float(Evaluate().sigma(spec.facts().of(0))))
+    evaluation = evaluation_of(spec, Model(np.full(44, 5.0), "statistics"), ("party-1", "party-3"))
+    assert evaluation
+    assert evaluation.rows == 10 + 10
+    plain = evaluate_sums(Cells(2, 20), np.full(44, 5.0), evaluation.deviation, ["no", "yes"])
+    assert evaluation.accuracy == plain.accuracy
+    assert evaluation.deviation == pytest.approx(math.sqrt(2) * float(Evaluate().sigma(spec.facts().of(0))))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-6), (0.1, 0.0), (3.0, 1e-16), (0.000_01, 1e-5)])

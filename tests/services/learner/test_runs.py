@@ -46,8 +46,8 @@ class Gate:
 
 
 async def view(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.get(f"/v1/runs/{run}")).raise_for_status().json()
-    return found
+    document: dict[str, Any] = (await client.get(f"/v1/runs/{run}")).raise_for_status().json()
+    return document
 
 
 async def test_no_specification_is_read_or_spelt_on_an_event_loop(
@@ -151,9 +151,9 @@ async def test_users_do_not_share_their_idempotency_keys(cluster: Cluster, parti
     async with learner_of(cluster, parties, users=users) as client:
         for user in ("alice", "bob"):
             headers = {"Authorization": f"Bearer {user}", "Idempotency-Key": "k"}
-            found = (await client.post("/v1/runs", json=request, headers=headers)).json()
-            assert found["user"] == user
-            runs.add(found["id"])
+            document = (await client.post("/v1/runs", json=request, headers=headers)).json()
+            assert document["user"] == user
+            runs.add(document["id"])
     assert len(runs) == 2
 
 
@@ -226,7 +226,7 @@ async def test_runs_beyond_the_limit_wait_in_the_queue(cluster: Cluster, parties
         assert (await view(client, second))["state"] == "queued"
         gate.opened.set()
         assert (await watch(client, second))[-1][1]["state"] == "completed"
-        assert [found["id"] for found in (await client.get("/v1/runs")).json()["runs"]] == [second, first]
+        assert [run["id"] for run in (await client.get("/v1/runs")).json()["runs"]] == [second, first]
         assert len((await client.get("/v1/runs?limit=1")).json()["runs"]) == 1
 
 

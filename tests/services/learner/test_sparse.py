@@ -69,8 +69,8 @@ async def test_a_descent_is_predicted_with_evaluated_and_described(
         card = (await client.get(f"/v1/runs/{run}/card?to=markdown")).raise_for_status().text
         assert f"{COLUMNS} numbers of which few are not zero" in card
         assert "not what the learner signed" not in card
-        asked = await client.post(f"/v1/runs/{run}/evaluation", json={"epsilon": 1.0, "delta": 1e-6})
-        again = asked.raise_for_status().json()
+        response = await client.post(f"/v1/runs/{run}/evaluation", json={"epsilon": 1.0, "delta": 1e-6})
+        again = response.raise_for_status().json()
         assert (await watch(client, again["id"]))[-1][1]["state"] == "completed"
 
 

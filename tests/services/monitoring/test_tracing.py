@@ -183,7 +183,7 @@ async def test_without_the_setting_nothing_is_sent(tmp_path: Path) -> None:
             service.intercept = look
         await train(client, parameters={"n_rounds": 1}, **SUMS)
     assert headers
-    assert not any("traceparent" in each for each in headers)
+    assert not any("traceparent" in header for header in headers)
 
 
 def test_without_the_setting_no_part_of_it_is_loaded() -> None:

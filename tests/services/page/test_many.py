@@ -35,8 +35,8 @@ SEEN = """
 def store_of(site: Site) -> RunStore:
     """The learner's own store."""
     endpoints = [getattr(route, "endpoint", None) for route in site.app.routes]
-    learners = [cell.cell_contents for each in endpoints for cell in getattr(each, "__closure__", None) or ()]
-    store: RunStore = next(found.store for found in learners if hasattr(found, "store"))
+    learners = [cell.cell_contents for endpoint in endpoints for cell in getattr(endpoint, "__closure__", None) or ()]
+    store: RunStore = next(learner.store for learner in learners if hasattr(learner, "store"))
     return store
 
 
@@ -143,5 +143,5 @@ async def test_the_stream_of_all_runs_begins_with_the_newest(site: Site) -> None
         async with client.stream("GET", "/v1/events?limit=3") as stream:
             lines = stream.aiter_lines()
             assert await anext(lines) == "event: runs"
-            told = json.loads((await anext(lines)).removeprefix("data: "))
-    assert [run["id"] for run in told] == [run["id"] for run in reversed(newest)]
+            document = json.loads((await anext(lines)).removeprefix("data: "))
+    assert [run["id"] for run in document] == [run["id"] for run in reversed(newest)]

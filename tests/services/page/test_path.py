@@ -200,9 +200,9 @@ def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
             visitor.browser.execute_cdp_cmd("Runtime.evaluate", {"expression": script})
             found = visitor.browser.execute_async_script("axe.run().then(arguments[0])")
             bad = [
-                f"{each['id']}: {[node['html'][:120] for node in each['nodes'][:3]]}"
-                for each in found["violations"]
-                if each["impact"] in {"serious", "critical"}
+                f"{violation['id']}: {[node['html'][:120] for node in violation['nodes'][:3]]}"
+                for violation in found["violations"]
+                if violation["impact"] in {"serious", "critical"}
             ]
             print(f"{place} at {width}, {scheme}: {len(found['passes'])} rules hold, {len(bad)} serious faults")
             assert bad == [], place

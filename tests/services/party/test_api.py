@@ -137,12 +137,12 @@ def test_an_exhausted_budget_is_a_refusal_that_says_what_is_left(cluster: Cluste
     }
     with TestClient(create_party_app(cluster.party_settings("party-1", policy=policy)), headers=ASKING) as client:
         propose(client, run_spec(cluster, n_rounds=2), "a").raise_for_status()
-        left = client.get("/v1/budget").json()["epsilon_left"]
+        epsilon_left = client.get("/v1/budget").json()["epsilon_left"]
         refused = propose(client, run_spec(cluster, n_rounds=2), "b")  # before a round of the first was answered
         assert kind(refused) == "budget-exhausted"
         assert refused.status_code == 403
-        assert refused.json()["epsilon_left"] == left
-        assert client.get("/v1/budget").json()["epsilon_left"] == left
+        assert refused.json()["epsilon_left"] == epsilon_left
+        assert client.get("/v1/budget").json()["epsilon_left"] == epsilon_left
         assert kind(propose(client, run_spec(cluster, n_rounds=2), "c")) == "budget-exhausted"
 
 

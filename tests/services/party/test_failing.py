@@ -103,13 +103,13 @@ def test_a_run_that_is_ended_before_its_work_fails_is_charged_all_the_same(
 def test_a_round_that_cannot_be_answered_charges_what_is_left_of_the_run(
     cluster: Cluster, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = propose(client, run_spec(cluster, n_rounds=4)).json()["epsilon"]
+    epsilon = propose(client, run_spec(cluster, n_rounds=4)).json()["epsilon"]
     ask(client, 1, weights(cluster, 1)).raise_for_status()
     monkeypatch.setattr(DpGd, "local", failing(ZeroDivisionError(SECRET)))
     failed = ask(client, 2, weights(cluster, 2))
     assert (failed.status_code, failed.json()["type"]) == (409, "urn:parley:problem:work-failed")
     assert SECRET not in failed.text
-    assert charged(cluster) == whole
+    assert charged(cluster) == epsilon
     assert "has ended" in ask(client, 2, weights(cluster, 2)).json()["detail"]
     assert ask(client, 1, weights(cluster, 1)).is_success, "what was answered stays so"
 

@@ -46,10 +46,10 @@ def put(client: httpx.Client, content: object, run: str = "run", **headers: str)
 def test_a_round_may_be_as_long_as_its_run_needs(client: httpx.Client, cluster: Cluster) -> None:
     asked = pack_array(np.zeros(cluster.study.n_features))
     assert len(asked) > BODY_BYTES
-    whole = answer_of(ask(client, 1, np.zeros(cluster.study.n_features)))
-    assert whole.shape == (cluster.study.n_features,)
+    answer = answer_of(ask(client, 1, np.zeros(cluster.study.n_features)))
+    assert answer.shape == (cluster.study.n_features,)
     again = put(client, iter([asked[:1000], asked[1000:]]))
-    assert (answer_of(again) == whole).all(), "in chunks, whose length is not announced, it is the same question"
+    assert (answer_of(again) == answer).all(), "in chunks, whose length is not announced, it is the same question"
 
 
 @pytest.mark.parametrize("run", ["run", "another"])

@@ -77,7 +77,7 @@ def web_hook(status: int = 204) -> Iterator[tuple[str, list[tuple[str, bytes]]]]
 async def until_logged(logs: list[Any], n: int) -> list[Any]:
     """The first ``n`` notes of failed notifications."""
     async with asyncio.timeout(30):
-        while len(found := [each for each in logs if each["event"] == "notify"]) < n:  # noqa: ASYNC110 -- other threads
+        while len(found := [log for log in logs if log["event"] == "notify"]) < n:  # noqa: ASYNC110 -- other threads
             await asyncio.sleep(0.02)
     return found
 

@@ -111,13 +111,13 @@ def test_bad_words_are_refused(page: httpx.Client, body: bytes) -> None:
 
 
 def test_the_page_holds_no_data_and_runs_its_own_script_alone(page: httpx.Client, run: tuple[Cluster, str]) -> None:
-    shown = page.get("/", headers={"Authorization": ""})
-    policy = shown.headers["Content-Security-Policy"]
-    assert shown.status_code == 200
+    response = page.get("/", headers={"Authorization": ""})
+    policy = response.headers["Content-Security-Policy"]
+    assert response.status_code == 200
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    assert run[1] not in shown.text
-    assert "Access-Control-Allow-Origin" not in shown.headers
+    assert run[1] not in response.text
+    assert "Access-Control-Allow-Origin" not in response.headers
 
 
 def test_the_token_is_the_owners_alone(settings: PartySettings, run: tuple[Cluster, str]) -> None:

@@ -151,9 +151,9 @@ def test_nothing_that_leaves_confirms_a_guess_of_the_rows(cluster: Cluster, conf
         number, pinned = party.store.books.pinned
         salt = party.store.chain.attachment(number, "salt")
         client.headers["Authorization"] = f"Bearer {LEARNER}"
-        told = client.get("/v1/party").text
+        text = client.get("/v1/party").text
     assert pinned.rows != digest.hex()
-    assert pinned.rows not in told
+    assert pinned.rows not in text
     exported = cluster.root / "audit.jsonl"
     with open_store(settings) as store:
         exported.write_text("\n".join(export(store)), encoding="utf-8")

@@ -152,8 +152,8 @@ def test_without_every_learners_receipt_the_whole_budget_counts_as_spent(cluster
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["without_receipt_of"] == ["bob"]
     with serving(cluster) as client:
-        left = client.get("/v1/budget").json()
-        assert left["epsilon_left"] == 0
+        document = client.get("/v1/budget").json()
+        assert document["epsilon_left"] == 0
         assert propose(client, run_spec(cluster, epsilon=0.01), "next").json()["type"].endswith(":budget-exhausted")
 
 

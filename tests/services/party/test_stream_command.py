@@ -63,8 +63,8 @@ def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert "early" not in rest.stderr
     assert rest.stderr.splitlines()[-1] == "prices: the horizon is over, all 6 rounds have their costs"
     assert "has ended" in command(config, "", status=3).stderr
-    told = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
-    assert "6 noisy answers (act)" in told.stdout
+    result = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
+    assert "6 noisy answers (act)" in result.stdout
     spent = CliRunner().invoke(party_app, ["log", "--format", "json", "--config", str(config)])
     assert [json.loads(line)["epsilon"] for line in spent.stdout.splitlines()] == [1.0, 0, 0, 0, 0, 0]
 

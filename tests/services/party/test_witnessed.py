@@ -36,8 +36,8 @@ def hand(client: httpx.Client, *texts: str) -> httpx.Response:
 
 
 def held(client: httpx.Client) -> list[str]:
-    found: list[str] = client.get("/v1/receipts").raise_for_status().json()["receipts"]
-    return found
+    receipts: list[str] = client.get("/v1/receipts").raise_for_status().json()["receipts"]
+    return receipts
 
 
 def test_the_newest_receipts_of_pinned_services_are_kept(cluster: SecureCluster) -> None:

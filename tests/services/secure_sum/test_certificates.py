@@ -248,9 +248,9 @@ async def test_a_run_without_a_secure_sum_is_certified_too(tmp_path: Path, algor
 
 def verify(*arguments: str, code: int = 0) -> tuple[str, str]:
     """Standard output and error of the command."""
-    found = CliRunner().invoke(learner_app, ["verify", *arguments])
-    assert found.exit_code == code, found.output
-    return found.stdout, found.stderr
+    result = CliRunner().invoke(learner_app, ["verify", *arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout, result.stderr
 
 
 def test_the_command_pins_keys_and_tells_what_was_altered(document: Document, tmp_path: Path) -> None:

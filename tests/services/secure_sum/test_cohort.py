@@ -33,10 +33,10 @@ async def test_who_is_absent_is_on_no_roster(cluster: SecureCluster, services: S
         run = await submit(client, **TERMS)
         events = await watch(client, run)
         assert events[-1][1]["state"] == "completed", events[-1]
-        shown = (await client.get(f"/v1/runs/{run}")).json()
+        document = (await client.get(f"/v1/runs/{run}")).json()
         opened = (await client.get(f"/v1/runs/{run}/receipts")).json()
-    assert shown["parties"] == ["party-1", "party-3", "party-4"]
-    assert shown["minimum_contributors"] == 2
+    assert document["parties"] == ["party-1", "party-3", "party-4"]
+    assert document["minimum_contributors"] == 2
     assert [each["contributors"] for each in opened] == [["party-1", "party-3", "party-4"]] * 2
     assert not [asked for asked in services["party-2"].seen if "/v1/runs" in asked]
 

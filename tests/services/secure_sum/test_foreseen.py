@@ -125,7 +125,7 @@ async def test_a_pin_of_another_key_is_told(tmp_path: Path, changed: Change, tol
     async with secure_services(cluster) as services, learner_of(cluster, services) as client:
         first, *others = (await foreseen(client, colluders=2))["owners"]
         assert first["objections"] == [told]
-        assert [each["objections"] for each in others] == [[], []]
+        assert [other["objections"] for other in others] == [[], []]
         run = await submit(client, **TERMS, colluders=2)
         assert (await watch(client, run))[-1][1]["problem"]["party"] == "party-1"
         assert list(charges(cluster, run).values()) == [[], [], []]

@@ -166,9 +166,9 @@ def test_all_co_owners_without_the_key_holder_pay_the_price_of_colluders(cluster
     assert own.share == 1, "the whole noise, in each answer"
     assert found.spent == pytest.approx(sum(each.epsilon for each in schedule(stage.spec.build(), own)) / 1e6, abs=1.0)
     proposal, known = RunProposal(run="run", spec=stage.spec), frozenset({VICTIM})
-    asked = question_of("learner", proposal, price(stage.spec.build(), own, "transcript"), 0.0, known)
-    assert "the keys of party-2, party-3 were not compared" in asked["learner_sees"]
-    assert "the price counts 2 contributors as the learner's own" in asked["learner_sees"]
+    question = question_of("learner", proposal, price(stage.spec.build(), own, "transcript"), 0.0, known)
+    assert "the keys of party-2, party-3 were not compared" in question["learner_sees"]
+    assert "the price counts 2 contributors as the learner's own" in question["learner_sees"]
     assert "even together with 2 of the others" in terms_in_words(VICTIM, stage.spec)["guarantee"][0]
     assert single_epsilon(stage) <= stage.spec.parties[0].budget.epsilon
     print(f"epsilon {single_epsilon(stage):.3g} for single answers, {found.spent:.3g} charged")

@@ -140,7 +140,7 @@ def test_a_share_just_below_the_modulus(start: Start, beyond: int) -> None:
     layout, key = session.roster.layout, public_key(session.roster.key_holders[0].n)
     holder = session.key_holders[0]
     signing, terms = session.identities["key-holder-1"].signing_key, (0, session.roster)
-    bare = [open_blob(each.attachments[1], Contribution.parse(each.body), *terms, signing) for each in others]
+    bare = [open_blob(other.attachments[1], Contribution.parse(other.body), *terms, signing) for other in others]
     honest = sum(decrypt_blocks(holder._private_key, blocks)[0] for blocks in bare)
     share = key.n - honest - beyond  # with 0 it wraps, with 1 it did not: n modulo 2^L told which
     blob = encrypt_blocks(key, [share], make_obfuscators(key, 1, random.Random(1).randbytes))

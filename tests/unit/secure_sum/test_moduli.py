@@ -58,14 +58,16 @@ def of_two() -> int:
 
 def signed_by_all(session: LocalSession, roster: Roster) -> PartyRole:
     """A party that is asked to join a roster which its key holders have signed, against better knowledge."""
-    who = session.identities
+    identities = session.identities
     pins = {party.name: party.key for party in roster.parties}
-    policy = PartyPolicy(roster.learner, {each.name: each.key for each in roster.key_holders}, pins, 2, 0, BITS)
-    party = PartyRole(who["party-1"], policy)
+    policy = PartyPolicy(
+        roster.learner, {key_holder.name: key_holder.key for key_holder in roster.key_holders}, pins, 2, 0, BITS
+    )
+    party = PartyRole(identities["party-1"], policy)
     party.join(
         roster.sign(
-            who["learner"].signing_key,
-            [roster.sign(who[each.name].signing_key).signature for each in roster.key_holders],
+            identities["learner"].signing_key,
+            [roster.sign(identities[key_holder.name].signing_key).signature for key_holder in roster.key_holders],
         )
     )
     return party
