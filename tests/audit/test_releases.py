@@ -154,7 +154,7 @@ def power(law: Law, halved: float, promised: float) -> float:
     else:
         chances = 0.5, 0.5 * math.exp(-halved)
     drawn = np.random.default_rng(32).binomial(TIMES, chances, (1000, 2))
-    return float(np.mean([surely(law, *each) > promised for each in drawn.tolist()]))
+    return float(np.mean([surely(law, *draw) > promised for draw in drawn.tolist()]))
 
 
 @EVERY_KIND

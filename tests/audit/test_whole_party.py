@@ -207,7 +207,7 @@ def power(audit: Audit, numbers: int) -> float:
     else:
         chances = 0.5**numbers, 0.5**numbers * math.exp(-twice)
     drawn = np.random.default_rng(23).binomial(TIMES, chances, (1000, 2))
-    return float(np.mean([surely(audit, *each) > audit.promised() for each in drawn.tolist()]))
+    return float(np.mean([surely(audit, *draw) > audit.promised() for draw in drawn.tolist()]))
 
 
 def play(audit: Audit, factor: float) -> tuple[FloatArray, FloatArray]:

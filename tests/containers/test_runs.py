@@ -51,7 +51,7 @@ def check_openings(services: Project, learner: LearnerClient, run: str) -> list[
     """Each round was opened for one set, which key holder and learner agree on; the learner's receipts."""
     pinned = public_hex(read_key((services.folder / "secrets" / KEY_HOLDER / "identity.key").read_bytes(), KEY_HOLDER))
     opened: list[dict[str, Any]] = learner.ask("GET", f"/v1/runs/{run}/receipts")
-    statements = [read_receipt(pinned, *each["receipts"]) for each in opened]
+    statements = [read_receipt(pinned, *opening["receipts"]) for opening in opened]
     assert [statement.round for statement in statements] == list(range(1, rounds(learner, run)["of"] + 1))
     journal = services.run(KEY_HOLDER, "python", "-c", JOURNAL, statements[0].session)
     assert json.loads(journal) == [[statement.round, statement.contributors] for statement in statements]

@@ -524,7 +524,7 @@ class TooSure(Majority):
 
 
 def test_an_audit_takes_an_honest_draw_and_refuses_one_that_is_too_sure() -> None:
-    (shown,) = {each.proof for each in tried(Majority())}
+    (shown,) = {case.proof for case in tried(Majority())}
     assert shown == "Audit"
     with pytest.raises(UnprovenError, match="epsilon is at least"):
         tried(TooSure())
@@ -562,8 +562,8 @@ def test_an_audit_takes_gaussian_noise_that_is_what_it_should_be() -> None:
         def proof(self, query: Query, facts: OwnFacts) -> Proof:
             return FIRST
 
-    for each in tried(Audited()):
-        print(each)
+    for case in tried(Audited()):
+        print(case)
 
 
 Leak = Callable[[Query, Shard, IntArray, IntArray], tuple[int, IntArray]]

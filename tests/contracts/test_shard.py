@@ -179,13 +179,13 @@ def designed(study: Study, columns: Columns) -> FloatArray:
     rows = []
     for i in range(len(columns["y"])):
         row: list[float] = []
-        for each in study.named:
-            cell = columns[each.name].tolist()[i]
-            if isinstance(each, Category):
-                row += [float(cell == value) for value in each.column_values]
+        for column in study.named:
+            cell = columns[column.name].tolist()[i]
+            if isinstance(column, Category):
+                row += [float(cell == value) for value in column.column_values]
             else:
-                clipped = min(max(cell, each.lower), each.upper)
-                row.append(2 * ((clipped - each.lower) / (each.upper - each.lower)) - 1)
+                clipped = min(max(cell, column.lower), column.upper)
+                row.append(2 * ((clipped - column.lower) / (column.upper - column.lower)) - 1)
         rows.append(row + [1.0] * study.intercept)
     return np.asarray(np.array(rows) / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-300))
 

@@ -202,8 +202,8 @@ def test_the_steps_that_are_printed_start_what_was_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str, file: str
 ) -> None:
     run_script(monkeypatch, "--out", tmp_path / folder, "--compose", tmp_path / file)
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     is_usual = folder == "deploy"
-    assert f"in {tmp_path}:" in told
-    assert (f"export PARLEY_DEPLOY='{tmp_path / folder}'" in told) is not is_usual
-    assert f"docker compose {'' if is_usual else '-f seven.yml '}up -d" in told
+    assert f"in {tmp_path}:" in output
+    assert (f"export PARLEY_DEPLOY='{tmp_path / folder}'" in output) is not is_usual
+    assert f"docker compose {'' if is_usual else '-f seven.yml '}up -d" in output

@@ -117,13 +117,13 @@ def test_yes_and_no_in_other_words_are_recognised_and_mapped_when_said(
 
 def test_which_of_1_and_2_is_yes_is_left_to_the_owner(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", ill=[1 + i % 2 for i in range(100)])
-    told = "\n".join(fit(path).lines())
-    assert "it has 1 and 2 for no and yes, and no rule says which is which" in told
-    assert "--value ill:1=MEANING --value ill:2=MEANING" in told
-    assert not ({"ill:1=yes", "ill:2=yes"} & set(told.split()))
+    message = "\n".join(fit(path).lines())
+    assert "it has 1 and 2 for no and yes, and no rule says which is which" in message
+    assert "--value ill:1=MEANING --value ill:2=MEANING" in message
+    assert not ({"ill:1=yes", "ill:2=yes"} & set(message.split()))
     coded = STUDY.model_copy(update={"label": ILL.model_copy(update={"values": ("1", "2")})})
-    told = "\n".join(fit(table(tmp_path / "t.csv"), study=coded).lines())
-    assert "--value ill:no=MEANING --value ill:yes=MEANING" in told
+    message = "\n".join(fit(table(tmp_path / "t.csv"), study=coded).lines())
+    assert "--value ill:no=MEANING --value ill:yes=MEANING" in message
 
 
 def test_a_column_that_is_mostly_other_or_beyond_its_bounds_does_not_fit(tmp_path: Path) -> None:

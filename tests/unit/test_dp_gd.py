@@ -42,7 +42,7 @@ def asked(algorithm: DpGd, facts: FederationFacts, *sums: FloatArray) -> list[Fl
     """The weights that each round asks about, where the rounds before were answered so."""
     program = algorithm.program(facts)
     weights = [next(program).message]
-    return weights + [program.send(Reply(each, (0,))).message for each in sums]
+    return weights + [program.send(Reply(total, (0,))).message for total in sums]
 
 
 def test_the_model_is_the_mean_of_the_last_iterates() -> None:

@@ -143,10 +143,10 @@ class TestPrivacy:
         assert promise.delta == (delta if mechanism in {"auto", "descent"} else 0), (
             "in four dimensions pure noise is less"
         )
-        said = " ".join(promise.assumptions)
+        message = " ".join(promise.assumptions)
         for words in ("numbers of examples", "bounds, row_norm", "one fit", "which classes"):
-            assert words in said
-        assert ("floating point" in said) == (mechanism not in {"auto", "descent"} or not delta)
+            assert words in message
+        assert ("floating point" in message) == (mechanism not in {"auto", "descent"} or not delta)
 
     @pytest.mark.parametrize(("name", "given"), [("release", {"mechanism": "objective"}), ("dp_gd", {"delta": 1e-5})])
     def test_it_is_the_price_of_the_same_run_of_one_party(self, name: str, given: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ def table(n: int = N) -> pd.DataFrame:
 
 
 def expected_of(predictor: Predictor, frame: pd.DataFrame) -> tuple[list[Any], Any]:
-    block = {each.name: frame[each.name].to_numpy(dtype=object) for each in predictor.study.named}
+    block = {column.name: frame[column.name].to_numpy(dtype=object) for column in predictor.study.named}
     scores = predictor.scores(rows_of_columns(predictor.study, block, len(frame)))
     return list(predictor.labels(scores)), predictor.probabilities(scores)
 
@@ -160,13 +160,13 @@ def corners(study: Study, n: int = 200) -> pd.DataFrame:
     """Rows whose numbers are bounds or halfway between them: all at a bound in the first half."""
     rng = np.random.default_rng(11)
     columns: dict[str, Any] = {}
-    for each in study.named:
-        if isinstance(each, Category):
-            columns[each.name] = rng.choice(np.array(each.column_values, dtype=object), n)
-        elif isinstance(each, Feature):
-            middle = each.lower / 2 + each.upper / 2
-            columns[each.name] = rng.choice([each.lower, each.upper, middle], n)
-            columns[each.name][: n // 2] = rng.choice([each.lower, each.upper], n // 2)
+    for column in study.named:
+        if isinstance(column, Category):
+            columns[column.name] = rng.choice(np.array(column.column_values, dtype=object), n)
+        elif isinstance(column, Feature):
+            middle = column.lower / 2 + column.upper / 2
+            columns[column.name] = rng.choice([column.lower, column.upper, middle], n)
+            columns[column.name][: n // 2] = rng.choice([column.lower, column.upper], n // 2)
     return pd.DataFrame(columns)
 
 

@@ -149,9 +149,9 @@ def test_without_data_nothing_is_drawn(
     monkeypatch.delenv("PARLEY_DATA", raising=False)
     page = tmp_path / "page.md"
     assert main(["hamm_fig4", "wu_fig02", "--out", str(tmp_path / "out"), "--reproduction", str(page)]) == 0
-    told = capsys.readouterr().out
-    assert "hamm_fig4: not drawn: PARLEY_DATA has no url-subset" in told
-    assert "wu_fig02: not drawn: PARLEY_DATA has no lending-club" in told
+    output = capsys.readouterr().out
+    assert "hamm_fig4: not drawn: PARLEY_DATA has no url-subset" in output
+    assert "wu_fig02: not drawn: PARLEY_DATA has no lending-club" in output
     assert not list((tmp_path / "out").iterdir())
 
 

@@ -50,11 +50,11 @@ def test_a_table_fits_and_loses_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     show(terminal())
-    told = capsys.readouterr().out
-    assert max(map(len, told.splitlines())) <= 80
-    assert "…" not in told.replace(f"{'ab' * 8}…", "")
-    assert told.count("z") == names * len(LONG)
-    assert "\x1b" not in told
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= 80
+    assert "…" not in output.replace(f"{'ab' * 8}…", "")
+    assert output.count("z") == names * len(LONG)
+    assert "\x1b" not in output
 
 
 def test_a_number_and_an_identifier_stand_in_one_piece(

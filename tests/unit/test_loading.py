@@ -404,4 +404,4 @@ def test_duckdb_does_not_encrypt_what_it_would_spill(tmp_path: Path) -> None:
         rows = connection.sql("SELECT i, hash(i) AS h, hash(i + 1) AS k FROM range(1000000) AS t(i) ORDER BY h")
         with pytest.raises(duckdb.Error, match="read-only crypto module"):
             rows.to_arrow_reader().read_all()
-    assert not [each for each in tmp_path.rglob("*") if each.is_file() and each.stat().st_size]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]

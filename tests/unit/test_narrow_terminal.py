@@ -23,10 +23,10 @@ def test_a_table_fits_and_loses_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     print_table(TABLES[table])
-    told = capsys.readouterr().out
-    assert max(map(len, told.splitlines())) <= 80
-    assert "\x1b" not in told
-    folded = "".join(told.split())
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= 80
+    assert "\x1b" not in output
+    folded = "".join(output.split())
     assert all("".join(entry.split()) in folded for row in TABLES[table] for entry in row)
 
 

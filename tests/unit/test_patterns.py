@@ -83,9 +83,9 @@ def test_a_sign_that_a_file_does_not_tell_is_not_taken_from_another(tmp_path: Pa
     doubtful = f"age{sign}ill{sign}dose\n31{sign}no{sign}1.234\n".encode()
     pattern = saved(tmp_path, COMMAS.encode(), doubtful, PLAIN.encode())
     for source in (DataSource(source=pattern), DataSource(source="FROM t", tables={"t": pattern})):
-        told = refused(load_source, source, STUDY)
-        assert f"data file {tmp_path}/b.csv: in column 'dose' a point may be the decimal sign" in told
-        assert "1.234" not in told
+        message = refused(load_source, source, STUDY)
+        assert f"data file {tmp_path}/b.csv: in column 'dose' a point may be the decimal sign" in message
+        assert "1.234" not in message
 
 
 def test_a_sign_between_thousands_that_is_said_is_none_of_decimals(tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ def test_columns_and_types_that_are_not_alike_are_named_with_their_file(tmp_path
     assert re.search(
         rf"b\.{kind}: column 'age' is of type string, and of type int64 in", refused(load_source, queried, STUDY)
     )
-    told = refused(load_source, by_study, STUDY)
-    assert f"b.{kind}" in told
-    assert "'age'" in told
+    message = refused(load_source, by_study, STUDY)
+    assert f"b.{kind}" in message
+    assert "'age'" in message
 
 
 @pytest.mark.long

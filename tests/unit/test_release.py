@@ -121,8 +121,8 @@ def place(tmp_path: Path) -> Path:
     ]
     told(sys.executable, "-m", "uv", *install, wheel, cwd=tmp_path)
     (installed,) = made.glob("lib/python3*/site-packages")
-    assert {each.name for each in installed.iterdir()} == {"parley", "parley_learning-0.dev0.dist-info"}
-    for file in (each for package in PACKAGES for each in (source / package).rglob("*") if each.is_file()):
+    assert {path.name for path in installed.iterdir()} == {"parley", "parley_learning-0.dev0.dist-info"}
+    for file in (path for package in PACKAGES for path in (source / package).rglob("*") if path.is_file()):
         assert (installed / "parley" / file.relative_to(source)).read_bytes() == file.read_bytes(), file
     (about,) = installed.glob("*.dist-info/METADATA")
     assert about.read_text().endswith((ROOT / "docs" / "how-to" / "install.md").read_text())
@@ -153,8 +153,8 @@ def test_the_wheel_works_beside_a_project_that_has_packages_of_the_same_names(pl
         wait_until_ready({"learner": url})
         token = (service / "secrets" / "operator.token").read_text().strip()
         assert tell(place / "bin" / "python", "-c", ASK, url, token) == "biopsies\nTrue\n"
-        shown = tell(place / "bin" / "parley-learner", "list", PARLEY_URL=url, PARLEY_TOKEN=token)
-        assert "algorithm" in shown
+        output = tell(place / "bin" / "parley-learner", "list", PARLEY_URL=url, PARLEY_TOKEN=token)
+        assert "algorithm" in output
 
 
 @needs_git

@@ -141,8 +141,8 @@ def test_files_of_a_pattern_are_read_in_the_order_of_their_names(tmp_path: Path)
     with pytest.raises(InvalidDataError, match=r"place out of range in 1 row; the first file .*day3\.svm; places"):
         load_source(data, study())
     (tmp_path / "day0.svm").write_text("1 1.5:1\n")
-    told = fit_of_source(study(), data).lines()
-    assert f"  the first file with such rows is {tmp_path}/day0.svm" in told
+    message = fit_of_source(study(), data).lines()
+    assert f"  the first file with such rows is {tmp_path}/day0.svm" in message
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ def adult(folder: Path, **changes: list[str]) -> Path:
     """A raw CSV file as UCI has it, spaces after its commas; ``changes`` replace a column's first cells."""
     study, rng = read_study(ADULT), np.random.default_rng(7)
     columns: dict[str, list[str]] = {}
-    for each in study.named:
-        if isinstance(each, Category):
-            columns[each.name] = [each.values[i] for i in rng.integers(len(each.values), size=N_ROWS)]
+    for column in study.named:
+        if isinstance(column, Category):
+            columns[column.name] = [column.values[i] for i in rng.integers(len(column.values), size=N_ROWS)]
         else:
-            lower, upper = int(each.lower), int(each.upper)
-            columns[each.name] = [str(i) for i in rng.integers(lower, min(lower + 20, upper + 1), size=N_ROWS)]
+            lower, upper = int(column.lower), int(column.upper)
+            columns[column.name] = [str(i) for i in rng.integers(lower, min(lower + 20, upper + 1), size=N_ROWS)]
     columns[study.label.name] = ["<=50K", ">50K", ">50K"] * (N_ROWS // 3)
     for name, cells in changes.items():
         columns[name] = [*cells, *columns.get(name, ["0"] * N_ROWS)[len(cells) :]]
@@ -105,7 +105,7 @@ def test_a_private_table_gives_names_and_kinds_and_nothing_else(tmp_path: Path) 
     assert SECRET not in done.output
     assert not (tmp_path / "study.json").exists()
     told = ("values", "shares", "bounds", "median", "mean", "deviation", "blank")
-    assert all(getattr(each, name) is None for each in surveyed(data) for name in told)
+    assert all(getattr(column, name) is None for column in surveyed(data) for name in told)
 
 
 def test_what_a_public_table_shows_of_its_label_is_told(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_all_that_is_not_said_is_told_at_once_as_flags_to_fill_in(tmp_path: Path
     assert init(data, "--label", "ill", *flags).exit_code == 3, "what stands for a value is none"
     assert "twice" in init(data, "--label", "ill", *[flag.replace("LOWER:UPPER", "0:9") for flag in flags]).stderr
     words = [flag.replace("LOWER:UPPER", "0:9").replace("VALUE,VALUE", "F,M") for flag in flags]
-    assert [each.name for each in made(data, "--label", "ill", *words).named] == [*names, "sex"]
+    assert [column.name for column in made(data, "--label", "ill", *words).named] == [*names, "sex"]
 
 
 def test_free_text_of_a_public_table_is_reported(tmp_path: Path) -> None:
@@ -247,17 +247,17 @@ def test_missing_values_are_filled_by_what_is_said_or_is_likely(tmp_path: Path) 
     own = ("--label", "ill", "--missing", "value")
     study = made(data, *own, "--public", "--fill", "age=40")
     assert study.missing == "value"
-    assert [each.fill for each in study.named] == [2.0, 40.0, "other"]
+    assert [column.fill for column in study.named] == [2.0, 40.0, "other"]
     assert load_examples(data, study).dropped_share == 0
     one = made(data, "--label", "ill", "--public", "--fill", "sex=F", "--force")
-    assert (one.missing, [each.fill for each in one.named]) == ("drop", [None, None, "F"])
+    assert (one.missing, [column.fill for column in one.named]) == ("drop", [None, None, "F"])
 
     said = ("--bounds", "pay=0:100", "--bounds", "age=0:120", "--values", "sex=F,M", "--values", "ill=0,1")
     assert "each: --fill sex=VALUE;" in init(data, *own, *said, "--force").stderr
     private = made(data, *own, *said, "--fill", "sex=M", "--force")
-    assert [each.fill for each in private.named] == [50.0, 60.0, "M"]
+    assert [column.fill for column in private.named] == [50.0, 60.0, "M"]
     asked = made(data, *own, *said, "--ask", "--force", given="M\n")
-    assert [each.fill for each in asked.named] == [50.0, 60.0, "M"]
+    assert [column.fill for column in asked.named] == [50.0, 60.0, "M"]
 
 
 def test_rows_of_a_public_file_that_would_be_empty_are_reported(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_no_rows_of_a_private_file_are_reported(tmp_path: Path) -> None:
     assert json.loads(init(data, *words, "json").stdout).keys() == {"file", "name", "left_out", "doubtful"}
     done = init(data, *words, "text", "--force")
     assert done.stderr.splitlines()[1:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
-    assert all(each.blank is None and each.median is None for each in surveyed(data))
+    assert all(column.blank is None and column.median is None for column in surveyed(data))
 
 
 def test_a_regression_is_one_of_bounds(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
     data = table(tmp_path, **columns)
     done = init(data, "--public", "--label", "ill")
     assert done.exit_code == 0, done.output
-    assert [each.name for each in read_study(tmp_path / "study.json").named] == ["age"]
+    assert [column.name for column in read_study(tmp_path / "study.json").named] == ["age"]
     assert "left out 'patient_id': looks like an identifier: by its name" in done.stderr
     assert "left out 'Kürzel': looks like an identifier: its values differ by row" in done.stderr
     assert "left out 'born': is a date" in done.stderr
@@ -338,7 +338,7 @@ def test_what_looks_like_an_identifier_is_left_out_unless_it_is_asked_for(tmp_pa
     assert SECRET not in done.output
     asked = init(data, "--public", "--label", "ill", "--bounds", "patient_id=0:99", "--force")
     assert "warning: 'patient_id' looks like an identifier" in asked.stderr
-    assert "patient_id" in [each.name for each in read_study(tmp_path / "study.json").named]
+    assert "patient_id" in [column.name for column in read_study(tmp_path / "study.json").named]
 
 
 @pytest.mark.parametrize(
@@ -383,9 +383,9 @@ def test_what_a_public_column_holds_says_more_than_its_name(tmp_path: Path) -> N
         "code": [*range(59), 58], "ill": ["no", "yes"] * 30,
     }  # fmt: skip
     data = table(tmp_path, **columns)
-    open_to_all = {each.name: each.warning for each in surveyed(data, public=True)}
+    open_to_all = {column.name: column.warning for column in surveyed(data, public=True)}
     assert [name for name, why in open_to_all.items() if why] == ["client_id", "code"]
-    private = {each.name: each.warning for each in surveyed(data)}
+    private = {column.name: column.warning for column in surveyed(data)}
     assert [name for name, why in private.items() if why] == ["plot_id", "Street", "Latitude", "client_id"]
 
 
@@ -418,7 +418,7 @@ def test_people_who_have_many_rows_are_known_by_the_columns_name(tmp_path: Path,
     }  # fmt: skip
     columns: dict[str, list[object]] = {name: [i // 20 for i in range(600)] for name in people}
     data = table(tmp_path, **columns, **others)
-    told = {each.name: each.warning for each in surveyed(data, public=public)}
+    told = {column.name: column.warning for column in surveyed(data, public=public)}
     assert [name for name, why in told.items() if why] == people
     study = made(data, "--public", "--label", "student", *(word for name in people for word in ("--column", name)))
     assert list(fit_of_file(study, data).identifiers) == people
@@ -496,7 +496,7 @@ def test_a_byte_order_mark_and_unicode_are_names_as_any(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\ufeffâge,病気\n1,no\n2,yes\n3,no\n", encoding="utf-8")
     study = made(path, "--public", "--label", "病気")
-    assert [each.name for each in study.named] == ["âge"]
+    assert [column.name for column in study.named] == ["âge"]
     assert fit_of_file(study, path).fits
 
 
@@ -632,7 +632,7 @@ def test_names_that_could_deceive_are_refused_and_not_drafted(tmp_path: Path, na
         Study.model_validate(terms | {"features": [terms["features"][0] | {"name": name}]})
     columns: dict[str, list[object]] = {name: [1, 2, 3], "age": [30, 40, 40], "ill": ["no", "yes", "no"]}
     data = table(tmp_path, **columns)
-    assert [each.name for each in made(data, "--public", "--label", "ill").named] == ["age"]
+    assert [column.name for column in made(data, "--public", "--label", "ill").named] == ["age"]
 
 
 @pytest.mark.parametrize("words", ["a\nb", "a\u202eb", "a\x1b[2Jb", "x" * 201])
@@ -656,7 +656,7 @@ def test_rows_of_a_database_are_drafted_checked_and_simulated(tmp_path: Path, mo
     run = CliRunner().invoke
     made = run(learner_app, ["study", "init", query, *tables, "--public", "--label", "ill"])
     assert made.exit_code == 0, made.output
-    assert [each.name for each in read_study(Path("study.json")).named] == ["age", "marker"]
+    assert [column.name for column in read_study(Path("study.json")).named] == ["age", "marker"]
     assert read_study(Path("study.json")).name == "visits"
     assert "--table 'visits=visits/*.csv' --table lab" in made.stderr
     tried = ["simulate", "--data", query, *tables, "--study", "study.json", "--repeat", "1", "--format", "json"]

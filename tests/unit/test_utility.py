@@ -163,7 +163,7 @@ def test_the_grid_passes_over_what_is_refused_and_keeps_the_choice() -> None:
     assert tried[0] == chosen
     assert len(tried) > 10
     worth = {True: 0.7, False: -math.inf}
-    values = {each: worth[each == chosen] for each in tried}
+    values = {case: worth[case == chosen] for case in tried}
     stand_in: Any = SimpleNamespace(
         size=1e9, is_large=False, values=lambda algorithm, _draws: _refused(values[algorithm])
     )

@@ -165,14 +165,14 @@ async def test_a_stranger_and_a_user_cannot_pass_for_a_party(federation: Outboun
 
 @pytest.mark.slow
 async def test_lost_and_forgotten_connections_lose_nothing(federation: Outbound) -> None:
-    for each in federation.relays.values():
-        each.faulty, each.faults = 0.15, ("cut", "half")
+    for hop in federation.relays.values():
+        hop.faulty, hop.faults = 0.15, ("cut", "half")
     with stopped_at_exit(start_learner(federation.settings)):
         wait_until_ready(federation.url)
         run = await federation.submit(60)
         model = await federation.trained(run)
     assert await extra_charges(federation.settings, run, model) == 0
-    lost = sum(each.done["cut"] + each.done["half"] for each in federation.relays.values())
+    lost = sum(hop.done["cut"] + hop.done["half"] for hop in federation.relays.values())
     print(f"{lost} connections lost in 60 rounds of 3 parties: 0 extra charges")
     assert lost > 20
 
@@ -185,8 +185,8 @@ async def test_what_befalls_bytes_changes_no_model(
     noises = {name: Stream(5, index) for index, name in enumerate(federation.cluster.names)}
     federation.noises.update(noises)
     federation.encrypt()
-    for each in federation.relays.values():
-        each.faulty, each.faults = 0.1, faults
+    for hop in federation.relays.values():
+        hop.faulty, hop.faults = 0.1, faults
     clock, models, extra = asyncio.get_running_loop().time, list[list[float]](), 0
     done, began = Counter[str](), clock()
     with stopped_at_exit(start_learner(federation.settings)):
@@ -195,7 +195,7 @@ async def test_what_befalls_bytes_changes_no_model(
             model = await federation.trained(run := await federation.submit())
             models.append(model["weights"])
             extra += await extra_charges(federation.settings, run, model)
-            done = sum((each.done for each in federation.relays.values()), Counter())
+            done = sum((hop.done for hop in federation.relays.values()), Counter())
     befell = ", ".join(f"{done[fault]} {fault}" for fault in dict.fromkeys(faults))
     print(f"{befell} in {len(models)} runs and {clock() - began:.0f} s: {extra} extra charges")
     assert extra == 0
@@ -228,16 +228,16 @@ async def test_a_network_that_is_gone_for_longer_than_any_pause_pauses_a_run(fed
         wait_until_ready(federation.url)
         run = await federation.submit(300)
         await asyncio.sleep(0.5)
-        for each in federation.relays.values():
-            each.is_open = False
-            each.lose()
+        for hop in federation.relays.values():
+            hop.is_open = False
+            hop.lose()
         async with federation.client() as client:
             while (view := (await client.get(f"/v1/runs/{run}")).json())["state"] != "paused":
                 assert view["state"] == "running"
                 await asyncio.sleep(0.1)
         await asyncio.sleep(15)  # longer than a party ever rests before it dials again
-        for each in federation.relays.values():
-            each.is_open = True
+        for hop in federation.relays.values():
+            hop.is_open = True
         model = await federation.trained(run)
     assert await extra_charges(federation.settings, run, model) == 0
 

@@ -116,12 +116,12 @@ def test_a_failed_sign_in_is_logged_and_counted(
     for authorization in ("Bearer sesame", "Basic sesame"):
         assert clients["party"].get("/v1/party", headers={"Authorization": authorization}).status_code == 401
     metrics = clients["party"].get("/metrics").text
-    said = "".join(capfd.readouterr())
+    output = "".join(capfd.readouterr())
     assert 'parley_failed_sign_ins_total{why="unknown"} 1.0' in metrics
     assert 'parley_failed_sign_ins_total{why="absent"} 1.0' in metrics
-    assert "sign-in" in said
-    assert "testclient" in said
-    assert "sesame" not in said
+    assert "sign-in" in output
+    assert "testclient" in output
+    assert "sesame" not in output
 
 
 def test_an_expired_token_says_so(clients: dict[str, httpx.Client], apps: dict[str, FastAPI]) -> None:

@@ -125,9 +125,9 @@ def test_of_a_study_that_tells_shares_it_says_what_no_feature_would_come_to(comm
     assert answer["majority"] == pytest.approx(0.9)
     constant = answer["outcome"]["constant"]
     assert 0 < constant["estimate"] < answer["outcome"]["excess"]["estimate"]
-    shown = " ".join(command(*few).stdout.split())
-    assert "without any feature" in shown
-    assert "a model that looks at no feature is expected to come as close" in shown
+    output = " ".join(command(*few).stdout.split())
+    assert "without any feature" in output
+    assert "a model that looks at no feature is expected to come as close" in output
     many = " ".join(command(*few[:-1], "a=1000000").stdout.split())
     assert "without any feature" in many
     assert "expected to come as close" not in many

@@ -163,7 +163,7 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             assert " ".join(words_of(made.party(name).identity.key)) in done.output
             parties.append(start_party(made.party(name)))
         with stopped_at_exit(*parties):
-            assert {each["state"] for each in made.roster().values()} == {"unconfirmed"}
+            assert {member["state"] for member in made.roster().values()} == {"unconfirmed"}
             agreed = made.root / NAMES[0] / "study.json"
             assert read_study(agreed, [made.party(NAMES[0]).learners[0].public_key or ""]).name == "made-up"
             assert made.altered(agreed, '"x0"', '"x9"') == 3
@@ -173,7 +173,7 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
                 assert made.learner("roster", "confirm", name, *["abandon"] * 6).exit_code == 3
                 assert made.confirm(name).exit_code == 0
             assert made.owner(*listed).output.splitlines()[0] == "hospital-b (a party)"
-            made.until(lambda: all(each["connected"] for each in made.roster().values()))
+            made.until(lambda: all(member["connected"] for member in made.roster().values()))
             run = made.learner("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").stdout.strip()
             for name in NAMES:
                 config = ("--config", made.root / name / "party.toml")
@@ -300,8 +300,8 @@ def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 --
     assert "x2" in refused(invitation, "--data", table)
     for number, line in enumerate(("x0;x1;x2;y\n0,1;0,2;0,3;yes\n", "x0,x1,y\n0.1,0.2,yes\n")):
         (shared.root / f"months-{number}.csv").write_text(line)
-    told = refused(invitation, "--data", f"{shared.root}/months-*.csv")
-    assert f"{shared.root}/months-1.csv lacks column 'x2', which {shared.root}/months-0.csv has" in told
+    message = refused(invitation, "--data", f"{shared.root}/months-*.csv")
+    assert f"{shared.root}/months-1.csv lacks column 'x2', which {shared.root}/months-0.csv has" in message
     assert "--data: name your table" in refused(invitation, "--data", "")
     table.write_text("x0,x1,x2,y\n0.1,0.2,7.5,yes\n")
     assert "7.5" not in refused(invitation, "--data", table)

@@ -186,15 +186,15 @@ def test_a_secure_sum_waits_for_words_and_then_trains(tmp_path: Path) -> None:
             assert done.exit_code == 0, done.output
             assert made.confirm(name).exit_code == 0
         with stopped_at_exit(start_key_holder(notary(made)), *(start_party(made.party(name)) for name in NAMES)):
-            made.until(lambda: all(each["connected"] for each in made.roster().values()))
-            told = ended(made, submitted(made))
-            assert "the owner pins no public key of key holders" in told
-            assert "parley-party pin NAME WORDS" in told
+            made.until(lambda: all(member["connected"] for member in made.roster().values()))
+            message = ended(made, submitted(made))
+            assert "the owner pins no public key of key holders" in message
+            assert "parley-party pin NAME WORDS" in message
             assert "not compared" in (made.root / VICTIM / "state.log").read_text(), "its log says so at the start"
             single = ended(made, submitted(made, "--secure-sum", "none"))
             assert "the owner requires a secure sum" in single
         opened = [len(stored_answers(made.root / name / "state", run)) for name in NAMES for run in runs(made)]
-        print(f"single answers opened: {sum(opened)} of {len(opened) * 3}: {told}")
+        print(f"single answers opened: {sum(opened)} of {len(opened) * 3}: {message}")
         assert sum(opened) == 0
         spoken = {NOTARY: words_from(made)} | {
             name: " ".join(words_of(made.party(name).identity.key)) for name in NAMES
@@ -206,7 +206,7 @@ def test_a_secure_sum_waits_for_words_and_then_trains(tmp_path: Path) -> None:
                 assert done.exit_code == 0, done.output
             assert not made.party(name).uncompared
         with stopped_at_exit(start_key_holder(notary(made)), *(start_party(made.party(name)) for name in NAMES)):
-            made.until(lambda: all(each["connected"] for each in made.roster().values()))
+            made.until(lambda: all(member["connected"] for member in made.roster().values()))
             assert "completed after 3 rounds" in ended(made, submitted(made))
 
 

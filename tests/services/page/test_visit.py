@@ -38,12 +38,12 @@ def test_a_viewer_is_offered_nothing_that_is_refused(visitor: Visitor) -> None:
 def test_studies_show_owners_sizes_health_and_budgets(visitor: Visitor) -> None:
     visitor.sign_in("#studies")
     visitor.until_it_says("biopsies")
-    said = visitor.text()
-    assert "diagnosis, two classes" in said
-    assert "3, with 427 rows" in said
-    assert all(f"party-{index}" in said for index in (1, 2, 3))
-    assert "their length (2-norm)" in said
-    assert "dense" in said
+    message = visitor.text()
+    assert "diagnosis, two classes" in message
+    assert "3, with 427 rows" in message
+    assert all(f"party-{index}" in message for index in (1, 2, 3))
+    assert "their length (2-norm)" in message
+    assert "dense" in message
     bars = [bar.get_attribute("aria-label") for bar in visitor.all("svg.bar")]
     assert len(bars) == 3
     assert all("of 5" in (bar or "") for bar in bars)

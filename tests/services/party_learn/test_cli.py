@@ -73,6 +73,6 @@ def test_who_has_no_peers_is_told_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_the_help_says_what_is_not_protected() -> None:
-    shown = " ".join(CliRunner().invoke(party_app, ["learn", "--help"]).stdout.split())
-    assert "YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK" in shown
-    assert "parley-party learn --algorithm wu_subgradient" in shown
+    output = " ".join(CliRunner().invoke(party_app, ["learn", "--help"]).stdout.split())
+    assert "YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK" in output
+    assert "parley-party learn --algorithm wu_subgradient" in output

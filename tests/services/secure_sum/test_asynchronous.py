@@ -29,7 +29,7 @@ async def test_a_party_that_missed_a_sum_is_in_the_next(tmp_path: Path) -> None:
             opened = (await client.get(f"/v1/runs/{run}/receipts")).json()
     assert events[-1][1]["state"] == "completed"
     news = [data for kind, data in events if kind == "round"]
-    assert [each["contributors"] for each in opened] == [data["contributors"] for data in news]
+    assert [opening["contributors"] for opening in opened] == [data["contributors"] for data in news]
     assert all({*data["contributors"], *data["missed"]} == {*cluster.names} for data in news)
     assert news[1]["missed"] == ["party-2"]
     again = sum("party-2" in data["contributors"] for data in news[2:])

@@ -50,10 +50,12 @@ def test_a_secure_sum_from_submission_to_receipts(url: str) -> None:
     assert "key-holder-1" in run(url, "list")
 
     opened = json.loads(run(url, "opened", submitted, "--format", "json"))
-    assert [(each["round"], each["contributors"]) for each in opened] == [(r, ["party-1", "party-2"]) for r in (1, 2)]
+    assert [(opening["round"], opening["contributors"]) for opening in opened] == [
+        (r, ["party-1", "party-2"]) for r in (1, 2)
+    ]
     shown = run(url, "opened", submitted)
-    for each in opened:
-        assert each["receipts"][0]["signature"][:16] in shown
+    for opening in opened:
+        assert opening["receipts"][0]["signature"][:16] in shown
 
 
 @pytest.mark.parametrize("name", ["party-1", "key-holder-1"])

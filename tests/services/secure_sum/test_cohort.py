@@ -37,7 +37,7 @@ async def test_who_is_absent_is_on_no_roster(cluster: SecureCluster, services: S
         opened = (await client.get(f"/v1/runs/{run}/receipts")).json()
     assert document["parties"] == ["party-1", "party-3", "party-4"]
     assert document["minimum_contributors"] == 2
-    assert [each["contributors"] for each in opened] == [["party-1", "party-3", "party-4"]] * 2
+    assert [opening["contributors"] for opening in opened] == [["party-1", "party-3", "party-4"]] * 2
     assert not [asked for asked in services["party-2"].seen if "/v1/runs" in asked]
 
 

@@ -63,7 +63,7 @@ async def test_a_dropout_in_mid_round_costs_the_others_nothing(
     everybody, others = list(cluster.names), ["party-1", "party-3"]
     contributors = [everybody, everybody, others, others]
     assert [data["contributors"] for kind, data in events if kind == "round"] == contributors
-    assert [each["contributors"] for each in opened] == contributors
+    assert [opening["contributors"] for opening in opened] == contributors
     assert np.array(model["weights"]).tobytes() == await rehearsed(cluster, absent={1: 3})
 
     cost = due(specification(cluster))
@@ -117,7 +117,7 @@ async def test_below_the_minimum_a_run_fails_once_patience_is_spent(cluster: Sec
     assert problem["silent"] == ["party-2", "party-3"]
     assert problem["charged"] == ["party-1"]
     assert "charged to who answered, once however often it is asked: party-1" in problem["detail"]
-    assert [each["round"] for each in opened] == [1]
+    assert [opening["round"] for opening in opened] == [1]
     assert not any("/rounds/2" in path for path in services["key-holder-1"].seen)
 
     cost = due(specification(cluster))

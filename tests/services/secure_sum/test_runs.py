@@ -90,13 +90,15 @@ async def test_status_shows_key_holders_contributors_and_signed_receipts(
 
     keys = {pin["name"]: pin["public_key"] for pin in cluster.pins(cluster.key_holders)}
     opened = (await client.get(f"/v1/runs/{run}/receipts")).raise_for_status().json()
-    assert [(each["round"], each["contributors"]) for each in opened] == [(r, list(cluster.names)) for r in (1, 2, 3)]
-    for each in opened:
-        assert [receipt["key_holder"] for receipt in each["receipts"]] == list(cluster.key_holders)
-        for receipt in each["receipts"]:
+    assert [(opening["round"], opening["contributors"]) for opening in opened] == [
+        (r, list(cluster.names)) for r in (1, 2, 3)
+    ]
+    for opening in opened:
+        assert [receipt["key_holder"] for receipt in opening["receipts"]] == list(cluster.key_holders)
+        for receipt in opening["receipts"]:
             signed = Signed(receipt["statement"].encode(), bytes.fromhex(receipt["signature"]))
             assert receipt["tag"] == Opened.TAG
-            assert Opened.read(signed, keys[receipt["key_holder"]]).round == each["round"]
+            assert Opened.read(signed, keys[receipt["key_holder"]]).round == opening["round"]
 
 
 async def test_no_answer_reaches_the_learner_but_under_the_pad_and_the_key(

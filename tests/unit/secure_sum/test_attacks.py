@@ -364,10 +364,10 @@ def test_zero_and_multiples_of_n(multiple: int, start: Start, refused: Refused, 
     evil = with_ciphertexts(session, second, blocks_to_blob([multiple * n], session.roster.layout.ciphertext_bytes))
     with refused(Reason.NOT_A_UNIT) as caught:
         session.key_holders[0].open(request(session, [first, evil]))
-    told = repr(vars(caught.value))  # type: ignore[attr-defined]
+    message = repr(vars(caught.value))  # type: ignore[attr-defined]
     leak = keys[0].raw_decrypt(multiple * n)
-    assert not any(str(secret) in told or f"{secret:x}" in told for secret in (keys[0].p, keys[0].q, leak))
-    assert "the blob of party-2: a ciphertext shares" in told
+    assert not any(str(secret) in message or f"{secret:x}" in message for secret in (keys[0].p, keys[0].q, leak))
+    assert "the blob of party-2: a ciphertext shares" in message
     session.key_holders[0].open(request(session, [first, second]))  # the round is not burnt
 
 
