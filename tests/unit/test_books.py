@@ -163,6 +163,7 @@ def test_a_run_that_has_ended_stands_where_it_stood(end: EndReason) -> None:
     assert before.runs["ann", "run"].ended == end
 
 
+@pytest.mark.long
 def test_what_is_remembered_of_a_run_that_has_ended_is_small() -> None:
     """Of the key and fifty answers, as records are read from a file."""
     books, runs, number = told(), 100, 2
@@ -270,12 +271,12 @@ def test_a_run_that_was_charged_round_by_round_counts_as_spent_with_its_first_an
     answers: int, end: EndReason | None
 ) -> None:
     """Whether it goes on or has ended: of an older ledger."""
-    whole = Cost(10, 3, 20)
-    records: list[LedgerRecord] = [approved("run", whole)]
+    cost = Cost(10, 3, 20)
+    records: list[LedgerRecord] = [approved("run", cost)]
     records += [answered("run", round + 1, OLD[round]) for round in range(answers)]
     gdp = 5 * answers
     if end is not None:
-        rest = whole - sum(OLD[:answers], NOTHING) if end == "failed" else NOTHING
+        rest = cost - sum(OLD[:answers], NOTHING) if end == "failed" else NOTHING
         records.append(Ended("ann", "run", end, rest))
         gdp += rest.gdp
     books = told(*records)
@@ -283,8 +284,8 @@ def test_a_run_that_was_charged_round_by_round_counts_as_spent_with_its_first_an
     assert books.account.reserved == (Cost(0, 0, 20 - gdp) if end is None else NOTHING)
     assert books.account.fits(Cost(90, 0))
     assert not books.account.fits(Cost(91, 0))
-    late = [*records, Ended("ann", "run", "failed", whole - sum(OLD[:answers], NOTHING))]
-    assert end == "failed" or told(*late).account.spent == whole, "the rest is charged once"
+    late = [*records, Ended("ann", "run", "failed", cost - sum(OLD[:answers], NOTHING))]
+    assert end == "failed" or told(*late).account.spent == cost, "the rest is charged once"
 
 
 def test_what_waits_for_the_owner_is_what_it_has_not_answered_and_still_may() -> None:
@@ -301,8 +302,8 @@ def test_what_waits_for_the_owner_is_what_it_has_not_answered_and_still_may() ->
 
 
 def test_a_question_is_forgotten_when_its_run_has_ended() -> None:
-    asked = OwnerAsked("ann", "run", "digest", Cost(1, 1), 50)
-    books = told(asked, replace(asked, run="other"), approved("run", Cost(1, 1)))
+    owner_asked = OwnerAsked("ann", "run", "digest", Cost(1, 1), 50)
+    books = told(owner_asked, replace(owner_asked, run="other"), approved("run", Cost(1, 1)))
     assert set(books.owner) == {("ann", "run"), ("ann", "other")}
     books.tell(Entry(6, 1010, Ended("ann", "run", "learner")))
     assert set(books.owner) == {("ann", "other")}

@@ -197,7 +197,9 @@ def test_one_co_owner_who_was_not_reckoned_with_sees_more(parties: int, epsilon:
         assert "at most 1 of them collude" in co_owner.assumptions
         assert sum(cost.epsilon for cost in schedule(algorithm, shared.of(0))) == 10**6
         reckoned = FederationFacts.uniform(np.full(parties, 10), **budget, colluders=1)
-        assert [(round(each.epsilon, 2), each.trust) for each in guarantees(algorithm, reckoned)] == [(1.0, 1)]
+        assert [(round(guarantee.epsilon, 2), guarantee.trust) for guarantee in guarantees(algorithm, reckoned)] == [
+            (1.0, 1)
+        ]
 
 
 def test_noise_that_each_adds_whole_hides_as_much_from_a_co_owner() -> None:
@@ -417,8 +419,8 @@ def test_a_refusal_by_a_filter_says_what_is_left() -> None:
     with pytest.raises(BudgetExhaustedError, match=words) as e:
         account.charge(run)
     print(e.value.detail)
-    left = e.value.facts["epsilon_left"]
-    assert left == account.epsilon_left < 0.5
+    epsilon_left = e.value.facts["epsilon_left"]
+    assert epsilon_left == account.epsilon_left < 0.5
     last = price(build_algorithm("dp_gd"), facts(account.epsilon_left).of(0)).total
     assert account.runs_left(last) == 1, "what is said to be left is left"
     assert not account.fits(price(build_algorithm("dp_gd"), facts(account.epsilon_left + 1e-5).of(0)).total)
@@ -445,14 +447,14 @@ def test_a_charge_solves_for_nothing_twice() -> None:
     """What a limit allows is found once; a round after that only adds and compares."""
     run = price(build_algorithm("dp_gd"), facts(0.01, 1e-7).of(0))
     account = limit(5.0, 1e-5).reserve(run.total)
-    found = largest_square.cache_info().misses
+    misses = largest_square.cache_info().misses
     started = time.perf_counter()
     for round in range(1, len(run.gdp) + 1):
         step = run.step(round, round - 1)
         account = account.release(step).charge(step)
     each = (time.perf_counter() - started) / len(run.gdp)
     print(f"a charge takes {each * 1e6:.0f} us")
-    assert largest_square.cache_info().misses == found
+    assert largest_square.cache_info().misses == misses
     assert account.spent == run.total
 
 

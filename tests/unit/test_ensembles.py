@@ -402,15 +402,15 @@ def test_exact_votes_are_for_owners_who_fear_the_model_alone(name: str, calibrat
     policy = cluster.party_settings("party-1").policy
     terms = ("party-1", cluster.study, cluster.n_examples, spec.names)
     if calibration == "tight":
-        whole = review(spec, rules_of(policy), *terms).total
-        assert whole.epsilon == pytest.approx(10**6, rel=1e-4)
-        assert whole.delta > 0
+        total = review(spec, rules_of(policy), *terms).total
+        assert total.epsilon == pytest.approx(10**6, rel=1e-4)
+        assert total.delta > 0
         return
     with pytest.raises(BudgetExhaustedError, match="without noise; no budget allows that"):
         review(spec, rules_of(policy), *terms)
-    whole = review(spec, rules_of(policy.model_copy(update={"view": "model"})), *terms).total
-    assert whole.epsilon == 10**6
-    assert (whole.delta > 0) == (calibration == "output_tight")
+    total = review(spec, rules_of(policy.model_copy(update={"view": "model"})), *terms).total
+    assert total.epsilon == 10**6
+    assert (total.delta > 0) == (calibration == "output_tight")
 
 
 # ── what is asked, and what is refused ───────────────────────────────────────

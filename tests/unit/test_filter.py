@@ -239,12 +239,12 @@ def test_pure_releases_may_simply_add_up() -> None:
     """A single release of all of epsilon, which no Gaussian part of the same budget covers."""
     release = ApproximateEvent(1.0)
     square, _ = cover(release)
-    whole = Cost(10**6, 0, math.ceil(square * SQUARE_UNITS))
+    cost = Cost(10**6, 0, math.ceil(square * SQUARE_UNITS))
     for account in (limit(1.0, 1e-5), limit(1.0, 0.0)):
-        assert whole.gdp > account.gdp_limit(slack=False)
-        assert account.charge(whole).epsilon_spent == 1.0
-        assert not account.fits(Cost(10**6, 1, whole.gdp)), "of a delta nothing is known to add up"
-        assert not account.fits(Cost(10**6 + 1, 0, whole.gdp))
+        assert cost.gdp > account.gdp_limit(slack=False)
+        assert account.charge(cost).epsilon_spent == 1.0
+        assert not account.fits(Cost(10**6, 1, cost.gdp)), "of a delta nothing is known to add up"
+        assert not account.fits(Cost(10**6 + 1, 0, cost.gdp))
     assert limit(1.0, 0.0).epsilon_left == 1.0
     assert not Account(10**6, 0).fits(Cost(1, 1, 1)), "without a delta no Gaussian release fits"
 

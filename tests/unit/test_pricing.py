@@ -250,8 +250,8 @@ def test_a_co_owner_of_few_weights_is_promised_little_rather_than_nothing(d: int
 def test_a_delta_is_spent_where_epsilons_do_not_add_up_to_the_budgets(costs: tuple[Event, ...], delta: float) -> None:
     assert needed_delta(list(costs), OWN) == delta
     assert transcript(given(*costs), OWN).delta == delta
-    whole = price(given(*costs), OWN).total
-    assert whole.delta == highest_charge(given(*costs), OWN).delta == round(delta * 1e18)
+    total = price(given(*costs), OWN).total
+    assert total.delta == highest_charge(given(*costs), OWN).delta == round(delta * 1e18)
 
 
 def test_no_part_costs_nothing() -> None:

@@ -160,12 +160,12 @@ def test_schedule_guarantee_and_price_agree(
         assert promise.delta == asked
         for own in map(of.of, range(3)):
             (step,) = schedule(algorithm, own)
-            whole = price(algorithm, own).total
-            assert step == whole == highest_charge(algorithm, own)
-            assert whole.epsilon <= math.ceil(promise.epsilon * 1e6)
-            assert whole.delta == delta_units(asked)
+            total = price(algorithm, own).total
+            assert step == total == highest_charge(algorithm, own)
+            assert total.epsilon <= math.ceil(promise.epsilon * 1e6)
+            assert total.delta == delta_units(asked)
         if law == "l2_laplace":
-            assert whole == Cost(1_000_000, 0, whole.gdp, 0)
+            assert total == Cost(1_000_000, 0, total.gdp, 0)
 
 
 def test_a_promise_to_all_sites_holds_for_each() -> None:

@@ -94,10 +94,10 @@ async def test_describes_what_the_owners_hold_and_charges_what_it_said(
         422, "the run trained no model: its counts and sums predict for nobody"
     )  # fmt: skip
     facts = run_spec(cluster, epsilon=2.0, algorithm="describe", parameters={}, **terms).facts()
-    due = price(Describe(), facts.of(0)).total
-    assert charged == [list(due.units)] * PARTIES
+    total = price(Describe(), facts.of(0)).total
+    assert charged == [list(total.units)] * PARTIES
     (cost,) = [data["epsilon"] for kind, data in events if kind == "round"]
-    assert cost == dict.fromkeys(cluster.names, pytest.approx(due.epsilon / MICRO))
+    assert cost == dict.fromkeys(cluster.names, pytest.approx(total.epsilon / MICRO))
     assert max(guarantee["epsilon"] for guarantee in model["guarantees"][:1]) <= 2.0 * (1 + 1e-9)
 
 

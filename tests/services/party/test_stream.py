@@ -206,8 +206,8 @@ def test_a_stream_that_rarely_draws_keeps_its_action_over_a_restart(ledger: Ledg
     found = [action.action for action in play(taken_up(), lines[:stop])]
     draws = taken_up().leader.state.draws
     assert draws == sum(
-        Action.read(ledger.chain.attachment(each, "body")).drawn
-        for each in ledger.books.runs[OWNER, "rare"].answers.values()
+        Action.read(ledger.chain.attachment(answer, "body")).drawn
+        for answer in ledger.books.runs[OWNER, "rare"].answers.values()
     )
     found += [action.action for action in play(taken_up(), lines)][1:]
     assert found == expected
