@@ -144,8 +144,8 @@ class CommandGroup(TyperGroup):
 class CommandLine(typer.Typer):
     """A tool, or a group of its commands; a command's parameters may be groups of options.
 
-    When a tool starts, it imports the modules that PARLEY_EXTENSIONS names, which may add commands to it, routes to a
-    learner and algorithms to the registry.
+    A tool that starts imports the modules that PARLEY_EXTENSIONS names, which may add commands to it, and endpoints to
+    a learner.
     """
 
     def __init__(self, help: str, **options: Any) -> None:  # noqa: A002, ANN401 -- Typer's words and options

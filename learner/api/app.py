@@ -83,6 +83,8 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     add_membership(app, learner.members)
     for add in (add_catalogue, add_public, _add_forecasts, _add_runs, _add_events, _add_models):
         add(app, learner)
+    for add in routes.ENDPOINTS.values():
+        add(app, learner)
     check_every_route(app)
     return app
 

@@ -5,15 +5,20 @@ A new endpoint begins with a line here; an extension declares its own in the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from parley.common.errors import InvalidInputError
+from parley.common.registry import Registry
 from parley.common.routes import CONNECT, JOIN, RENEW_CERTIFICATE, SHOW_KEYS, Route
 
 _declared: dict[tuple[str, str], Route] = {}
 ROUTES: Mapping[tuple[str, str], Route] = MappingProxyType(_declared)
 """All that are declared, by method and path."""
+
+
+ENDPOINTS = Registry[Callable[..., None]]("set of endpoints")
+"""Functions that add endpoints to those of the learner itself, from the application and its `LearnerService`."""
 
 
 def declare(route: Route) -> Route:

@@ -19,6 +19,7 @@ import typer
 
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import (
+    CommandLine,
     Format,
     FormatOption,
     print_json_line,
@@ -46,11 +47,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 
-audit_app = typer.Typer(
+audit_app = CommandLine(
     name="audit",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     help="Write the ledger into a signed file, and check such a file anywhere, with the party's public key alone.",
 )
 

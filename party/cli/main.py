@@ -14,6 +14,7 @@ import typer
 from parley.common.encoding.texts import so_many
 from parley.common.service.commands import (
     CommandGroup,
+    CommandLine,
     FormatOption,
     print_aside,
     print_json_line,
@@ -57,13 +58,10 @@ if TYPE_CHECKING:
     from parley.party.data.owner_data import Holding
     from parley.party.settings import PartySettings
 
-party_app = typer.Typer(
+party_app = CommandLine(
     name="parley-party",
     cls=CommandGroup,
     callback=tool_options,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     help="""Run a party: the service beside an owner's private data.
 
 A party answers a learner's questions about its data with noise, and counts what each answer cost. To begin: join

@@ -10,6 +10,7 @@ import typer
 
 from parley.common.service.commands import (
     AsIsOption,
+    CommandLine,
     CsvOption,
     ExitCode,
     FormatOption,
@@ -20,9 +21,7 @@ from parley.common.service.commands import (
 )
 from parley.party.commands import quietly
 
-study_fit_app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help="Check your data against a study."
-)
+study_fit_app = CommandLine(help="Check your data against a study.")
 
 
 @study_fit_app.callback()

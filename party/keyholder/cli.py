@@ -12,6 +12,7 @@ import typer
 
 from parley.common.encoding.texts import toml_value
 from parley.common.service.commands import (
+    CommandLine,
     FormatOption,
     print_aside,
     print_json_line,
@@ -57,11 +58,8 @@ KeyHolderConfig = Annotated[
     Path, typer.Option("--config", "-c", help="The settings file; PARLEY_KEYHOLDER_* variables override it.")
 ]
 
-key_holder_app = typer.Typer(
+key_holder_app = CommandLine(
     name="keyholder",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     help="""Run a key holder: it lets a learner see only the sum of the parties' answers.
 
 It must be run by somebody who does not collude with the learner; a party's owner may. To begin: write keyholder.toml,
