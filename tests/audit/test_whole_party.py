@@ -221,7 +221,7 @@ def test_every_algorithm_that_hides_whole_parties_is_audited_in_each_calibration
     whole = {
         (name, variant.get("calibration", "tight"))
         for name, kind in REGISTRY.items()
-        if kind.adjacency == "whole_party" and kind.__module__.startswith("common.")
+        if kind.adjacency == "whole_party" and kind.__module__.startswith("parley.")
         for variant in variants(name)
     }
     assert {(audit.name, audit.calibration) for audit in AUDITS} == whole
