@@ -111,7 +111,7 @@ def audits() -> Iterator[Audit]:
     `tests.unit.test_online` hold their chances to what they say, exactly.
     """
     for name, kind in REGISTRY.items():
-        if not kind.__module__.startswith("common.") or kind.adjacency == "whole_party" or name in {"simplex", "ftrl"}:
+        if not kind.__module__.startswith("parley.") or kind.adjacency == "whole_party" or name in {"simplex", "ftrl"}:
             continue
         taken = parameter_schema(name)["properties"]
         short = {key: value for key, value in SHORT.items() if key in taken}

@@ -21,7 +21,7 @@ from mutmut.mutation.trampoline import get_mutant_under_test
 from mutmut.state import state
 
 os.environ["OMP_NUM_THREADS"] = "1"
-_OURS = ("common.", "learner.", "party.")
+_OURS = ("parley.",)
 _known: tuple[int, list[_lru_cache_wrapper[Any]]] = 0, []
 """The functions that keep their results, of so many modules."""
 
