@@ -1,7 +1,7 @@
-"""The one exception tree: every error knows its HTTP status and its problem type (RFC 9457).
+"""The one exception tree: every error has its HTTP status and its problem type (RFC 9457).
 
-A message names what was wrong. It may repeat what the asker sent of a public nature (a name, a round, an epsilon); it
-never holds a value of private data.
+A message names what was wrong. It may repeat public parts of the request (a name, a round, an epsilon); it never holds
+a value of private data.
 """
 
 from __future__ import annotations
@@ -31,34 +31,37 @@ class ParleyError(Exception):
 
 
 class InvalidInputError(ParleyError):
-    """The request cannot be right whoever asks: a number out of its range, an unknown name, a wrong shape."""
+    """The request is wrong for every caller: a number out of its range, an unknown name, a wrong shape."""
 
     status = 422
     kind = "invalid-input"
 
 
 class InvalidDataError(InvalidInputError):
-    """The owner's data does not fit the study. Shown to the owner alone; names columns, counts rows, tells no value."""
+    """The owner's data does not fit the study.
+
+    It is shown to the owner alone; it names columns and counts rows, and shows no value.
+    """
 
     kind = "invalid-data"
 
 
 class UnauthorizedError(ParleyError):
-    """No token, or one that is not known here."""
+    """There is no token, or an unknown one."""
 
     status = 401
     kind = "unauthorized"
 
 
 class ForbiddenError(ParleyError):
-    """The caller is known, and the owner's policy does not allow what it asks."""
+    """The caller is known, and the owner's policy does not allow the request."""
 
     status = 403
     kind = "policy-refusal"
 
 
 class BudgetExhaustedError(ForbiddenError):
-    """The answer would cost more privacy than is left. Says what is left; costs nothing."""
+    """The answer would cost more privacy than is left. The message says how much is left; the refusal costs nothing."""
 
     kind = "budget-exhausted"
 
@@ -78,7 +81,7 @@ class ConflictError(ParleyError):
 
 
 class WorkFailedError(ConflictError):
-    """Work on private data ended in an error that nobody foresaw: the run is over, and charged as if it had not."""
+    """Work on private data ended in an unforeseen error: the run is over, and charged as if it had not failed."""
 
     kind = "work-failed"
 
@@ -91,7 +94,7 @@ class WorkFailedError(ConflictError):
 
 
 class UnknownMembersError(ConflictError):
-    """A run is proposed among members that are named by a digest, and not known here by that."""
+    """A run is proposed among members named by a digest that is not known here."""
 
     kind = "unknown-members"
 
@@ -134,7 +137,7 @@ class AwaitingOwnerError(UnavailableError):
 
 
 class RefusedError(ParleyError):
-    """Another service answered, and its answer is a refusal or no answer at all; names the service and its reason."""
+    """Another service refused, or did not answer as it should; the message names the service and its reason."""
 
     status = 502
     kind = "refused"
@@ -166,7 +169,7 @@ class ReplayMismatchError(ParleyError):
 
 
 class DataChangedError(ParleyError):
-    """The owner's data are not those that the ledger's answers are about: the owner has to say that this is right."""
+    """The owner's data are not those of the ledger's answers: the owner has to confirm the change."""
 
     status = 503
     kind = "data-changed"
@@ -179,7 +182,7 @@ class VersionError(ParleyError):
 
 
 class DamagedError(ParleyError):
-    """What a service wrote down itself cannot be read as it was written: names the row or file, and what helps."""
+    """A file or row that a service wrote cannot be read any more; the message names it and the remedy."""
 
     kind = "damaged"
 
@@ -192,7 +195,7 @@ class LedgerError(ParleyError):
 
 
 class InvalidReceiptError(LedgerError):
-    """A text that is no receipt, or a receipt that another key signed: it says nothing of any ledger."""
+    """The text is no receipt, or another key signed it: it says nothing about any ledger."""
 
     status = 422
     kind = "invalid-receipt"
@@ -210,7 +213,7 @@ class SecureSumError(ParleyError):
 
 
 def check_not_negative(**numbers: float) -> None:
-    """Refuse, with InvalidInputError, numbers that are negative or NaN, by their names: NaN is below no bound."""
+    """Raise InvalidInputError for numbers that are negative or NaN, by their names: NaN is below no bound."""
     for name, number in numbers.items():
         if not number >= 0:
             raise InvalidInputError(f"{name} must be at least 0, not {number}")

@@ -10,8 +10,8 @@ True
 298
 
 Jain & Thakurta, "(Near) Dimension Independent Risk Bounds for Differentially Private Learning", ICML 2014; proofs of
-privacy and regret are in `parley.common.privacy.mechanisms.leader`. What is hidden is one whole cost vector, replaced
-by any other within the bound.
+privacy and regret are in `parley.common.privacy.mechanisms.leader`. It hides one whole cost vector, replaced by any
+other within the bound.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from parley.common.privacy.noise import Noise, SystemNoise
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaderState:
-    """Where a leader stands: the sums (p,) of its costs in units of bound / 2^16, after so many rounds.
+    """The state of a leader: the sums (p,) of its costs in units of bound / 2^16, after ``rounds`` rounds.
 
-    ``acted`` says that the round after those has its action already, and that its cost is what comes next. ``action``
-    is the last that there was, and ``paid`` what it cost in those units, where that is known; ``draws`` are all so far.
+    ``acted`` says that the next round has its action already, and that its cost comes next. ``action`` is the last
+    action, and ``paid`` its cost in those units, if that is known; ``draws`` counts all draws so far.
     """
 
     totals: IntArray
@@ -51,10 +51,10 @@ class Leader:
     """A private leader over a horizon of T rounds, whose whole privacy cost is that of all T, however many there are.
 
     ``bound`` is R: each cost is in [-R, R]; costs are rounded to its 2^-16th. An ``adversary`` is "adaptive", whose
-    costs may hang on all actions before their round's, or "oblivious", whose costs hang on none: regret is several
+    costs may depend on all actions before their round's, or "oblivious", whose costs depend on none: regret is several
     times less then, over many rounds. ``noise`` is the operating system's if not given. ``state`` is that of an earlier
-    leader of the same terms, to go on from: a cost that it was told is not to be told again, or it is not hidden as is
-    promised.
+    leader of the same terms, to go on from: a cost that it has observed must not be observed again, or it is not hidden
+    as promised.
     """
 
     def __init__(  # noqa: PLR0913 -- what an online problem consists of
@@ -70,7 +70,7 @@ class Leader:
         adversary: Adversary = "adaptive",
         state: LeaderState | None = None,
     ) -> None:
-        """Raises InvalidInputError for terms that are none, a bound's too, and for a ``state`` of others."""
+        """Raises InvalidInputError for invalid terms or an invalid bound, and for a ``state`` of other terms."""
         if not (math.isfinite(bound) and 1e-300 < bound < 1e300):  # noqa: PLR2004 -- its 2^-16th is a number
             raise InvalidInputError(f"the bound must be positive, between 1e-300 and 1e300, not {bound:g}")
         check_budget(epsilon, delta)
@@ -83,7 +83,7 @@ class Leader:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What all actions together promise; the assumption says what costs may hang on."""
+        """The promise of all actions together; its assumption says what costs may depend on."""
         return self.terms.guarantee
 
     @property
@@ -92,7 +92,7 @@ class Leader:
         return float(self.bound * (self.terms.regret + self.terms.horizon / COST_UNIT))
 
     def act(self) -> int:
-        """The next round's action, from 0.
+        """Return the next round's action, from 0.
 
         Raises InvalidInputError before the last round's cost, or after the horizon.
         """
@@ -100,16 +100,16 @@ class Leader:
             raise InvalidInputError(f"round {self.state.rounds + 1} has its action: its cost comes next")
         self._check_horizon()
         at = self.state
-        kept = at.rounds > 0 and self.terms.keeps(at.paid, at.draws, self.noise)
-        action = at.action if kept else self.terms.draw(at.totals, self.noise)
-        self.state = replace(at, acted=True, action=action, draws=at.draws + (not kept))
+        is_kept = at.rounds > 0 and self.terms.keeps(at.paid, at.draws, self.noise)
+        action = at.action if is_kept else self.terms.draw(at.totals, self.noise)
+        self.state = replace(at, acted=True, action=action, draws=at.draws + (not is_kept))
         return action
 
     def observe(self, cost: Sequence[float] | FloatArray) -> None:
         """Take the cost vector (p,) of the round that has its action.
 
-        Raises InvalidInputError for one of another length, or beyond the bound, before the round's action, or after the
-        horizon. Nothing has changed then.
+        Raises InvalidInputError for a vector of another length, or beyond the bound, before the round's action, or
+        after the horizon; the state is unchanged then.
         """
         self._check_horizon()
         if not self.state.acted:
@@ -124,7 +124,7 @@ class Leader:
 
 
 def cost_in_units(cost: Sequence[float] | FloatArray, actions: int, bound: float) -> IntArray:
-    """A cost vector (p,) in units of bound / 2^16, rounded; raises InvalidInputError for any other.
+    """Return a cost vector (p,) in units of bound / 2^16, rounded. Raises InvalidInputError if it is invalid.
 
     Neither text nor a truth value is a number.
     """
@@ -133,14 +133,14 @@ def cost_in_units(cost: Sequence[float] | FloatArray, actions: int, bound: float
         raise InvalidInputError(f"a cost must be {actions} numbers")
     if values.shape != (actions,):
         raise InvalidInputError(f"a cost must be {actions} numbers, one an action, not of shape {values.shape}")
-    if not bool((np.abs(values) <= bound).all()):  # what is not a number is not within it
+    if not bool((np.abs(values) <= bound).all()):  # NaN is not within it
         place = int((~(np.abs(values) <= bound)).argmax())
         raise InvalidInputError(f"the cost of action {place} is not a number within the bound of {bound:g}")
     return np.asarray(np.rint(values / bound * COST_UNIT), dtype=np.int64)
 
 
 def _numbers(cost: Sequence[float] | FloatArray) -> FloatArray | None:
-    """What is numbers by its types, as real ones; None for anything else."""
+    """Return real numbers if all types are numbers; None otherwise."""
     try:
         kinds = {cost.dtype.type} if isinstance(cost, np.ndarray) else set(map(type, cost))
         are_numbers = all(issubclass(kind, Real) and not issubclass(kind, bool) for kind in kinds)

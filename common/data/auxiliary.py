@@ -1,4 +1,4 @@
-"""Bounds and projections from public auxiliary rows: tighter bounds, and fewer columns that hold most of what differs.
+"""Bounds and projections from public auxiliary rows: tighter bounds, and fewer columns that hold most differences.
 
 The rows must be no owner's: what is computed from them is public, and costs nothing because nobody is asked. Bounds and
 components of private rows would have to be paid for.
@@ -24,12 +24,15 @@ _DIGITS = 6
 
 
 def with_bounds_of(study: Study, columns: Columns, share: float, auxiliary: str) -> Study:
-    """The study with each numeric feature bounded by quantiles of auxiliary rows, (n,) a column.
+    """Return the study with each numeric feature bounded by quantiles of auxiliary rows, (n,) a column.
 
-    ``share`` of their values lie below the lower bound, and as many above the upper; neither lies beyond what the study
-    declares, which stays where a column has no two values within it. ``auxiliary`` is the SHA-256 of the rows' file.
-    Raises InvalidInputError for a share that is not in [0, 1/2), sparse features, and a projection, which was made for
-    its study's bounds; InvalidDataError that names missing columns.
+    ``share`` of their values lie below the lower bound, and as many above the upper; neither lies beyond the study's
+    bounds, which stay if a column has no two values within them. ``auxiliary`` is the SHA-256 of the rows' file.
+
+    Raises:
+        InvalidInputError: the share is not in [0, 1/2), the features are sparse, or there is a projection, which was
+            made for its study's bounds.
+        InvalidDataError: columns are missing; the message names them.
     """
     _check_named(study)
     if study.projection is not None:
@@ -38,10 +41,10 @@ def with_bounds_of(study: Study, columns: Columns, share: float, auxiliary: str)
         )
     if not 0 <= share < _MOST:
         raise InvalidInputError(f"share must be at least 0 and below {_MOST:g}, not {share:g}")
-    numbers = [each.name for each in study.features if isinstance(each, Feature)]
+    numbers = [feature.name for feature in study.features if isinstance(feature, Feature)]
     if missing := [name for name in numbers if name not in columns]:
         raise InvalidDataError(f"columns missing from the auxiliary rows: {', '.join(missing[:5])}")
-    features = tuple(_bounded(each, columns, share) for each in study.features)
+    features = tuple(_bounded(feature, columns, share) for feature in study.features)
     return study.model_copy(update={"features": features, "auxiliary": auxiliary})
 
 
@@ -52,7 +55,7 @@ def _check_named(study: Study) -> None:
 
 
 def _bounded(feature: AnyFeature, columns: Columns, share: float) -> AnyFeature:
-    """A feature with the quantiles of its column, if it is a number."""
+    """Return a feature with the quantiles of its column as bounds, if it is a number."""
     if not isinstance(feature, Feature):
         return feature
     values, _ = as_numbers(columns[feature.name])
@@ -70,7 +73,10 @@ def _bounded(feature: AnyFeature, columns: Columns, share: float) -> AnyFeature:
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """A study with a projection, and how it fits the rows: the shares of their variance kept, and of them beyond it."""
+    """A study with a projection, and how it fits the rows.
+
+    ``explained`` is the share of their variance that it keeps, ``beyond`` the share of them beyond its radius.
+    """
 
     study: Study
     n_rows: int
@@ -81,12 +87,15 @@ class Projected:
 def with_projection_of(
     study: Study, columns: Columns, n_components: int, quantile: float = 1.0, auxiliary: str | None = None
 ) -> Projected:
-    """The study projected onto the first principal components of public rows, (n,) a column; no label is needed.
+    """Project the study onto the first principal components of public rows, (n,) a column; no label is needed.
 
-    The radius is the ``quantile`` of the norms of the rows' projections, of 1 the largest, and what the study's rows
-    are divided by from now on (``row_norm``). ``auxiliary`` is the SHA-256 of the rows' file. Raises InvalidInputError
-    for a study that is sparse or mapped already, a quantile that is not in (0, 1] or makes no radius, more components
-    than the rows have directions, and rows that do not fit the study; InvalidDataError that names missing columns.
+    The radius is the ``quantile`` of the norms of the rows' projections, for 1 the largest, and the study's rows are
+    divided by it from now on (``row_norm``). ``auxiliary`` is the SHA-256 of the rows' file.
+
+    Raises:
+        InvalidInputError: the study is sparse or mapped already, the quantile is not in (0, 1] or makes no radius,
+            there are more components than the rows have directions, or the rows do not fit the study.
+        InvalidDataError: columns are missing; the message names them.
     """
     _check_named(study)
     if study.maps:
@@ -116,7 +125,7 @@ def with_projection_of(
 
 
 def _undivided(study: Study, columns: Columns) -> FloatArray:
-    """A table's features as the study's columns (n, m), before rows are divided, on the grid."""
+    """Return a table's features as the study's columns (n, m), before rows are divided, on the grid."""
     if missing := [name for name in study.feature_names if name not in columns]:
         raise InvalidDataError(f"columns missing from the public rows: {', '.join(missing[:5])}")
     undivided = study.model_copy(update={"intercept": False, "row_norm": 1.0})
@@ -127,6 +136,6 @@ def _undivided(study: Study, columns: Columns) -> FloatArray:
 
 
 def _oriented(directions: FloatArray) -> FloatArray:
-    """Unit vectors (k, m) on the grid, the largest number of each positive: so is one chosen of two that fit alike."""
+    """Round unit vectors (k, m) to the grid, the largest number of each positive: one choice of two equal fits."""
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
     return truncate(directions * np.sign(largest), WEIGHT_BITS)

@@ -1,9 +1,8 @@
-"""What the cells of an owner's column hold: numbers, or codes of a category; and which of them hold nothing usable.
+"""The cells of an owner's columns: their numbers, or codes of a category, and what the owner says about them.
 
-A column arrives as a NumPy array, or as `Coded` where it is of anything but numbers: then each distinct value is looked
-at once, however many rows repeat it.
-
-What an owner says of the cells of a table: what its values mean in the study's words, and what is out of bounds.
+A column arrives as a NumPy array, or as `Coded` if it holds anything but numbers: then each distinct value is read
+once, however many rows repeat it. `CellRules` are the owner's: what a table's values mean in the study's words, and
+whether numbers out of bounds are clipped.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ MISSING_TEXTS = frozenset({
 the signs ``?``, ``-`` and ``.``."""
 
 MISSING, UNLISTED = -1, -2
-"""Codes of cells that hold no value, and of cells that hold one that the study does not know."""
+"""Codes of cells that hold no value, and of cells whose value the study does not list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
-    """A column (n,) of anything: row i holds ``values[codes[i]]``, or nothing where the code is negative."""
+    """A column (n,) of anything: row i holds ``values[codes[i]]``, or nothing if the code is negative."""
 
     codes: IntArray
     values: tuple[object, ...]
@@ -52,7 +51,7 @@ Block = Mapping[str, Column]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
-    """Some rows' entries: places and values (m,) as they are told, NaN for what is no number.
+    """The entries of some rows: places and values (m,) as they are in the table, NaN for anything but a number.
 
     Row i of n has those from ``starts[i]`` to ``starts[i + 1]``; it is ``missing`` (n,) if it has no list at all.
     ``unequal`` (n,) says that it has more places than values, or fewer: then it has neither here.
@@ -66,24 +65,24 @@ class Entries:
 
 
 def as_coded(column: Column) -> Coded:
-    """A column by its distinct values."""
+    """Return a column by its distinct values."""
     if isinstance(column, Coded):
         return column
     if column.dtype.kind in "Mm":
         times = as_coded(column.astype(str))
         return Coded(np.where(np.isnat(column), MISSING, times.codes), times.values)
-    if column.dtype.kind == "O":  # objects of no known order
+    if column.dtype.kind == "O":  # objects may have no order
         index: dict[tuple[type, str], int] = {}
         values = column.tolist()
         codes = [index.setdefault((type(value), str(value)), len(index)) for value in values]
         first = dict(zip(reversed(codes), reversed(values), strict=True))
         return Coded(np.array(codes, dtype=np.int64), tuple(first[code] for code in range(len(first))))
-    found, inverse = np.unique(column, return_inverse=True)
-    return Coded(inverse.astype(np.int64), tuple(found.tolist()))
+    distinct, inverse = np.unique(column, return_inverse=True)
+    return Coded(inverse.astype(np.int64), tuple(distinct.tolist()))
 
 
 def as_numbers(column: Column) -> tuple[FloatArray, npt.NDArray[np.bool_] | None]:
-    """A column's numbers (n,), NaN where a cell holds none, and (n,) where that is because it is not numeric.
+    """Return a column's numbers (n,), NaN if a cell holds none, and (n,) whether that is because it is not numeric.
 
     A truth value is 1 or 0; a number may be spelt as a text.
     """
@@ -92,17 +91,17 @@ def as_numbers(column: Column) -> tuple[FloatArray, npt.NDArray[np.bool_] | None
     if isinstance(column, np.ndarray) and column.dtype.kind in "Mm":
         return np.full(len(column), np.nan), ~np.isnat(column)
     coded = as_coded(column)
-    found = [_number(value) for value in coded.values]
-    odd = [math.isnan(number) and not _is_missing(value) for number, value in zip(found, coded.values, strict=True)]
-    table, strange = np.array([*found, math.nan]), np.array([*odd, False])
+    numbers = [_number(value) for value in coded.values]
+    odd = [math.isnan(number) and not _is_missing(value) for number, value in zip(numbers, coded.values, strict=True)]
+    table, strange = np.array([*numbers, math.nan]), np.array([*odd, False])
     codes = np.where(coded.codes < 0, len(coded.values), coded.codes)
     return table[codes], strange[codes] if strange.any() else None
 
 
 def as_codes(column: Column, known: Mapping[str | None, int], other: int | None = None) -> IntArray:
-    """The codes (n,) of a column's values by their spellings, `MISSING` or `UNLISTED` where they have none.
+    """Return the codes (n,) of a column's values by their spellings, or `MISSING` or `UNLISTED`.
 
-    ``other`` is the code of any value not known, where there is one.
+    ``other`` is the code of every unlisted value, if there is one.
     """
     coded = as_coded(column)
     table = np.array([*(_code(value, known, other) for value in coded.values), MISSING], dtype=np.int64)
@@ -119,12 +118,12 @@ def _code(value: object, known: Mapping[str | None, int], other: int | None) -> 
 
 
 def _is_missing(value: object) -> bool:
-    """Whether a value stands for none; a text may say so."""
+    """Whether a value stands for a missing one; a text may say so."""
     return spelling(value) is None or (isinstance(value, str) and value.strip() in MISSING_TEXTS)
 
 
 def _number(value: object) -> float:
-    """A value's number, NaN where it is missing or not numeric; of a number past all floats, infinity."""
+    """Return a value's number: NaN if it is missing or not numeric, infinity if it is too large for a float."""
     if isinstance(value, str):
         text = spelling(value) or ""
         value = {"True": 1, "False": 0}.get(text, "" if "_" in text else text)
@@ -139,12 +138,12 @@ def _number(value: object) -> float:
 
 
 Meanings = Mapping[str, str]
-"""What values of a column mean: a value as it is spelt, and a value of the study, or nothing for a missing one."""
+"""The meanings of a column's values: a value as it is spelt, and a value of the study, or nothing for a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellRules:
-    """What an owner says of cells: ``clip`` is whether numbers beyond bounds are clipped; ``values`` are meanings.
+    """An owner's rules for cells: ``clip`` is whether numbers beyond bounds are clipped; ``values`` are meanings.
 
     >>> CellRules(values={"smoker": {"True": "yes", "False": "no"}, "age": {"-999": ""}})
     CellRules(clip=False, values={'smoker': {'True': 'yes', 'False': 'no'}, 'age': {'-999': ''}})
@@ -154,8 +153,8 @@ class CellRules:
     values: Mapping[str, Meanings] = field(default_factory=dict)
 
     def check(self, study: Study) -> None:
-        """Raise InvalidDataError for a column that is not the study's, and for a meaning that it does not know."""
-        columns = {each.name: each for each in (*study.named, study.label)}
+        """Raise InvalidDataError for a column that is not the study's, or a meaning that the study does not list."""
+        columns = {feature.name: feature for feature in (*study.named, study.label)}
         for name, meanings in self.values.items():
             if (column := columns.get(name)) is None:
                 raise InvalidDataError(f"data.values: the study has no column {name!r}")
@@ -168,12 +167,12 @@ class CellRules:
                 elif _number_in(meaning) is None:
                     raise InvalidDataError(f"data.values: {meaning!r}, a meaning in column {name!r}, is no number")
 
-    def is_said(self, name: str, value: float) -> bool:
+    def has_meaning(self, name: str, value: float) -> bool:
         """Whether the owner says what a number means in a column."""
         return any(_number_in(text) == value for text in self.values.get(name, ()))
 
     def read(self, name: str, column: Column) -> Column:
-        """A column (n,) in which each value is what it means."""
+        """Replace each value of a column (n,) by its meaning."""
         meanings = self.values.get(name)
         if not meanings:
             return column
@@ -189,19 +188,19 @@ class CellRules:
 
 
 AS_THEY_ARE = CellRules()
-"""No rules: cells mean what they say."""
+"""No rules: every cell means what it says."""
 
 
 def said_values(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Meanings by column, of texts ``COLUMN:VALUE=MEANING``; raises InvalidDataError for another text.
+    """Read meanings by column from texts ``COLUMN:VALUE=MEANING``. Raises InvalidDataError for another text.
 
     >>> said_values(("smoker:True=yes", "smoker:False=no", "age:-999="))
     {'smoker': {'True': 'yes', 'False': 'no'}, 'age': {'-999': ''}}
     """
     by_column: dict[str, dict[str, str]] = {}
     for text in texts:
-        column, colon, rest = text.partition(":")
-        value, equals, meaning = rest.rpartition("=")
+        column, colon, pair = text.partition(":")
+        value, equals, meaning = pair.rpartition("=")
         if not (column and colon and equals and value):
             raise InvalidDataError("--value: say COLUMN:VALUE=MEANING, and nothing after = for a missing value")
         by_column.setdefault(column, {})[value] = meaning
@@ -209,7 +208,7 @@ def said_values(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 def _number_in(text: str) -> float | None:
-    """The number that a text spells, if it does."""
+    """Return the number that a text spells, or None."""
     try:
         return float(text)
     except ValueError:
@@ -217,5 +216,5 @@ def _number_in(text: str) -> float | None:
 
 
 def _is_numeric(meaning: str) -> bool:
-    """Whether a meaning is a number or a missing one."""
+    """Whether a meaning is a number or a missing value."""
     return spelling(meaning) is None or _number_in(meaning) is not None

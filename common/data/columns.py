@@ -1,4 +1,4 @@
-"""The columns of a study: their names, their public bounds or values, and what to do where a value is missing."""
+"""The columns of a study: their names, their public bounds or values, and the treatment of missing values."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from parley.common.strict import Name, PlainName, PlainText, Strict
 
 Columns = Mapping[str, npt.NDArray[np.generic]]
 Missing = Literal["refuse", "drop", "value"]
-"""What becomes of a missing value: the data is refused, its row kept as zeros, or a public value stands in."""
+"""The treatment of a missing value: the data is refused, its row becomes zeros, or a public value replaces it."""
 RowNorm = Literal["own", "largest"] | Annotated[float, Field(ge=1e-9, allow_inf_nan=False)]
-"""What a row is divided by: its own norm, the largest that any row can have, or a smaller public bound."""
+"""The divisor of a row: its own norm, the largest that any row can have, or a smaller public bound."""
 
 _ROUNDED = 0.02
-"""By how much shares that people have rounded may miss 1."""
+"""By how much shares that people have rounded may differ from 1."""
 
 _NARROW = 1e-4
-"""The least deviation of a label in units of its bounds' distance: of less, the grid of weights shows too little."""
+"""The least deviation of a label, as a part of its bounds' distance: with less, the grid of weights is too coarse."""
 
 _LEAST_WIDTH = 1e-290
-"""Of bounds closer than that, slopes in a column's own units are beyond floating point."""
+"""The least distance of bounds: with less, slopes in a column's own units are beyond floating point."""
 
 OTHER = "other"
 """The column of the values that a category does not declare."""
@@ -78,7 +78,7 @@ class Feature(Bounded):
 
     @property
     def n_columns(self) -> int:
-        """How many columns of the design."""
+        """The number of columns of the design."""
         return 1
 
     @property
@@ -113,12 +113,12 @@ class Category(Described):
 
     @property
     def other_code(self) -> int | None:
-        """The index of ``other`` among the columns, where there is one."""
+        """The index of ``other`` among the columns, or None."""
         return len(self.values) if self.other else None
 
     @property
     def n_columns(self) -> int:
-        """How many columns of the design."""
+        """The number of columns of the design."""
         return len(self.values) + self.other
 
     @property
@@ -138,11 +138,11 @@ class Category(Described):
 
 
 class SparseFeatures(Described):
-    """Very many numeric columns of which few are not zero, told by a count: a row lists its entries that are not zero.
+    """Very many numeric columns, few of them not zero in a row; a row lists its entries that are not zero.
 
     In a table ``index`` and ``value`` are columns of lists, the places and the numbers of a row's entries; ``first`` is
-    the place of the first of the ``columns``. A row has at most so many ``entries``, and no number is larger than
-    ``bound``, which becomes 1. Both are public: a solver's error and the largest norm of a row hang on them.
+    the place of the first of the ``columns``. A row has at most ``entries`` entries, and no number is larger than
+    ``bound``, which becomes 1. Both are public: a solver's error and the largest norm of a row depend on them.
     """
 
     columns: Annotated[int, Field(ge=2, lt=2**24)]
@@ -155,17 +155,17 @@ class SparseFeatures(Described):
 
     @property
     def fill(self) -> None:
-        """Nothing stands in for a missing row."""
+        """None: nothing replaces a missing row."""
         return
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """None: the columns have places, and no names."""
+        """Empty: the columns have places, and no names."""
         return ()
 
     @property
     def n_columns(self) -> int:
-        """How many columns of the design."""
+        """The number of columns of the design."""
         return self.columns
 
     @property
@@ -177,8 +177,9 @@ class SparseFeatures(Described):
 class Label(Described):
     """The column to predict and its values; of two, the first is negative (-1) and the second positive (+1).
 
-    ``shares`` are what part of the population each value is, in order, where that is common knowledge or was described
-    by owners before: registers and statistics often say. Forecasts are closer by them. Rows have no part in them.
+    ``shares`` are the parts of the population that the values have, in order, if that is common knowledge or owners
+    described it before: registers and statistics often say. They make forecasts closer. They are not computed from
+    rows.
     """
 
     values: tuple[str, ...]
@@ -203,11 +204,11 @@ class Label(Described):
 
     @property
     def frequencies(self) -> tuple[float, ...] | None:
-        """The shares, of which rounding may have left a little, as parts of their sum; None where they are unknown."""
+        """The shares as parts of their sum, which rounding may have left near 1; None if they are unknown."""
         if self.shares is None:
             return None
         total = sum(self.shares)
-        return tuple(each / total for each in self.shares)
+        return tuple(share / total for share in self.shares)
 
     @cached_property
     def codes(self) -> dict[str | None, int]:
@@ -218,9 +219,9 @@ class Label(Described):
 class RealLabel(Bounded):
     """A numeric column to predict.
 
-    ``mean`` and ``deviation`` are what it is on average in the population and how far from that it usually lies, in its
-    own units, where both are common knowledge or were described by owners before. A descent starts from the mean
-    and is scaled to the deviation: where bounds are wide that is worth much. Rows have no part in them.
+    ``mean`` and ``deviation`` are its average in the population and its usual distance from that, in its own units, if
+    both are common knowledge or owners described them before. A descent starts from the mean and is scaled to the
+    deviation: if bounds are wide, that helps much. They are not computed from rows.
     """
 
     mean: FiniteFloat | None = None
@@ -242,24 +243,24 @@ class RealLabel(Bounded):
 
     @property
     def usual(self) -> tuple[float, float] | None:
-        """Mean and deviation where the bounds are -1 and +1; None where they are unknown."""
+        """Mean and deviation in units in which the bounds are -1 and +1; None if they are unknown."""
         if self.mean is None or self.deviation is None:
             return None
         half = (self.upper - self.lower) / 2
         return (self.mean - self.lower) / half - 1, self.deviation / half
 
     def in_units(self, scores: FloatArray) -> FloatArray:
-        """A model's scores (...), in which the bounds are -1 and +1, in the units of the column."""
+        """Convert a model's scores (...), in which the bounds are -1 and +1, to the units of the column."""
         return self.lower + (scores + 1) * ((self.upper - self.lower) / 2)
 
 
 def _kind_of_label(label: object) -> str:
-    """A label with values is one of classes, any other needs bounds."""
+    """Return the tag of a label: with values it is one of classes, any other needs bounds."""
     return "classes" if _has_values(label, Label) else "real"
 
 
 def _kind_of_feature(feature: object) -> str:
-    """A feature with values is a category, one with a count of columns is sparse, any other needs bounds."""
+    """Return the tag of a feature: with values a category, with a count of columns sparse, any other needs bounds."""
     if "columns" in feature if isinstance(feature, Mapping) else isinstance(feature, SparseFeatures):
         return "sparse"
     return "category" if _has_values(feature, Category) else "number"
@@ -279,25 +280,25 @@ AnyFeature = Annotated[
 
 
 def check_distinct(what: str, values: Iterable[str]) -> None:
-    """Raise ValueError unless values are spelt, and each unlike any other."""
+    """Raise ValueError unless the values are spelt and all different."""
     seen: dict[str, str] = {}
     for value in values:
         spelt = spelling(value)
         if spelt is None:
             raise ValueError(f"{what}: its values must be distinct, and a blank is none")
         if spelt in seen:
-            alike = f"{value!r} twice" if seen[spelt] == value else f"{seen[spelt]!r} and {value!r}, which read alike"
-            raise ValueError(f"{what}: its values must be distinct; there is {alike}")
+            pair = f"{value!r} twice" if seen[spelt] == value else f"{seen[spelt]!r} and {value!r}, which read alike"
+            raise ValueError(f"{what}: its values must be distinct; there is {pair}")
         seen[spelt] = value
 
 
 def scaled(values: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """Values within their bounds as numbers in [-1, 1]; the quotient of two rounded differences never exceeds 1."""
+    """Scale values within their bounds to [-1, 1]; the quotient of two rounded differences never exceeds 1."""
     return np.asarray(2 * ((values - lower) / (upper - lower)) - 1)
 
 
 def _check_fill(column: Feature | Category) -> None:
-    """Raise ValueError for a fill that nothing asks for, or a missing one."""
+    """Raise ValueError for a fill that is not needed, or a missing one."""
     if (column.missing == "value" and column.fill is None) or (
         column.fill is not None and column.missing in {"refuse", "drop"}
     ):
@@ -305,17 +306,20 @@ def _check_fill(column: Feature | Category) -> None:
 
 
 def missing_policy(column: Feature | Category | SparseFeatures, default: Missing) -> Missing:
-    """What becomes of a feature's missing values: its own choice, else the study's."""
+    """Return the treatment of a feature's missing values: its own choice, or the study's."""
     return column.missing or ("value" if column.fill is not None else default)
 
 
 def constant_of_numbers(n_features: int) -> float:
-    """What the intercept's column of a real label holds: a quarter of the largest squared norm, and at least 1."""
+    """Return the constant of the intercept's column for a real label.
+
+    It is a quarter of the largest squared norm, and at least 1.
+    """
     return max(1.0, math.sqrt(n_features / 3))
 
 
 def largest_norm(n_features: int, constant: float) -> float:
-    """The largest norm of a row of so many numbers and categories and the intercept's constant, undivided.
+    """Return the largest norm of a row of numbers, categories and the intercept's constant, before it is divided.
 
     A row that was mapped into the unit ball counts as one number.
     """

@@ -1,10 +1,9 @@
 """What is wrong with an owner's data, column by column: counts of rows and the remedy, never a value.
 
-What fits a study by the letter, and is most likely not what it means: an owner looks at it before anybody is asked.
-
-A number that stands for a missing value, such as -999, is told by its digits and by its distance from all others. So is
-a column most of whose values are none of the study's, or beyond its bounds. All of it is about counts and columns; no
-value is told, but for words that mean yes or no.
+*Faults* do not fit the study. *Doubts* fit it by the letter, and are most likely not what the study means: an owner
+looks at them before anyone is asked. A number that stands for a missing value, such as -999, is recognised by its
+digits and by its distance from all others, and so is a column most of whose values are none of the study's, or beyond
+its bounds. All of it is about counts and columns; no value is shown, except words that mean yes or no.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from parley.common.encoding.texts import so_many, spelling
 from parley.common.errors import InvalidDataError
 
 MOSTLY = 0.5
-"""A larger share of a column's values is most of it."""
+"""A larger share of a column's values counts as most of them."""
 
 _NINES = [10.0**digits - 1 for digits in range(1, 8)]
 _ENDS = [2.0**15 - 1, 2.0**31 - 1, 1e20, 1e30, 3.4028234663852886e38, 9.969209968386869e36, 1.7976931348623157e308]
 _SIGNED = [*_NINES, *(nines + 0.9 for nines in _NINES[1:]), *_ENDS]
-CODES = np.array(sorted({*(-each for each in _SIGNED), *_SIGNED[1:], -(2.0**15), -(2.0**31)}))
+CODES = np.array(sorted({*(-code for code in _SIGNED), *_SIGNED[1:], -(2.0**15), -(2.0**31)}))
 """Numbers that forms, statistics programs and instruments write for a missing value: nines, and the ends of types."""
 
 _TWO_DIGITS, _LONE = 99, 999
-"""Where codes begin: -9 may be one of a few degrees, and a column may hold 99 alone."""
+"""The least codes: -9 may be a temperature, and a column may hold 99 alone."""
 
 _TRUTHS = (
     ("no", "yes"), ("false", "true"), ("0", "1"), ("0.0", "1.0"), ("n", "y"), ("f", "t"), ("nein", "ja"),
@@ -57,53 +56,58 @@ class Doubt:
 
     @property
     def words(self) -> str:
-        """The doubt for the owner."""
+        """The doubt in words, for the owner."""
         return f"{self.column}: {self.what}: {self.remedy}"
 
 
 def mostly_other(column: str, share: float) -> Doubt:
-    """Most values are none of those that the study declares."""
-    what = f"{share:.0%} of its values are none of the study's, and count as other"
-    return Doubt(column, what, _mapped(column, "VALUE", "MEANING"))
+    """Return the doubt that most values are none of those that the study declares."""
+    finding = f"{share:.0%} of its values are none of the study's, and count as other"
+    return Doubt(column, finding, _mapped(column, "VALUE", "MEANING"))
 
 
 def mostly_clipped(column: str, share: float) -> Doubt:
-    """Most values lie beyond the bounds."""
+    """Return the doubt that most values lie beyond the bounds."""
     return Doubt(column, f"{share:.0%} of its values lie beyond the bounds", "are they in the study's unit?")
 
 
 def missing_code(column: str, rows: int) -> Doubt:
-    """What looks like a code for a missing value counts as a number."""
-    what = f"what looks like a code for a missing value, such as -999, counts as a number in {so_many(rows, 'row')}"
-    return Doubt(column, what, f"{_mapped(column, '-999', '')} says that it is missing, with the code that you have")
+    """Return the doubt that a code for a missing value counts as a number."""
+    finding = f"what looks like a code for a missing value, such as -999, counts as a number in {so_many(rows, 'row')}"
+    return Doubt(column, finding, f"{_mapped(column, '-999', '')} says that it is missing, with the code that you have")
 
 
 def other_truths(column: str, declared: Iterable[str], values: Iterable[str]) -> Doubt | None:
-    """A study's no and yes are spelt by other words in a table's ``values``; None where they are not."""
+    """Return the doubt that a table spells the study's no and yes by other words; None if it does not."""
     pairs = {frozenset(words): words for words in _TRUTHS}
-    in_study, in_table = ({each.lower(): each for each in words} for words in (declared, values))
+    in_study, in_table = ({word.lower(): word for word in words} for words in (declared, values))
     words, others = pairs.get(frozenset(in_study)), pairs.get(frozenset(in_table))
     if {*in_study.values()} == {*in_table.values()}:
         return None
     if (words and in_table.keys() == _NUMBERED) or (others and in_study.keys() == _NUMBERED):
         one, two = sorted(in_table.values())
-        what = f"it has {one} and {two} for {' and '.join(sorted(in_study.values()))}, and no rule says which is which"
+        finding = (
+            f"it has {one} and {two} for {' and '.join(sorted(in_study.values()))}, and no rule says which is which"
+        )
         remedy = f"look up what they mean, and say {_mapped(column, one, 'MEANING')} {_mapped(column, two, 'MEANING')}"
-        return Doubt(column, what, remedy)
+        return Doubt(column, finding, remedy)
     if words is None or others is None:
         return None
     meanings = [(in_table[other], in_study[word]) for word, other in zip(words[::-1], others[::-1], strict=True)]
-    spelt, meant = (" and ".join(each) for each in zip(*meanings, strict=True))
-    return Doubt(column, f"it spells {meant} as {spelt}", " ".join(_mapped(column, *each) for each in meanings))
+    spelt, meant = (" and ".join(words) for words in zip(*meanings, strict=True))
+    return Doubt(column, f"it spells {meant} as {spelt}", " ".join(_mapped(column, *pair) for pair in meanings))
 
 
 def _mapped(column: str, value: str, meaning: str) -> str:
-    """The option that says what a value means."""
+    """Return the option that gives a value its meaning."""
     return f"--value {column}:{value}={meaning}"
 
 
 class CodeWatch:
-    """Looks for codes of missing values among the numbers of columns as they come: only an outermost one can be one."""
+    """Looks for codes of missing values among the numbers of columns as they arrive.
+
+    Only an outermost number can be a code.
+    """
 
     def __init__(self, n_columns: int) -> None:
         self._rows: dict[int, Counter[float]] = {}
@@ -117,13 +121,13 @@ class CodeWatch:
             codes, rows = np.unique(values[i][is_code], return_counts=True)
             counted = self._rows.setdefault(int(which[i]), Counter())
             counted.update(dict(zip(codes.tolist(), rows.tolist(), strict=True)))
-            rest = values[i][~is_code & ~np.isnan(values[i])]
-            least[i], most[i] = rest.min(initial=math.inf), rest.max(initial=-math.inf)
+            numbers = values[i][~is_code & ~np.isnan(values[i])]
+            least[i], most[i] = numbers.min(initial=math.inf), numbers.max(initial=-math.inf)
         self._least[which] = np.minimum(self._least[which], least)
         self._most[which] = np.maximum(self._most[which], most)
 
     def codes(self, column: int) -> Mapping[float, int]:
-        """The numbers of a column that are most likely codes, and in how many rows each stands."""
+        """Return the numbers of a column that are most likely codes, and the number of rows of each."""
         rows = self._rows.get(column, Counter())
         least, most = float(self._least[column]), float(self._most[column])
         near = [code for code in rows if not _is_far(code, least, most)]
@@ -132,8 +136,8 @@ class CodeWatch:
 
 
 def _is_far(code: float, least: float, most: float) -> bool:
-    """Whether a number lies far from those between two: further than these from each other, or it alone is negative."""
-    if least > most:  # there is no other
+    """Whether a number is further from a range than the range is wide, or is its only negative number."""
+    if least > most:  # there is no other number
         return code < 0 or code >= _LONE
     if code <= -_TWO_DIGITS and least >= 0:
         return True
@@ -142,7 +146,7 @@ def _is_far(code: float, least: float, most: float) -> bool:
 
 
 def truths_among(values: Iterable[object]) -> set[str]:
-    """Of values those that are words for yes or no, as they are spelt."""
+    """Return the values that are words for yes or no, as they are spelt."""
     return {text for value in values if (text := spelling(value)) is not None and text.lower() in _TRUTH_WORDS}
 
 
@@ -153,7 +157,7 @@ FaultKind = Literal[
 ]  # fmt: skip
 
 MOST_COLUMNS = 20
-"""So many faulty columns are told of by name."""
+"""The most faulty columns that a message names."""
 
 _DROPS = 'rows that miss their list or their label are kept as empty ones by "missing": "drop" in the study'
 _REMEDIES: Mapping[FaultKind, str] = {
@@ -166,7 +170,7 @@ _REMEDIES: Mapping[FaultKind, str] = {
     "off by a query as the source",
     "beyond the bounds": 'data.out_of_bounds = "clip" in the settings, or --clip, clips values to the bounds; a number '
     "that stands for a missing value, such as -999, is said to by --value COLUMN:-999=",
-    "no whole number as a place": 'places are whole numbers: what else LIBSVM rows say, such as a "qid", has to go',
+    "no whole number as a place": 'places are whole numbers: other parts of LIBSVM rows, such as a "qid", have to go',
     "place out of range": 'places count from "first" of the study, 0 or 1, and "columns" is how many there are',
     "too many entries": '"entries" of the study is the most that a row may have',
     "unknown category": "--value COLUMN:VALUE=MEANING, or data.values in the settings, says which value is meant; "
@@ -179,8 +183,8 @@ _REMEDIES: Mapping[FaultKind, str] = {
 class UnfitDataError(InvalidDataError):
     """Data that does not fit a study: ``rows`` counts, by column and kind of fault, the rows that do not.
 
-    ``file`` is the first of several files that has such rows, where that is known. ``notes`` say how the table was
-    read, if the reader has put them there, and ``doubts`` what else is most likely read wrongly.
+    ``file`` is the first of several files that has such rows, if it is known. ``notes`` say how the table was read, if
+    the reader has put them there, and ``doubts`` are what is most likely read wrongly beside them.
     """
 
     notes: tuple[str, ...] = ()
@@ -205,33 +209,33 @@ class Faults:
             kinds[kind] = kinds.get(kind, 0) + rows
 
     def end_file(self, name: str) -> None:
-        """Say that one of several files ends here: the first with a fault is told."""
+        """Record that one of several files ends here: the message names the first with a fault."""
         if self._rows and not self._file:
             self._file = name
 
     def check(self, order: Iterable[str], doubts: Sequence[Doubt] = ()) -> None:
-        """Raise UnfitDataError where there is a fault; tells of columns in this order, and of doubts."""
+        """Raise UnfitDataError if there is a fault; it names columns in this order, and adds doubts."""
         if not self._rows:
             return
         columns = [name for name in order if name in self._rows]
-        told = "; ".join(f"column {name!r}: {_told(self._rows[name])}" for name in columns[:MOST_COLUMNS])
+        details = "; ".join(f"column {name!r}: {_in_words(self._rows[name])}" for name in columns[:MOST_COLUMNS])
         more = f"; and {len(columns) - MOST_COLUMNS} columns more" if len(columns) > MOST_COLUMNS else ""
         helps = "".join(f"; {words}" for words in remedies(self._rows, self._file))
         helps += "".join(f"; {doubt.words}" for doubt in doubts[:MOST_COLUMNS])
-        error = UnfitDataError(f"the data does not fit the study: {told}{more}{helps}", self._rows, self._file)
+        error = UnfitDataError(f"the data does not fit the study: {details}{more}{helps}", self._rows, self._file)
         error.doubts = tuple(doubts)
         raise error
 
 
 def remedies(rows: Mapping[str, Mapping[FaultKind, int]], file: str = "") -> list[str]:
-    """What helps against faults that are counted by column and kind, and which file has the first, if it is known."""
-    kinds = {kind for found in rows.values() for kind in found}
+    """Return remedies against faults counted by column and kind, and the first file with one, if it is known."""
+    kinds = {kind for faults in rows.values() for kind in faults}
     where = [f"the first file with such rows is {file}"] if file else []
     return [*where, *dict.fromkeys(words for kind, words in _REMEDIES.items() if kind in kinds)]
 
 
-def _told(kinds: Mapping[FaultKind, int]) -> str:
-    """The faults of one column."""
+def _in_words(kinds: Mapping[FaultKind, int]) -> str:
+    """Return the faults of one column, in words."""
     return ", ".join(
         kind if kind == "absent" else f"{kind} in {rows:,} {'row' if rows == 1 else 'rows'}"
         for kind, rows in kinds.items()

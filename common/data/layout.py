@@ -1,17 +1,16 @@
-"""Where the columns of a study stand in the design matrix, and on what scale.
+"""The positions of a study's columns in the design matrix, and their scale.
 
 A row is (numbers scaled by their public bounds to [-1, 1], one 0 or 1 for each value of a category, a constant for the
 intercept) divided by its own norm, or by a public bound of the norm: at most the root of the number of numeric features
-and categories and of the constant squared, because a category sets at most one of its columns. Where the study has
-maps, numbers and values are mapped into the unit ball first: the bound is the root of 1 and of the constant squared.
-Nothing here is a statistic of private data: what a row is divided by follows from that row alone.
+and categories and of the constant squared, because a category sets at most one of its columns. If the study has maps,
+numbers and values are mapped into the unit ball first: the bound is the root of 1 and of the constant squared. Nothing
+here is a statistic of private data: a row's divisor follows from that row alone.
 
-*Mapped alike everywhere.* A projection's matrix travels in the study as float32, bit for bit. Columns are put on
-the grid of 2^-16 and the matrix on that of 2^-20, so their products are exact in float64, in whatever order BLAS adds
+*The same maps everywhere.* A projection's matrix travels in the study as float32, bit for bit. Columns are put on the
+grid of 2^-16 and the matrix on that of 2^-20, so their products are exact in float64, in every order in which BLAS adds
 (`parley.common.encoding.fixed_point`): rows within the radius have the same bits on every machine. Rows beyond it,
-cosines and sines are rounded as a machine's libraries do, and may so come to lie one step apart on the grid of a shard.
-Nothing depends on that: no row of a party has to equal another machine's, and public rows travel as the learner made
-them.
+cosines and sines are rounded as a machine's libraries do, and may so end one step apart on the grid of a shard. Nothing
+depends on that: no row of a party has to equal another machine's, and public rows travel as the learner made them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from parley.common.data.study import Study
 
 _MAPPED = 2**20
-"""Numbers that are mapped together: 8 MiB."""
+"""The most numbers that are mapped together: 8 MiB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +50,9 @@ class Numbers:
 class DesignLayout:
     """The features of a study as columns (n, n_columns), and these as rows of a design.
 
-    ``unit`` is what a 1 becomes among the columns: there is a place for the intercept, whose ``intercept`` is 0 where
-    there is none, and a row is ready, unless ``own`` says that each is divided by its own norm at last. Where there are
-    ``maps``, a 1 is a 1, and what is mapped is multiplied by ``scale`` before the intercept joins it.
+    ``unit`` is what a 1 becomes among the columns. The ``intercept`` is its constant, or 0 without one. After that a
+    row is ready, unless ``own`` says that each is divided by its own norm at last. If there are ``maps``, a 1 is a 1,
+    and the mapped row is multiplied by ``scale`` before the intercept joins it.
     """
 
     numbers: Numbers
@@ -68,23 +67,23 @@ class DesignLayout:
 
     @classmethod
     def of(cls, study: Study) -> DesignLayout:
-        """The layout of a study's features in their order, the intercept last."""
-        starts = list(accumulate((each.n_columns for each in study.features), initial=0))
+        """Return the layout of a study's features in their order, the intercept last."""
+        starts = list(accumulate((feature.n_columns for feature in study.features), initial=0))
         placed = list(zip(study.features, starts, strict=False))
-        numbers = [(each, start) for each, start in placed if isinstance(each, Feature)]
-        categories = {each.name: (each, start) for each, start in placed if isinstance(each, Category)}
+        numbers = [(feature, start) for feature, start in placed if isinstance(feature, Feature)]
+        categories = {feature.name: (feature, start) for feature, start in placed if isinstance(feature, Category)}
         largest = study.largest_norm
         scale = 1 / (largest if isinstance(study.row_norm, str) else min(largest, study.row_norm))
         return cls(
             numbers=Numbers(
-                features=tuple(each for each, _ in numbers),
-                index={each.name: i for i, (each, _) in enumerate(numbers)},
-                lower=np.array([each.lower for each, _ in numbers]),
-                upper=np.array([each.upper for each, _ in numbers]),
+                features=tuple(feature for feature, _ in numbers),
+                index={feature.name: i for i, (feature, _) in enumerate(numbers)},
+                lower=np.array([feature.lower for feature, _ in numbers]),
+                upper=np.array([feature.upper for feature, _ in numbers]),
                 positions=np.array([start for _, start in numbers], dtype=np.int64),
             ),
             categories=categories,
-            policies={each.name: missing_policy(each, study.missing) for each in study.features},
+            policies={feature.name: missing_policy(feature, study.missing) for feature in study.features},
             n_columns=study.n_columns if study.maps else study.n_features,
             unit=1.0 if study.maps else scale,
             maps=study.maps,
@@ -94,22 +93,24 @@ class DesignLayout:
         )
 
     def mapped(self, columns: FloatArray) -> FloatArray:
-        """Columns (n, n_columns) through the maps, with a place for the intercept: (n, d)."""
+        """Map columns (n, n_columns), with a place for the intercept: (n, d)."""
         n_outputs = self.maps[-1].n_outputs
         design = np.empty((len(columns), n_outputs + (self.intercept > 0)))
         most = max(_MAPPED // max(self.n_columns, n_outputs), 1)
         for start in range(0, len(columns), most):
             rows = columns[start : start + most]
-            for each in self.maps:
-                rows = _project(each, rows) if isinstance(each, Projection) else _random_features(each, rows)
+            for row_map in self.maps:
+                rows = _project(row_map, rows) if isinstance(row_map, Projection) else _random_features(row_map, rows)
             np.multiply(rows, self.scale, out=design[start : start + most, :n_outputs])
         return design
 
 
 def _intercept(study: Study, scale: float) -> float:
-    """The constant of an undivided row. Where rows reach the unit sphere it lies on the grid, by which all agree.
+    """Return the constant of an undivided row.
 
-    Of a real label it is 1/2, or the last number before it, and a row on the sphere is projected: that turned one into
+    If rows reach the unit sphere it lies on the grid, which is the same for all.
+
+    For a real label it is 1/2, or the last number before it, and a row on the sphere is projected: that turned one into
     the other. An exported model cannot do so.
     """
     constant = study.constant * scale
@@ -117,31 +118,31 @@ def _intercept(study: Study, scale: float) -> float:
 
 
 def centred(projection: Projection, columns: FloatArray) -> FloatArray:
-    """P (x - mean), (n, k), exactly, of columns (n, m) put on the grid."""
+    """Return P (x - mean), (n, k), exactly, for columns (n, m) put on the grid."""
     matrix, offset = matrix_and_offset(projection.mean, projection.components)
     return np.asarray(truncate(columns, FEATURE_BITS) @ matrix.T - offset)
 
 
 def _project(projection: Projection, columns: FloatArray) -> FloatArray:
-    """Columns (n, m) in the unit ball: (n, k)."""
+    """Project columns (n, m) into the unit ball: (n, k)."""
     rows = centred(projection, columns)
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1), projection.radius)[:, None])
 
 
 def _random_features(features: RandomFeatures, columns: FloatArray) -> FloatArray:
-    """Columns (n, m) on the unit sphere: (n, features.n)."""
+    """Map columns (n, m) onto the unit sphere: (n, features.n)."""
     angles = columns @ frequencies(features, columns.shape[1]).T
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * math.sqrt(2 / features.n)
 
 
 def frequencies(features: RandomFeatures, n_columns: int) -> FloatArray:
-    """W (n/2, n_columns), by which rows become angles."""
+    """Return W (n/2, n_columns), by which rows become angles."""
     return math.sqrt(2 * features.gamma) * _normals(features.seed, features.n // 2, n_columns)
 
 
 @lru_cache(4)
 def matrix_and_offset(mean: str, components: str) -> tuple[FloatArray, FloatArray]:
-    """P (k, m) on the grid of weights, and P mean (k,): read once, though rows are mapped in blocks."""
+    """Return P (k, m) on the grid of weights, and P mean (k,): read once, though rows are mapped in blocks."""
     centre = truncate(numbers_of(mean), FEATURE_BITS)
     matrix = weights_on_grid(numbers_of(components).reshape(-1, len(centre)))
     return matrix, np.asarray(matrix @ centre)
@@ -149,7 +150,7 @@ def matrix_and_offset(mean: str, components: str) -> tuple[FloatArray, FloatArra
 
 @lru_cache(4)
 def _normals(seed: int, n: int, n_columns: int) -> FloatArray:
-    """W (n, n_columns) before the kernel's width scales it; drawn once, as above."""
+    """Return W (n, n_columns) before the kernel's width scales it; drawn once, because rows are mapped in blocks."""
     from scipy.special import ndtri  # noqa: PLC0415 -- 18 MB, beside a shard that may fill the memory
 
     raw = np.random.Philox(key=seed).random_raw(n * n_columns).reshape(n, n_columns)

@@ -1,9 +1,9 @@
-"""An owner's table as a shard, block by block: memory for the shard and one block, and every fault counted.
+"""An owner's table as a shard, block by block: it takes memory for the shard and one block, and counts every fault.
 
-Columns that a study maps are all in memory until they are, unless rows come whole.
+Columns that a study maps are all in memory until they are mapped, unless rows arrive complete.
 
-Blocks hold some rows of some columns. What is missing, unknown, no number or beyond its bounds is counted by column,
-so that an owner hears of all of it at once, and is told neither a value nor the row that it stood in.
+Blocks hold some rows of some columns. Values that are missing, unknown, no number or beyond their bounds are counted by
+column, so that an owner sees all of them at once, and no message contains a value or the row that it stood in.
 """
 
 from __future__ import annotations
@@ -51,27 +51,32 @@ from parley.common.errors import InvalidDataError
 
 BLOCK_ROWS = 2**14
 NARROW = 0.1
-"""Of the width of bounds. Where these were ten times too wide, at epsilon 1, breast cancer fell from .92 to .78, and
-wine from .78 to .43; five times, to .90 and .52."""
+"""Values that differ by less than this part of their bounds make a column narrow.
+
+If bounds were ten times too wide, at epsilon 1, breast cancer fell from .92 to .78, and wine from .78 to .43; five
+times, to .90 and .52.
+"""
 NO_NORM = 10 * float(np.finfo(np.float64).eps)
-"""A row that is shorter is one of zeros, but for rounding: such as numbers halfway between their bounds. It has no
-direction, and is not divided. scikit-learn's `Normalizer` draws the line there too."""
+"""A shorter row counts as one of zeros, except for rounding: such as numbers halfway between their bounds.
+
+It has no direction, and is not divided. scikit-learn's `Normalizer` draws the line there too.
+"""
 _CACHED = 2**18
-"""Numbers that stay in a processor's cache while they are scaled: 2 MiB."""
+"""The numbers that stay in a processor's cache while they are scaled: 2 MiB."""
 _PART = 2**20
-"""Numbers of rows that are kept together: 3 MiB, of which allocators keep nothing for later, as of less they may."""
+"""The numbers of rows that are stored together: 3 MiB, because allocators return pieces of this size to the system."""
 _FEW = 2**15
-"""Numbers that are packed together."""
+"""The numbers that are packed together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A shard and what its owner may want to know of it: shares of values clipped, by column, and of rows dropped.
+    """A shard and what its owner may want to know about it: shares of values clipped, by column, and of rows dropped.
 
     ``others`` are the shares of a category's values that the study does not name, and that count as its ``other``.
     ``missing`` counts by column the rows dropped for it, the most first. ``narrow`` are the numeric columns whose
     values differ by less than `NARROW` of their bounds, if they differ. The rows that the study holds out come last.
-    ``notes`` say how the table was read, where its owner should know, ``doubts`` what is most likely read wrongly.
+    ``notes`` say how the table was read, if its owner should know, ``doubts`` what is most likely read wrongly.
     """
 
     shard: Shard
@@ -104,15 +109,15 @@ class Loading:
         self._truths: dict[str, set[str]] = {}
 
     def _room(self, n_rows: int) -> FloatArray:
-        """Where columns are put: each is written to or absent."""
+        """Return the array for the columns; each column is written to or absent."""
         return np.empty((n_rows, self._layout.n_columns))
 
     def expect(self, names: Iterable[str]) -> None:
-        """Say which columns the table has."""
+        """Record which columns the table has."""
         self._seen.update(names)
 
     def add(self, start: int, block: Block) -> None:
-        """Take the rows from ``start`` on of some columns; those that the study does not name do not matter."""
+        """Take the rows from ``start`` on of some columns; columns that the study does not name are ignored."""
         index = self._layout.numbers.index
         block = {name: self._rules.read(name, column) for name, column in block.items()}
         numeric = sorted((name for name in block if name in index), key=index.__getitem__)
@@ -126,11 +131,11 @@ class Loading:
             self._add_label(start, block[self._label.name])
 
     def end_file(self, name: str) -> None:
-        """Say that the rows of one of several files have all come."""
+        """Record that the rows of one of several files have all arrived."""
         self._faults.end_file(name)
 
     def finish(self, n_rows: int) -> Loaded:
-        """The shard of the first ``n_rows`` rows.
+        """Return the shard of the first ``n_rows`` rows.
 
         Raises InvalidDataError that names every column that does not fit, and how many of its rows.
         """
@@ -153,41 +158,40 @@ class Loading:
         )
 
     def _narrow(self) -> tuple[str, ...]:
-        """The columns whose values differ by little of their bounds."""
+        """Return the columns whose values differ by little of their bounds."""
         numbers, width = self._layout.numbers, self._most - self._least
         is_narrow = (width > 0) & (width < NARROW * (numbers.upper - numbers.lower))
         return tuple(numbers.features[i].name for i in np.flatnonzero(is_narrow).tolist())
 
     def _shard(self, n_rows: int) -> Shard:
-        """The shard of the first rows."""
         X, y = self._examples(n_rows)
         if self._share is not None:
             move_held_out_last(X, y, self._share)
         return Shard.adopt(X, y, self._norm)
 
     def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
-        """X (n_rows, d) and y (n_rows,) of the first rows, those dropped zero."""
+        """Return X (n_rows, d) and y (n_rows,) of the first rows; dropped rows are zero."""
         X, (y, dropped) = self.design(n_rows), self._labels(n_rows)
         X[dropped] = 0.0
         return X, y
 
     def _labels(self, n_rows: int) -> tuple[FloatArray, BoolArray]:
-        """The labels (n_rows,) of the first rows, and which of these are dropped: they are counted."""
+        """Return the labels (n_rows,) of the first rows, and which rows are dropped, and count those."""
         y, dropped = self._y[:n_rows], self._dropped[:n_rows]
         y[dropped] = 1.0
         self._n_dropped += int(dropped.sum())
         return y, dropped
 
     def _n_numbers(self, n_rows: int) -> int:
-        """How many numbers were read, which may have been clipped."""
+        """Return how many numbers were read, which may have been clipped."""
         return n_rows * len(self._layout.numbers.features)
 
     def _n_values(self, name: str, n_rows: int) -> int:  # noqa: ARG002
-        """How many numbers of a feature or label were read."""
+        """Return how many numbers of a feature or label were read."""
         return n_rows
 
     def design(self, n_rows: int) -> FloatArray:
-        """The first rows (n_rows, d) as they are: not yet on the grid, nor projected where a bound does not hold."""
+        """Return the first rows (n_rows, d): not yet on the grid, nor projected if a bound does not hold."""
         X = self._X[:n_rows]  # there may be room for more, which nothing was written to
         if self._layout.maps:
             X = self._layout.mapped(X)
@@ -198,12 +202,12 @@ class Loading:
         return X
 
     def _add_numbers(self, start: int, block: Block) -> None:
-        """Scale some numeric columns together, and put them where they belong."""
+        """Scale some numeric columns together, and write them to their positions."""
         numbers, unit = self._layout.numbers, self._layout.unit
         which = np.array([numbers.index[name] for name in block])
         lower, upper = numbers.lower[which], numbers.upper[which]
         cells = [as_numbers(column) for column in block.values()]
-        values = np.stack([found for found, _ in cells])
+        values = np.stack([numeric for numeric, _ in cells])
         least, most = values.min(axis=1, initial=math.inf), values.max(axis=1, initial=-math.inf)
         unfit = np.flatnonzero(~((least >= lower) & (most <= upper))).tolist()  # NaN is not fine either
         for i in unfit:
@@ -221,7 +225,7 @@ class Loading:
         self._X[start : start + values.shape[1], _as_slice(numbers.positions[which])] = values.T
 
     def _mended(self, start: int, column: Bounded, values: FloatArray, strange: BoolArray | None) -> FloatArray:
-        """Numbers (n,) within their bounds, whatever they were; what had to be mended is noted."""
+        """Return numbers (n,) within their bounds, for all values; count those that were changed."""
         empty = np.isnan(values)
         if strange is not None:
             self._faults.note(column.name, "not numeric", int(strange.sum()))
@@ -250,7 +254,7 @@ class Loading:
         self._X[start + rows, position + codes[rows]] = self._layout.unit
 
     def _add_label(self, start: int, column: Column) -> None:
-        """The labels: numbers in [-1, 1], or classes."""
+        """Write the labels: numbers in [-1, 1], or classes."""
         rows = slice(start, start + len(column))
         if isinstance(self._label, Label):
             codes = as_codes(column, self._label.codes)
@@ -267,32 +271,32 @@ class Loading:
             self._y[rows] = scaled(within, np.asarray(self._label.lower), np.asarray(self._label.upper))
 
     def _note_truths(self, column: Category | Label, cells: Column) -> None:
-        """Note the words for yes and no in a column of two values, such as those."""
+        """Note the words for yes and no in a column of two values, which may be such words."""
         if len(column.values) == 2:  # noqa: PLR2004
             self._truths.setdefault(column.name, set()).update(truths_among(as_coded(cells).values))
 
     def doubts(self, n_rows: int) -> tuple[Doubt, ...]:
-        """What of the first rows is most likely read wrongly."""
+        """Return what is most likely read wrongly in the first rows."""
         doubts = [mostly_other(name, part) for name, part in self._shares(self._others, n_rows) if part > MOSTLY]
         doubts += [mostly_clipped(name, part) for name, part in self._shares(self._clipped, n_rows) if part > MOSTLY]
-        named = [each.name for each in self._layout.numbers.features] + [self._label.name]
+        named = [feature.name for feature in self._layout.numbers.features] + [self._label.name]
         for place, name in enumerate(named):
-            codes = {code: n for code, n in self._codes.codes(place).items() if not self._rules.is_said(name, code)}
+            codes = {code: n for code, n in self._codes.codes(place).items() if not self._rules.has_meaning(name, code)}
             if codes:
                 doubts.append(missing_code(name, sum(codes.values())))
         columns: list[Category | Label] = [category for category, _ in self._layout.categories.values()]
         columns += [self._label] if isinstance(self._label, Label) else []
         for column in columns:
             if doubt := other_truths(column.name, column.values, self._truths.get(column.name, ())):
-                doubts = [doubt, *(each for each in doubts if each.column != column.name)]
+                doubts = [doubt, *(other for other in doubts if other.column != column.name)]
         return tuple(doubts)
 
     def _shares(self, counts: Counter[str], n_rows: int) -> list[tuple[str, float]]:
-        """Counts of rows by column as parts of all."""
+        """Return counts of rows by column as parts of all."""
         return [(name, count / max(self._n_values(name, n_rows), 1)) for name, count in counts.items() if count]
 
     def _note_missing(self, start: int, name: str, empty: BoolArray) -> None:
-        """Drop the rows that miss a value, or count them as faulty, unless a value stands in."""
+        """Drop the rows that miss a value, or count them as faulty, unless a value replaces it."""
         policy = self._policies[name]
         if policy == "drop":
             self._dropped[start : start + len(empty)] |= empty
@@ -301,15 +305,15 @@ class Loading:
             self._faults.note(name, self._missing_kind(name), int(empty.sum()))
 
     def _missing_kind(self, name: str) -> FaultKind:  # noqa: ARG002
-        """What to call it that a feature or a label is missing."""
+        """Return the kind of fault of a missing feature or label."""
         return "missing"
 
 
 class RowLoading(Loading):
-    """A shard of rows that come whole and in order, nobody knows how many.
+    """A shard of rows that arrive complete and in order, in an unknown number.
 
-    What a row becomes hangs on that row alone, so some at a time are put on the grid, whose numbers three bytes hold.
-    They take their eight bytes a number when all have come: whoever makes them may need the memory until then.
+    A row's result depends on that row alone, so some at a time are put on the grid, whose numbers three bytes hold.
+    They take their eight bytes a number once all have arrived: the code that makes them may need the memory until then.
     """
 
     def __init__(self, study: Study, rules: CellRules = AS_THEY_ARE) -> None:
@@ -325,14 +329,14 @@ class RowLoading(Loading):
         self._end = end
 
     def _part(self, n_rows: int) -> None:
-        """Keep the rows that have come since the last part, and make room for the next."""
+        """Store the rows that have arrived since the last part, and make room for the next."""
         self._parts.append(_Packed(Shard.adopt(*super()._examples(self._end - self._first), self._norm)))
-        self._X = np.zeros((n_rows, self._layout.n_columns))  # of a column that is absent too
+        self._X = np.zeros((n_rows, self._layout.n_columns))  # zeros for a column that is absent
         self._y, self._dropped = np.ones(n_rows), np.zeros(n_rows, dtype=np.bool_)
         self._first = self._end
 
     def _examples(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
-        """All rows; their parts are gone."""
+        """Return all rows, and free their parts."""
         self._part(0)
         X, y, start = np.empty((n_rows, self._parts[0].n_columns)), np.empty(n_rows), 0
         while self._parts:
@@ -344,9 +348,9 @@ class RowLoading(Loading):
 
 
 class _Packed:
-    """Rows of a shard in one piece of memory: y as float32 holds it, and for each number of X three bytes.
+    """Rows of a shard in one piece of memory: y as float32 holds it, and three bytes for each number of X.
 
-    Of these the lowest bits are its size in units of 2^-16, and the highest is its sign's: zeros have one too.
+    The lowest bits of these are its size in units of 2^-16, and the highest is its sign's: zeros have one too.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -360,30 +364,30 @@ class _Packed:
             X[rows] = codes.view(np.uint8).reshape(*codes.shape, 4)[..., :3]
 
     def write(self, X: FloatArray, y: FloatArray) -> None:
-        """Write them to arrays (n, d) and (n,)."""
+        """Write the rows to arrays (n, d) and (n,)."""
         y[:], packed = self._views()
         for rows in self._few():
             codes = np.zeros((*packed[rows].shape[:2], 4), dtype=np.uint8)
             codes[..., :3] = packed[rows]
-            whole = codes.view("<u4")[..., 0]
-            np.multiply(whole & 0x7FFFFF, 2.0**-FEATURE_BITS, out=X[rows])
-            np.negative(X[rows], out=X[rows], where=whole >= 1 << 23)
+            words = codes.view("<u4")[..., 0]
+            np.multiply(words & 0x7FFFFF, 2.0**-FEATURE_BITS, out=X[rows])
+            np.negative(X[rows], out=X[rows], where=words >= 1 << 23)
 
     def _views(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
-        """Of y (n,), and of the numbers' bytes (n, d, 3)."""
+        """Return views of y (n,), and of the numbers' bytes (n, d, 3)."""
         end = 4 * self.n_rows
         return self._bytes[:end].view(np.float32), self._bytes[end:].reshape(self.n_rows, self.n_columns, 3)
 
     def _few(self) -> Iterator[slice]:
-        """Rows of which the numbers need little memory beside."""
+        """Yield slices of rows whose numbers need little extra memory."""
         few = max(1, _FEW // self.n_columns)
         return (slice(start, start + few) for start in range(0, self.n_rows, few))
 
 
 def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loaded:
-    """An owner's columns, (n,) each, as a shard, and what was mended.
+    """Load an owner's columns, (n,) each, as a shard, and report what was mended.
 
-    Values beyond a feature's bounds are refused, or clipped to them where the owner chose ``clip``. Raises
+    Values beyond a feature's bounds are refused, or clipped to them if the owner chose ``clip``. Raises
     InvalidDataError, naming each column that does not fit and never a value.
     """
     names = [name for name in study.table_names if name in columns]
@@ -396,12 +400,12 @@ def load_columns(study: Study, columns: Columns, *, clip: bool = False) -> Loade
 
 
 def shard_of(study: Study, columns: Columns, *, clip: bool = False) -> Shard:
-    """An owner's columns as a shard; raises what `load_columns` raises."""
+    """Load an owner's columns as a shard. Raises InvalidDataError as `load_columns` does."""
     return load_columns(study, columns, clip=clip).shard
 
 
 def _divide_by_norms(X: FloatArray) -> None:
-    """Divide rows (n, d) by their norms, in place, surely into the unit ball; rows of zeros stay, but for rounding."""
+    """Divide rows (n, d) by their norms, in place, surely into the unit ball; rows of zeros (`NO_NORM`) stay."""
     most = max(_CACHED // X.shape[1], 1)
     for start in range(0, len(X), most):
         rows = X[start : start + most]
@@ -410,6 +414,6 @@ def _divide_by_norms(X: FloatArray) -> None:
 
 
 def _as_slice(positions: IntArray) -> slice | IntArray:
-    """Rising positions (m,) as a slice where none is left out between them: NumPy copies faster by a slice."""
+    """Return rising positions (m,) as a slice if they are consecutive: NumPy copies faster by a slice."""
     first, last = int(positions[0]), int(positions[-1])
     return slice(first, last + 1) if last - first == len(positions) - 1 else positions

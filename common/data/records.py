@@ -1,4 +1,4 @@
-"""Records, as whoever predicts has them, as rows of a study's design."""
+"""Records to predict for, as rows of a study's design."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
 
 Naming = Callable[[int], str]
-"""What to call a row in an error, by its number from 0."""
+"""Returns the name of a row in an error, for its number from 0."""
 _NUMERIC = "iufO"
 """Kinds of arrays of numbers; decimals, and None beside numbers, are objects."""
 
 
 def rows_of(study: Study, records: Sequence[Mapping[str, Any]], name: Naming = "record {}".format) -> Any:  # noqa: ANN401 -- a matrix of either kind
-    """Records {feature: number, text or None} as rows (n, n_features) of the design, clipped to the bounds.
+    """Return records {feature: number, text or None} as rows (n, n_features) of the design, clipped to the bounds.
 
-    Of sparse features {index: places, value: numbers}, as a sparse matrix.
+    For sparse features, records are {index: places, value: numbers}, and the result is a sparse matrix.
 
-    Raises InvalidInputError that names the record, by its number from 0, and the feature where a value is missing and
-    none stands in, is no number, or is not one of the feature's.
+    Raises InvalidInputError that names the record, by its number from 0, and the feature if a value is missing without
+    a replacement, is no number, or is not one of the feature's.
     """
     if study.sparse:
         return _sparse_rows(study, study.sparse, records, name)
@@ -45,25 +45,25 @@ def rows_of(study: Study, records: Sequence[Mapping[str, Any]], name: Naming = "
 
 
 def rows_of_columns(study: Study, columns: Block, n_rows: int) -> FloatArray:
-    """A study's features (n_rows,) each as rows (n_rows, n_features), clipped to the bounds, as parties hold them.
+    """Return a study's features (n_rows,) each as rows (n_rows, n_features), clipped to the bounds.
 
-    Of a row that `check_cells` would refuse nothing is said.
+    They are as parties hold them. The result is undefined for a row that `check_cells` would refuse.
     """
     return Shard(_design(study, columns, n_rows), np.ones(n_rows), norm=study.norm).X
 
 
 def _sparse_rows(study: Study, features: SparseFeatures, records: Sequence[Mapping[str, Any]], name: Naming) -> Matrix:
-    """Records' rows as a sparse matrix."""
+    """Return records' rows as a sparse matrix."""
     lists = [_lists_of(features, name(i), record) for i, record in enumerate(records)]
     loading = SparseLoading(study, len(records), CellRules(clip=True))
     none, counts = np.zeros(len(records), dtype=np.bool_), [len(places) for places, _ in lists]
-    places, values = (np.concatenate([np.zeros(0), *each]) for each in zip(*lists, strict=True))
+    places, values = (np.concatenate([np.zeros(0), *arrays]) for arrays in zip(*lists, strict=True))
     loading.add_entries(0, Entries(places, values, np.cumsum([0, *counts]), none, none))
     return SparseShard(loading.matrix(), np.ones(len(records)), norm=study.norm).rows
 
 
 def _lists_of(features: SparseFeatures, which: str, record: Mapping[str, Any]) -> tuple[FloatArray, FloatArray]:
-    """Places and values of a record; raises InvalidInputError that names it."""
+    """Return places and values of a record. Raises InvalidInputError that names it."""
     try:
         places, values = (_numbers(record[name]) for name in features.table_names)
     except (KeyError, TypeError, ValueError):
@@ -83,25 +83,25 @@ def _lists_of(features: SparseFeatures, which: str, record: Mapping[str, Any]) -
     return places, values
 
 
-def _numbers(cells: Any) -> FloatArray:  # noqa: ANN401 -- whatever a record has
-    """A list of numbers (m,); raises TypeError or ValueError for anything else, as texts and truth values are."""
-    found = np.asarray(cells)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in _NUMERIC):
+def _numbers(cells: Any) -> FloatArray:  # noqa: ANN401 -- any value of a record
+    """Return a list of numbers (m,). Raises TypeError or ValueError for texts, truth values and all else."""
+    numbers = np.asarray(cells)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in _NUMERIC):
         raise TypeError
-    return found.astype(np.float64)
+    return numbers.astype(np.float64)
 
 
 def design_of(study: Study, columns: Block, n_rows: int) -> FloatArray:
-    """A study's features (n_rows,) each as rows (n_rows, n_features) as `Loading.design` has them; no label is needed.
+    """Return a study's features (n_rows,) each as rows (n_rows, n_features), as `Loading.design` does.
 
-    Numbers are clipped to the bounds. Raises InvalidInputError as `rows_of`.
+    No label is needed. Numbers are clipped to the bounds. Raises InvalidInputError as `rows_of` does.
     """
     check_cells(study, columns)
     return _design(study, columns, n_rows)
 
 
 def check_cells(study: Study, columns: Block, name: Naming = "record {}".format) -> None:
-    """Raise InvalidInputError for the first cell, by columns, that the study's rules have no place for."""
+    """Raise InvalidInputError for the first cell, by columns, that the study's rules do not accept."""
     for unfit, words in unfit_cells(study, columns):
         first, more = int(unfit.argmax()), int(unfit.sum()) - 1
         others = f", and so it is in {more:,} more" if more else ""
@@ -109,7 +109,7 @@ def check_cells(study: Study, columns: Block, name: Naming = "record {}".format)
 
 
 def unfit_cells(study: Study, columns: Block) -> Iterator[tuple[BoolArray, str]]:
-    """Which rows (n,) have a cell that the study's rules have no place for, by feature, and what is wrong with it."""
+    """Yield by feature which rows (n,) have a cell that the study's rules do not accept, and what is wrong with it."""
     for feature in study.named:
         cells = columns[feature.name]
         if isinstance(feature, Category):

@@ -3,7 +3,7 @@
 A `Shard` that exists is safe to compute on: its constructor projects every row into the unit ball of its norm, replaces
 rows that are not numbers by zeros and puts everything on the grid of `parley.common.encoding.fixed_point`, so no
 algorithm has to check again and no row can move a sum by more than the declared sensitivity. Loading an owner's file is
-stricter (`parley.common.data.loading` refuses). Rows of which few numbers are not zero: `parley.common.data.sparse`.
+stricter (`parley.common.data.loading` refuses). `parley.common.data.sparse` is for rows with few numbers not zero.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from parley.common.encoding.fixed_point import FEATURE_BITS, Norm, truncate
 
 _S = TypeVar("_S", bound="Shard")
 _CACHED = 2**17
-"""Numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""
+"""The numbers that stay in a processor's cache while several operations pass over them: 1 MiB."""
 SUMMED_ROWS = 2**9
-"""How many rows one sum of a gradient has at most that is rounded: sums of few rows, and then of these, round least."""
+"""The most rows of one sum of a gradient that is rounded: sums of few rows, and then of these, round least."""
 SURELY_INSIDE = 1.0 - 2.0**-30
-"""A computed squared norm up to this is below 1 however it was rounded, for rows of fewer than 2^22 features."""
+"""A computed squared norm up to this is below 1 for every rounding, for rows of fewer than 2^22 features."""
 OUTWARDS = 1.0 + 2.0**-40
-"""What a projected row is multiplied by before it is truncated, lest the last bit of its norm, which hangs on the order
-that its squares were added up in, decide on which side of a grid point a number falls. Integers never show the excess.
+"""The factor of a projected row before it is truncated.
+
+Without it the last bit of its norm, which depends on the order in which its squares were added up, could decide on
+which side of a grid point a number falls. Integers never show the excess.
 """
 INWARDS = 1.0 - 2.0**-40
-"""What a row is multiplied by whose integers show an excess: each number falls one step of the grid inward."""
+"""The factor of a row whose integers show an excess: each number falls one step of the grid inward."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +50,7 @@ class Shard:
     _norms_l1: list[FloatArray] = field(init=False, repr=False)
 
     def __init__(self, X: FloatArray, y: FloatArray, mask: BoolArray | None = None, norm: Norm = "euclidean") -> None:
-        X, y = (np.array(each, dtype=np.float64, order="C") for each in (X, y))
+        X, y = (np.array(values, dtype=np.float64, order="C") for values in (X, y))
         if X.ndim < 2 or y.shape != X.shape[:-1] or (mask is not None and mask.shape != y.shape):  # noqa: PLR2004
             raise ValueError(f"X must be (..., n, d) and y, mask (..., n); got {X.shape} and {y.shape}")
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
@@ -57,7 +59,10 @@ class Shard:
 
     @classmethod
     def adopt(cls, X: FloatArray, y: FloatArray, norm: Norm = "euclidean") -> Shard:
-        """A shard of X (n, d) and y (n,), which the caller gives away: they are made safe in place, without a copy."""
+        """Make a shard from X (n, d) and y (n,), which the caller gives away.
+
+        They are made safe in place, without a copy.
+        """
         if not (X.ndim == 2 and X.flags.c_contiguous and y.flags.c_contiguous and X.flags.writeable):  # noqa: PLR2004
             return Shard(X, y, norm=norm)
         mask = np.ones(y.shape, dtype=np.bool_)
@@ -76,34 +81,37 @@ class Shard:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(..., n, d)."""
+        """The shape (..., n, d) of the rows."""
         return self.X.shape
 
     @property
     def present(self) -> BoolArray:
-        """Which rows (..., n) are neither padding nor zero, as those are that a study has dropped."""
+        """Whether each row (..., n) is neither padding nor zero, as rows are that a study has dropped."""
         return np.asarray(self.mask & self.X.any(axis=-1))
 
     @property
     def norms_l1(self) -> FloatArray:
-        """The 1-norms (..., n) of the rows in units of 2^-16: integers, added up once and kept."""
+        """The 1-norms (..., n) of the rows in units of 2^-16: integers, added up once and cached."""
         if not self._norms_l1:
             parts = [np.abs(block.X) @ np.full(self.n_features, 2.0**FEATURE_BITS) for block in self.blocks()]
             self._norms_l1.append(np.concatenate(parts, axis=-1))
         return self._norms_l1[0]
 
     def scores(self, weights: FloatArray) -> FloatArray:
-        """The scores (..., n, k) of each example under k rows of weights, (k, d) for all parties or (..., k, d)."""
+        """Return the scores (..., n, k) of each example under k rows of weights, (k, d) or (..., k, d).
+
+        Weights (k, d) are for all parties.
+        """
         scores: FloatArray = self.X @ np.swapaxes(weights, -1, -2)
         return scores
 
     def weighted_sum(self, slopes: FloatArray) -> FloatArray:
-        """The sums (..., k, d) over the examples of x times each of their k slopes, (..., n, k)."""
+        """Return the sums (..., k, d) over the examples of x times each of their k slopes, (..., n, k)."""
         total: FloatArray = np.swapaxes(slopes, -1, -2) @ self.X
         return total
 
     def blocks(self) -> Iterator[Shard]:
-        """The shard in blocks of rows, in order: each fits a processor's cache, and an exact sum of it float64.
+        """Yield the shard in blocks of rows, in order: each fits a processor's cache, and an exact sum of it float64.
 
         A shard of no rows is one block; so is a stack whose parties are small.
         """
@@ -116,15 +124,18 @@ class Shard:
             yield self.view(slice(start, start + most))
 
     def view(self, rows: slice) -> Shard:
-        """Some rows, as safe as all of them, and without a copy."""
+        """Return some rows, as safe as all of them, without a copy."""
         return self._view((..., rows))
 
     def relabelled(self, y: FloatArray) -> Shard:
-        """The same rows with other labels (..., n), each -1 or +1."""
+        """Return the same rows with other labels (..., n), each -1 or +1."""
         return assembled(Shard, X=self.X, y=y, mask=self.mask, norm=self.norm, _norms_l1=self._norms_l1)
 
     def parties(self, most: int) -> Iterator[tuple[slice | EllipsisType, Shard]]:
-        """At most so many parties of a stack at a time, in order, and the index of each; ``...`` is that of all."""
+        """Yield at most ``most`` parties of a stack at a time, in order, with the index of each.
+
+        The index is ``...`` if all parties fit.
+        """
         if self.y.ndim == 1 or len(self.y) <= most:
             yield ..., self
             return
@@ -133,7 +144,7 @@ class Shard:
             yield index, self._view((index, ...))
 
     def _view(self, index: tuple[slice | EllipsisType, ...]) -> Shard:
-        """What an index into y picks."""
+        """Return the rows that an index into y selects."""
         return assembled(
             Shard, X=self.X[(*index, slice(None))], y=self.y[index], mask=self.mask[index], norm=self.norm,
             _norms_l1=[norms[index] for norms in self._norms_l1],
@@ -141,31 +152,31 @@ class Shard:
 
     @staticmethod
     def stack(shards: Sequence[Shard]) -> Shard:
-        """K shards of one party each, all of one kind, as one stacked shard, padded to the largest."""
+        """Stack K shards of one party each, all of one kind, padded to the largest."""
         return shards[0].stacked_with(shards)
 
     def stacked_with(self, shards: Sequence[Shard]) -> Shard:
-        """`stack`, for shards of this one's kind."""
+        """Stack shards of this one's kind, as `stack` does."""
         longest = max(shard.X.shape[-2] for shard in shards)
         X, y, mask = zip(*(_pad(shard, longest) for shard in shards), strict=True)
         return Shard(np.stack(X), np.stack(y), np.stack(mask), self.norm)
 
     def take(self, places: IntArray) -> Shard:
-        """Some rows of one party, in this order."""
+        """Return some rows of one party, in this order."""
         return Shard.adopt(self.X[places], self.y[places], self.norm)
 
     def party(self, index: int) -> Shard:
-        """The shard of one party of a stack, without its padding."""
+        """Return the shard of one party of a stack, without its padding."""
         keep = self.mask[index]
         return Shard.adopt(self.X[index][keep], self.y[index][keep], self.norm)
 
     def pooled(self) -> Shard:
-        """All examples of a stack as one party's: what a trusted curator would hold."""
+        """Return all examples of a stack as one party's, as a trusted curator would hold them."""
         return Shard.adopt(self.X[self.mask], self.y[self.mask], self.norm)
 
 
 def keep(shard: Shard, **fields: Any) -> None:  # noqa: ANN401 -- its own
-    """Set what a frozen shard consists of; arrays are for reading only from then on."""
+    """Set the fields of a frozen shard; arrays are read-only from then on."""
     for name, value in ({"_norms_l1": []} | fields).items():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
@@ -173,19 +184,19 @@ def keep(shard: Shard, **fields: Any) -> None:  # noqa: ANN401 -- its own
 
 
 def assembled(kind: type[_S], **fields: Any) -> _S:  # noqa: ANN401 -- its own
-    """A shard of what is safe already."""
+    """Build a shard from values that are safe already."""
     shard = object.__new__(kind)
     keep(shard, **fields)
     return shard
 
 
 def rows_of_a_block(n_features: int) -> int:
-    """How many rows of one party's shard make a block."""
+    """Return how many rows of one party's shard make a block."""
     return max(_CACHED // max(n_features, 1), 2**8)
 
 
 def _pad(shard: Shard, n: int) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """The arrays of a shard of one party, lengthened to n rows."""
+    """Return the arrays of a shard of one party, lengthened to n rows."""
     extra = n - shard.X.shape[-2]
     return (
         np.pad(shard.X, ((0, extra), (0, 0))),
@@ -202,7 +213,7 @@ def _make_safe(X: FloatArray, y: FloatArray, mask: BoolArray, norm: Norm) -> Non
         bad = ~(mask[start : start + most] & (np.abs(labels) <= 1))
         with np.errstate(over="ignore", invalid="ignore"):
             inside = np.einsum("ij,ij->i", rows, rows) <= SURELY_INSIDE
-        if not inside.all():  # by either norm: what is not a number is not inside
+        if not inside.all():  # by either norm: NaN is not inside
             bad |= ~np.isfinite(rows).all(axis=-1)
         if bad.any():
             rows[bad], labels[bad] = 0.0, 1.0
@@ -215,12 +226,12 @@ def _make_safe(X: FloatArray, y: FloatArray, mask: BoolArray, norm: Norm) -> Non
 
 
 def into_unit_cube(X: FloatArray) -> FloatArray:
-    """Numbers no larger than 1 in absolute value, (...)."""
+    """Clip numbers (...) to at most 1 in absolute value."""
     return np.clip(X, -1.0, 1.0)
 
 
 def _into_unit_ball(X: FloatArray) -> FloatArray:
-    """Rows projected onto the unit ball, then truncated to the grid; the squared norm is checked in integers."""
+    """Project rows onto the unit ball, and truncate them to the grid; the squared norm is checked in integers."""
     X = X / np.abs(X).max(axis=-1, initial=1.0, keepdims=True)  # keeps the squares from overflowing
     X = truncate(X / np.maximum(np.linalg.norm(X, axis=-1, keepdims=True), 1.0) * OUTWARDS, FEATURE_BITS)
     outside = ((X * 2.0**FEATURE_BITS) ** 2).sum(axis=-1) > 2.0 ** (2 * FEATURE_BITS)

@@ -1,11 +1,12 @@
-"""Examples of which few numbers are not zero: rows as a sparse matrix, of millions of columns.
+"""Examples with few numbers that are not zero: rows as a sparse matrix, of millions of columns.
 
-A `SparseShard` is a `Shard` in all but how it keeps its rows, and as safe: on the grid, in the ball of its norm, rows
-that are not numbers zero. A number that is not zero takes 12 bytes, one that is takes none.
+A `SparseShard` is a `Shard` except for how it stores its rows, and as safe: on the grid, in the ball of its norm, rows
+that are not numbers zero. A number that is not zero takes 12 bytes, a zero takes none.
 
-*The same bits.* Sums on the grid are exact, so they are the same for rows of either kind. What a solver computes is
-rounded, in an order that hangs on how rows are kept. So up to `DENSE_COLUMNS` columns `blocks` makes each block dense
-as it is read, as a shard of dense rows would have it; beyond, a solver makes dense rows sparse (`SparseShard.of`).
+*The same bits.* Sums on the grid are exact, so they are the same for rows of either kind. A solver's results are
+rounded, in an order that depends on how rows are stored. So up to `DENSE_COLUMNS` columns `blocks` makes each block
+dense as it is read, as a shard of dense rows would have it; beyond, a solver makes dense rows sparse
+(`SparseShard.of`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from parley.common.errors import InvalidInputError
 Matrix: TypeAlias = "csr_array[Any, Any]"
 """A sparse matrix, row by row."""
 DENSE_COLUMNS = 2048
-"""Up to so many columns, blocks of sparse rows are dense."""
+"""The most columns for which blocks of sparse rows are made dense."""
 _MOST_DENSE = 2**27
 """The most numbers of a dense copy: 1 GiB."""
 _FILLED = 8
-"""Measured: rows are faster dense where an eighth of their numbers is not zero, up to so many: 128 MiB."""
+"""Measured: rows are faster dense if an eighth of their numbers is not zero, up to `_MOST_FILLED` numbers: 128 MiB."""
 _MOST_FILLED = 2**24
 _ONE = 2.0**FEATURE_BITS
 
@@ -47,14 +48,14 @@ class SparseShard(Shard):
         mask = np.ones(y.shape, dtype=np.bool_) if mask is None else np.array(mask, dtype=np.bool_)
         if rows.ndim != 2 or rows.shape[0] != y.size or mask.shape != y.shape:  # noqa: PLR2004
             raise ValueError(f"rows must be (n, d) or (K n, d), y and mask (..., n); got {rows.shape} and {y.shape}")
-        own: Matrix = csr_array(rows).astype(np.float64, copy=True)
-        own.check_format()  # an index beyond the columns would have products read what is no part of them
-        own = _made_safe(own, y.reshape(-1), mask.reshape(-1), norm)
-        keep(self, rows=_locked(own), y=y, mask=mask, norm=norm)
+        safe: Matrix = csr_array(rows).astype(np.float64, copy=True)
+        safe.check_format()  # an index beyond the columns would have products read what is no part of them
+        safe = _made_safe(safe, y.reshape(-1), mask.reshape(-1), norm)
+        keep(self, rows=_locked(safe), y=y, mask=mask, norm=norm)
 
     @staticmethod
     def of(shard: Shard) -> SparseShard:
-        """The same examples; itself, where its rows are sparse already."""
+        """Return the same examples with sparse rows; the shard itself if its rows are sparse already."""
         if isinstance(shard, SparseShard):
             return shard
         rows = csr_array(shard.X.reshape(-1, shard.n_features))
@@ -62,85 +63,88 @@ class SparseShard(Shard):
 
     @property
     def X(self) -> FloatArray:
-        """The rows as a dense array, (..., n, d); raises InvalidInputError where it would be too large."""
+        """The rows as a dense array, (..., n, d). Raises InvalidInputError if it would be too large."""
         if self.y.size * self.n_features > _MOST_DENSE:
             raise InvalidInputError(f"{self.y.size} rows of {self.n_features} columns are too many to be kept dense")
         return np.asarray(self.rows.toarray().reshape(self.shape))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(..., n, d)."""
+        """The shape (..., n, d) of the rows."""
         return (*self.y.shape, int(self.rows.shape[1]))
 
     @property
     def present(self) -> BoolArray:
-        """Which rows (..., n) are neither padding nor zero."""
+        """Whether each row (..., n) is neither padding nor zero."""
         return np.asarray(self.mask & (np.diff(self.rows.indptr) > 0).reshape(self.y.shape))
 
     @property
     def most_entries(self) -> int:
-        """The largest number of entries of a row that are not zero: private, unless the rows are not."""
+        """The largest number of a row's entries that are not zero: private, unless the rows are not."""
         return int(np.diff(self.rows.indptr).max(initial=0))
 
     @property
     def norms_l1(self) -> FloatArray:
-        """The 1-norms (..., n) of the rows in units of 2^-16: integers, added up once and kept."""
+        """The 1-norms (..., n) of the rows in units of 2^-16: integers, added up once and cached."""
         if not self._norms_l1:
             self._norms_l1.append((abs(self.rows) @ np.full(self.n_features, _ONE)).reshape(self.y.shape))
         return self._norms_l1[0]
 
     def scores(self, weights: FloatArray) -> FloatArray:
-        """The scores (..., n, k) of each example under k rows of weights, (k, d) for all parties or (..., k, d)."""
-        if weights.ndim > 2:  # noqa: PLR2004 -- each party its own
-            each = zip(self._alone(), weights, strict=True)
-            return np.stack([_times(rows, own) for rows, own in each]).reshape(*self.y.shape, -1)
+        """Return the scores (..., n, k) of each example under k rows of weights, (k, d) or (..., k, d).
+
+        Weights (k, d) are for all parties.
+        """
+        if weights.ndim > 2:  # noqa: PLR2004 -- weights for each party
+            pairs = zip(self._alone(), weights, strict=True)
+            return np.stack([_times(rows, of_party) for rows, of_party in pairs]).reshape(*self.y.shape, -1)
         return _times(self.rows, weights).reshape(*self.y.shape, -1)
 
     def weighted_sum(self, slopes: FloatArray) -> FloatArray:
-        """The sums (..., k, d) over the examples of x times each of their k slopes, (..., n, k)."""
+        """Return the sums (..., k, d) over the examples of x times each of their k slopes, (..., n, k)."""
         if self.y.ndim == 1:
             return _times(self.rows.T, slopes.T).T
-        return np.stack([_times(rows.T, own.T).T for rows, own in zip(self._alone(), slopes, strict=True)])
+        return np.stack([_times(rows.T, of_party.T).T for rows, of_party in zip(self._alone(), slopes, strict=True)])
 
     def blocks(self) -> Iterator[Shard]:
-        """The shard in blocks of rows, as a `Shard`'s: dense ones up to `DENSE_COLUMNS` columns."""
+        """Yield the shard in blocks of rows, as a `Shard` does: dense ones up to `DENSE_COLUMNS` columns."""
         for block in super().blocks():
             yield block if self.n_features > DENSE_COLUMNS else cast("SparseShard", block).dense()
 
     def relabelled(self, y: FloatArray) -> Shard:
-        """As a shard's."""
+        """Return the same rows with other labels (..., n), each -1 or +1."""
         return _assembled(self.rows, y, self.mask, self.norm, _norms_l1=self._norms_l1)
 
     def dense(self) -> Shard:
-        """The same examples with dense rows."""
+        """Return the same examples with dense rows."""
         return assembled(Shard, X=self.X, y=self.y, mask=self.mask, norm=self.norm, _norms_l1=list(self._norms_l1))
 
     def take(self, places: IntArray) -> Shard:
-        """Some rows of one party, in this order."""
+        """Return some rows of one party, in this order."""
         return self._taken(places, self.y[places])
 
     def party(self, index: int) -> Shard:
-        """The shard of one party of a stack, without its padding."""
+        """Return the shard of one party of a stack, without its padding."""
         n = self.y.shape[-1]
         places = index * n + np.flatnonzero(self.mask[index])
         return self._taken(places, self.y[index][self.mask[index]])
 
     def pooled(self) -> Shard:
-        """All examples of a stack as one party's: what a trusted curator would hold."""
+        """Return all examples of a stack as one party's, as a trusted curator would hold them."""
         return self._taken(np.flatnonzero(self.mask), self.y[self.mask])
 
     def _taken(self, places: IntArray, y: FloatArray) -> SparseShard:
-        """Some rows, none of them padding."""
+        """Return some rows, none of them padding."""
         mask = np.ones(y.shape, dtype=np.bool_)
         return _assembled(self.rows[places], y.copy(), mask, self.norm)
 
     def _alone(self) -> Iterator[Matrix]:
-        """The rows of each party of a stack."""
+        """Yield the rows of each party of a stack."""
         n = self.y.shape[-1]
         return (self.rows[start : start + n] for start in range(0, self.y.size, n))
 
     def _view(self, index: tuple[slice | EllipsisType, ...]) -> Shard:
-        """What an index into y picks."""
+        """Return the rows that an index into y selects."""
         if index == (...,) or index == (..., slice(None)):
             return self
         places = np.arange(self.y.size).reshape(self.y.shape)[index]
@@ -151,54 +155,54 @@ class SparseShard(Shard):
         return _assembled(rows, self.y[index], self.mask[index], self.norm, _norms_l1=norms_l1)
 
     def stacked_with(self, shards: Sequence[Shard]) -> Shard:
-        """`stack`, for sparse shards."""
+        """Stack shards, as `stack` does, with sparse rows."""
         longest = max(shard.shape[-2] for shard in shards)
-        each = [SparseShard.of(shard) for shard in shards]
-        filled = [(shard, longest - shard.shape[-2]) for shard in each]
+        parts = [SparseShard.of(shard) for shard in shards]
+        filled = [(shard, longest - shard.shape[-2]) for shard in parts]
         rows = [part for shard, extra in filled for part in (shard.rows, csr_array((extra, self.n_features)))]
-        y, mask = (np.stack([np.pad(getattr(shard, name), (0, extra)) for shard, extra in filled]) for name in _OWN)
+        y, mask = (np.stack([np.pad(getattr(shard, name), (0, extra)) for shard, extra in filled]) for name in _PADDED)
         y[~mask] = 1.0
         return _assembled(csr_array(vstack(rows, format="csr")), y, mask, self.norm)
 
 
 def in_occurring_columns(shard: SparseShard) -> tuple[Shard, IntArray]:
-    """The columns of one party that occur in its rows, and which those are, ascending; dense, if they are well filled.
+    """Return one party's shard of the columns that occur in its rows, and which those are, ascending.
 
-    Whether they are hangs on the rows alone, and not on how the shard keeps them.
+    It is dense if they are well filled. That depends on the rows alone, and not on how the shard stores them.
     """
     rows, occurs = shard.rows, np.zeros(shard.n_features, dtype=np.bool_)
     occurs[rows.indices] = True
     place = np.cumsum(occurs)[rows.indices] - 1
     narrow = csr_array((rows.data, place, rows.indptr), shape=(rows.shape[0], int(occurs.sum())))
-    own = _assembled(narrow, shard.y, shard.mask, shard.norm)
+    narrowed = _assembled(narrow, shard.y, shard.mask, shard.norm)
     numbers = math.prod(narrow.shape)
-    return own.dense() if numbers <= min(_MOST_FILLED, _FILLED * narrow.nnz) else own, np.flatnonzero(occurs)
+    return narrowed.dense() if numbers <= min(_MOST_FILLED, _FILLED * narrow.nnz) else narrowed, np.flatnonzero(occurs)
 
 
-_OWN = ("y", "mask")
+_PADDED = ("y", "mask")
 
 
 def _assembled(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm, **kept: list[FloatArray]) -> SparseShard:
-    """A shard of what is safe already."""
+    """Build a shard from rows that are safe already."""
     return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, **kept)
 
 
 def _locked(rows: Matrix) -> Matrix:
-    """The same matrix, for reading only."""
+    """Make a matrix read-only, and return it."""
     for values in (rows.data, rows.indices, rows.indptr):
         values.flags.writeable = False
     return rows
 
 
 def _times(matrix: Any, vectors: FloatArray) -> FloatArray:  # noqa: ANN401 -- of either order
-    """A sparse matrix (n, m) times each of k vectors (k, m): (n, k)."""
+    """Multiply a sparse matrix (n, m) by each of k vectors (k, m): (n, k)."""
     if len(vectors) == 1:
         return np.asarray(matrix @ np.ascontiguousarray(vectors[0]))[:, None]
     return np.asarray(matrix @ np.ascontiguousarray(vectors.T))
 
 
 def _made_safe(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm) -> Matrix:
-    """Rows (n, d) on the grid and in the norm's ball, bad and masked ones zero, their labels 1; both in place."""
+    """Put rows (n, d) on the grid and into the norm's ball, bad and masked ones zero, their labels 1; both in place."""
     rows.sum_duplicates()
     owner = np.repeat(np.arange(len(y)), np.diff(rows.indptr))
     bad = ~(mask & (np.abs(y) <= 1))
@@ -213,7 +217,7 @@ def _made_safe(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm) -> Matr
 
 
 def _in_ball(data: FloatArray, owner: IntArray, n: int) -> FloatArray:
-    """The entries of rows projected onto the unit ball, on the grid; the squared norm is checked in integers."""
+    """Project the entries of rows onto the unit ball, on the grid; the squared norm is checked in integers."""
     largest = np.ones(n)
     np.maximum.at(largest, owner, np.abs(data))  # keeps the squares from overflowing
     scaled = data / largest[owner]

@@ -1,4 +1,4 @@
-"""Rows of sparse features as a sparse shard, block by block, and every fault counted as `loading` does.
+"""Rows of sparse features as a sparse shard, block by block, counting every fault as `loading` does.
 
 A row lists its entries that are not zero. They are divided by the study's bound; the intercept is the last column.
 """
@@ -32,7 +32,7 @@ class SparseLoading(Loading):
         return np.empty((0, 0))  # rows come as parts
 
     def reserve(self, n_rows: int) -> None:
-        """Make room for so many rows where there is less: a little more, and mostly without a copy."""
+        """Make room for ``n_rows`` rows if there is less: a little more, and mostly without a copy."""
         had = len(self._y)
         if n_rows <= had:
             return
@@ -47,14 +47,14 @@ class SparseLoading(Loading):
         features, n = self._features, len(entries.missing)
         owner = np.repeat(np.arange(n), np.diff(entries.starts))
         places, values = entries.places - features.first, entries.values / features.bound
-        whole = places == np.trunc(places)
-        there = whole & (places >= 0) & (places < features.columns)
-        columns = np.where(there, places, 0.0).astype(np.int64)
-        again = _repeated(columns, owner, there)
+        is_whole = places == np.trunc(places)
+        in_range = is_whole & (places >= 0) & (places < features.columns)
+        columns = np.where(in_range, places, 0.0).astype(np.int64)
+        again = _repeated(columns, owner, in_range)
         beyond = np.abs(values) > 1
         self._note_missing(start, features.name, entries.missing)
-        self._faults.note(features.index, "no whole number as a place", _rows(~whole, owner, n))
-        self._faults.note(features.index, "place out of range", _rows(whole & ~there, owner, n))
+        self._faults.note(features.index, "no whole number as a place", _rows(~is_whole, owner, n))
+        self._faults.note(features.index, "place out of range", _rows(is_whole & ~in_range, owner, n))
         self._faults.note(features.index, "place repeated", _rows(again, owner, n))
         self._faults.note(features.value, "not numeric", _rows(np.isnan(values), owner, n))
         self._faults.note(features.index, "too many entries", int((np.diff(entries.starts) > features.entries).sum()))
@@ -71,7 +71,7 @@ class SparseLoading(Loading):
         self.add(start, {self._label.name: column})
 
     def matrix(self) -> Matrix:
-        """All rows (n, d) as they are: not yet on the grid, nor projected where a bound does not hold."""
+        """Return all rows (n, d): not yet on the grid, nor projected if a bound does not hold."""
         rows: Matrix = csr_array(vstack(self._parts, format="csr")) if self._parts else csr_array((0, 1))
         scale = self._layout.scale
         if self._layout.intercept:
@@ -90,8 +90,8 @@ class SparseLoading(Loading):
         shard = SparseShard(rows, y, norm=self._norm)
         if self._share is None:
             return shard
-        held = is_held_out(n_rows, self._share)
-        return shard.take(np.concatenate([np.flatnonzero(~held), np.flatnonzero(held)]))
+        is_held = is_held_out(n_rows, self._share)
+        return shard.take(np.concatenate([np.flatnonzero(~is_held), np.flatnonzero(is_held)]))
 
     def _n_numbers(self, n_rows: int) -> int:  # noqa: ARG002
         return sum(int(part.nnz) for part in self._parts)
@@ -103,9 +103,9 @@ class SparseLoading(Loading):
         return self._n_numbers(n_rows) if name == self._features.name else n_rows
 
 
-def _repeated(columns: IntArray, owner: IntArray, there: BoolArray) -> BoolArray:
-    """Which entries (m,), of those whose place is ``there``, are where another of their row is already."""
-    which = np.flatnonzero(there)
+def _repeated(columns: IntArray, owner: IntArray, valid: BoolArray) -> BoolArray:
+    """Return which of the ``valid`` entries (m,) have the column of another entry in their row."""
+    which = np.flatnonzero(valid)
     order = which[np.lexsort((columns[which], owner[which]))]
     again = np.zeros(len(columns), dtype=np.bool_)
     again[order[1:]] = (np.diff(columns[order]) == 0) & (np.diff(owner[order]) == 0)
@@ -113,5 +113,5 @@ def _repeated(columns: IntArray, owner: IntArray, there: BoolArray) -> BoolArray
 
 
 def _rows(faulty: BoolArray, owner: IntArray, n: int) -> int:
-    """How many of n rows have a faulty entry."""
+    """Return how many of n rows have a faulty entry."""
     return int(np.count_nonzero(np.bincount(owner[faulty], minlength=n)))

@@ -1,27 +1,24 @@
 """A study: what is to be learnt, in public terms that every owner agrees on.
 
-Columns are scaled by the study's declared bounds and values alone, never by statistics of private data:
-`parley.common.data.layout` says how a row becomes one of the unit ball, `parley.common.data.loading` how a table
-becomes a shard.
-
     {"format": "parley-study-2", "kind": "binary", "name": "loans", "missing": "drop",
      "features": [{"name": "age", "lower": 17, "upper": 90},
                   {"name": "work", "values": ["private", "state"], "other": true}],
      "label": {"name": "repaid", "values": ["no", "yes"]}}
 
-Which rows of an owner no training ever sees, so that a model can be evaluated on them: by their place alone.
+Columns are scaled by the study's declared bounds and values alone, never by statistics of private data:
+`parley.common.data.layout` says how a row becomes one of the unit ball, `parley.common.data.loading` how a table
+becomes a shard.
 
-Of an owner's rows, row i (from 0) is held out where floor((i + 1) s) > floor(i s), s being the study's public share. So
-an owner of n rows holds floor(n s) out, spread evenly, and all know how many. A record that replaces another takes its
-place: it is trained on or evaluated on as the other was, never both, so each kind of run is as private as if there were
-no other rows. The products are float64, the same on every machine; as s stays 2^-20 away from 1, rounding skips no row.
+*Held-out rows* are never seen in training, so that a model can be evaluated on them; only their positions decide which.
+Of an owner's rows, row i (from 0) is held out if floor((i + 1) s) > floor(i s), s being the study's public share. So an
+owner of n rows holds floor(n s) out, spread evenly, and everyone knows how many. A record that replaces another takes
+its position: it is trained on or evaluated on as the other was, never both, so each kind of run is as private as if
+there were no other rows. The products are float64, the same on every machine; as s stays 2^-20 away from 1, rounding
+skips no row.
 
-The losses that a study may name.
-
-Maps of a study's columns into the unit ball: a projection to fewer, random features of a kernel, or both in turn.
-
-A map is public and the same for every row, so it costs no privacy. `Projection` is fitted to public rows
-(`parley.common.data.auxiliary`) or known otherwise; `RandomFeatures` follow from a seed (Rahimi & Recht, "Random
+*Maps* take a study's columns into the unit ball: a projection to fewer, random features of a kernel, or both in turn. A
+map is public and the same for every row, so it costs no privacy. `Projection` is fitted to public rows
+(`parley.common.data.auxiliary`) or comes from elsewhere; `RandomFeatures` follow from a seed (Rahimi & Recht, "Random
 Features for Large-Scale Kernel Machines", 2007). `parley.common.data.layout` computes them.
 """
 
@@ -55,7 +52,7 @@ from parley.common.encoding.fixed_point import Norm
 from parley.common.strict import Digest, PlainName, PlainText, Strict
 
 Rows = Literal["training", "held_out"]
-"""Which rows a run is about; all are for training where a study holds none out."""
+"""Which rows a run is about; all are for training if a study holds none out."""
 
 _NEAREST = 2.0**-20
 _BLOCK = 2**14
@@ -67,7 +64,7 @@ HoldOut = Annotated[
 
 
 def count_held_out(n_rows: IntArray | int, share: float) -> IntArray:
-    """How many of n rows (...) are held out: floor(n s).
+    """Return how many of n rows (...) are held out: floor(n s).
 
     >>> count_held_out(np.array([1, 4, 10]), 0.25).tolist()
     [0, 1, 2]
@@ -76,7 +73,7 @@ def count_held_out(n_rows: IntArray | int, share: float) -> IntArray:
 
 
 def is_held_out(n_rows: int, share: float) -> BoolArray:
-    """Which of n rows are held out, (n,).
+    """Return which of n rows are held out, (n,).
 
     >>> np.flatnonzero(is_held_out(10, 0.25)).tolist()
     [3, 7]
@@ -85,18 +82,21 @@ def is_held_out(n_rows: int, share: float) -> BoolArray:
 
 
 def move_held_out_last(X: FloatArray, y: FloatArray, share: float) -> None:
-    """Move the held-out of the rows X (n, d) and y (n,) behind the others, in order and in place.
+    """Move the held-out rows of X (n, d) and y (n,) after the others, in order and in place.
 
-    Takes a copy of the rows held out and of a block of the others, for a shard may fill the memory.
+    Takes a copy of the rows held out and of a block of the others, because a shard may fill the memory.
     """
-    held = is_held_out(len(y), share)
+    is_held = is_held_out(len(y), share)
     for values in (X, y):
-        kept, end = values[held], 0
+        held_out, end = values[is_held], 0
         for start in range(0, len(values), _BLOCK):
-            others = values[start : start + _BLOCK][~held[start : start + _BLOCK]]
+            others = values[start : start + _BLOCK][~is_held[start : start + _BLOCK]]
             values[end : end + len(others)] = others
             end += len(others)
-        values[end:] = kept
+        values[end:] = held_out
+
+
+# ── losses that a study may name ─────────────────────────────────────────────
 
 
 class LogisticLoss(Strict):
@@ -133,6 +133,8 @@ class SoftmaxLoss(Strict):
 AnyLoss = Annotated[LogisticLoss | HuberLoss | SquaredLoss | HingeLoss | SoftmaxLoss, Field(discriminator="kind")]
 
 
+# ── maps of columns into the unit ball ───────────────────────────────────────
+
 MOST_NUMBERS = 2**19
 """The most numbers of a projection: 2.7 MiB of a study, which travels with each run."""
 _MOST_FREQUENCIES = 2**22
@@ -141,7 +143,7 @@ _LONGEST = 1 + 2.0**-16
 
 
 def _check_numbers(text: str) -> str:
-    """Raise ValueError unless a text is finite numbers, spelt in the one way."""
+    """Raise ValueError unless a text is finite numbers, in their one spelling."""
     try:
         packed = b64decode(text, validate=True)
     except ValueError:
@@ -189,7 +191,7 @@ class Projection(Strict):
 
     @classmethod
     def of(cls, mean: FloatArray, components: FloatArray, radius: float, auxiliary: str | None = None) -> Self:
-        """The projection by ``mean`` (m,) and ``components`` (k, m), which are rounded to float32.
+        """Build the projection by ``mean`` (m,) and ``components`` (k, m), which are rounded to float32.
 
         Raises ValueError for shapes that do not fit each other, and for numbers that a projection cannot have.
         """
@@ -199,21 +201,21 @@ class Projection(Strict):
 
     @property
     def n_inputs(self) -> int:
-        """How many columns a row has, m."""
+        """The number of columns of a row, m."""
         return _count(self.mean)
 
     @property
     def n_outputs(self) -> int:
-        """How many numbers become of a row, k."""
+        """The number of components of a row, k."""
         return _count(self.components) // self.n_inputs
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What these numbers are called."""
+        """The names of the components."""
         return tuple(f"component {i + 1}" for i in range(self.n_outputs))
 
     def check(self, n_inputs: int) -> None:
-        """Raise ValueError unless it maps rows of so many columns."""
+        """Raise ValueError unless the projection maps rows of this many columns."""
         if self.n_inputs != n_inputs:
             raise ValueError(f"the projection is of {self.n_inputs} columns, and the features make {n_inputs}")
 
@@ -234,16 +236,16 @@ class RandomFeatures(Strict):
 
     @property
     def n_outputs(self) -> int:
-        """How many numbers become of a row."""
+        """The number of random features of a row."""
         return self.n
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What these numbers are called."""
+        """The names of the random features."""
         return tuple(f"{name} {i + 1}" for name in ("cosine", "sine") for i in range(self.n // 2))
 
     def check(self, n_inputs: int) -> None:
-        """Raise ValueError where so many columns make W too large."""
+        """Raise ValueError if this many columns make W too large."""
         if self.n // 2 * n_inputs > _MOST_FREQUENCIES:
             most = 2 * (_MOST_FREQUENCIES // n_inputs)
             raise ValueError(f"random_features of {n_inputs} columns may be at most {most}, not {self.n}")
@@ -258,14 +260,16 @@ def _text(numbers: FloatArray) -> str:
 
 
 def numbers_of(text: Numbers32) -> FloatArray:
-    """The numbers (n,) of a text."""
+    """Return the numbers (n,) of a text."""
     return np.frombuffer(b64decode(text), dtype="<f4").astype(np.float64)
 
 
 def _count(text: str) -> int:
-    """How many numbers a text holds: four characters are three bytes, but for the ``=`` at the end."""
+    """Return how many numbers a text holds: four characters are three bytes, except for the ``=`` at the end."""
     return (len(text) * 3 // 4 - text.count("=")) // 4
 
+
+# ── the study ────────────────────────────────────────────────────────────────
 
 StudyKind = Literal["binary", "multiclass", "regression"]
 
@@ -273,7 +277,7 @@ _MOST_COLUMNS = 100_000
 
 
 class UsualLabel(NamedTuple):
-    """A real label's mean and deviation, its bounds being -1 and +1, and what weight of the intercept predicts it."""
+    """A real label's mean and deviation, its bounds being -1 and +1, and the intercept's weight that predicts them."""
 
     mean: float
     deviation: float
@@ -283,21 +287,25 @@ class UsualLabel(NamedTuple):
 class Study(Strict):
     """What is to be learnt: features and a label with public bounds or values, loss, intercept.
 
-    Its ``kind`` follows from the label, and must fit it where it is given. Without a ``loss`` it is the label's own:
-    logistic for two classes, softmax for more, squared for a real number. ``row_norm`` says what a row is divided by:
-    each its own norm, so that none has less than the signal that the noise is scaled to; the largest norm that any row
-    can have; or a public bound, and rows beyond it are projected. If not given, its own of classes, which are told by
-    the sign of a score or the largest; of a real number, to which scores add up, the largest. ``auxiliary`` names the
-    public rows from which bounds were taken, if they were (`parley.common.data.auxiliary`), by SHA-256 of their file.
-    ``projection`` and ``random_features`` map the columns into the unit ball before the intercept joins them and a row
-    is divided, one after the other where a study has both. The largest norm is then that of
-    the ball and the intercept, and what rows are divided by if nothing is given: a radius was chosen to be that.
-    ``norm`` is that by which rows are at most 1. By the ``max`` norm numbers lie in [-1, 1], values of categories and
-    the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which is 1. Features may be
-    `SparseFeatures`, of which a study has no other. ``title`` and ``purpose`` say in plain words what it is and what
-    for, as a column's ``description`` and ``unit`` do: all of it is in the digest that parties approve, so nobody's
-    words change under them. ``hold_out`` is the share of each owner's rows that is kept for evaluation; see
-    `parley.common.data.study`.
+    Its ``kind`` follows from the label, and must fit it if it is given. Without a ``loss`` it is the label's own:
+    logistic for two classes, softmax for more, squared for a real number.
+
+    ``row_norm`` is a row's divisor: each its own norm, so that none has less than the signal that the noise is scaled
+    to; the largest norm that any row can have; or a public bound, and rows beyond it are projected. By default it is a
+    row's own norm for classes, which follow from the sign of a score or the largest, and the largest norm for a real
+    number, to which scores add up. ``norm`` is that by which rows are at most 1. By the ``max`` norm numbers lie in
+    [-1, 1], values of categories and the intercept are 0 or 1, and no row is divided: ``row_norm`` is "largest", which
+    is 1.
+
+    ``auxiliary`` names the public rows from which bounds were taken, if they were (`parley.common.data.auxiliary`), by
+    SHA-256 of their file. ``projection`` and ``random_features`` map the columns into the unit ball before the
+    intercept joins them and a row is divided, one after the other if a study has both. The largest norm is then that of
+    the ball and the intercept, and the default divisor of rows: a radius was chosen to be that.
+
+    Features may be `SparseFeatures`, which are then a study's only ones. ``title`` and ``purpose`` say in plain words
+    what it is and what for, as a column's ``description`` and ``unit`` do: all of it is in the digest that parties
+    approve, so nobody's words change under them. ``hold_out`` is the share of each owner's rows that is kept for
+    evaluation; see `parley.common.data.study`.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
@@ -335,11 +343,11 @@ class Study(Strict):
         elif self.n_columns > _MOST_COLUMNS:
             raise ValueError(f"the features make {self.n_columns} columns; at most {_MOST_COLUMNS} are possible")
         width = self.n_columns
-        for each in self.maps:
-            each.check(width)
-            width = each.n_outputs
-        filled = [each for each in self.features if missing_policy(each, self.missing) == "value"]
-        unfilled = [each.name for each in filled if each.fill is None]
+        for row_map in self.maps:
+            row_map.check(width)
+            width = row_map.n_outputs
+        filled = [feature for feature in self.features if missing_policy(feature, self.missing) == "value"]
+        unfilled = [feature.name for feature in filled if feature.fill is None]
         if unfilled:
             raise ValueError(f'missing = "value" needs a fill for each feature; none for {", ".join(unfilled[:5])}')
         return self
@@ -366,18 +374,18 @@ class Study(Strict):
             raise ValueError(f"label {self.label.name!r} is a real number: its loss must be 'squared'")
         if classes > 2 and kind != "softmax":  # noqa: PLR2004
             raise ValueError(f"label {self.label.name!r} has {classes} values: its loss must be 'softmax'")
-        if self.kind != (due := _kind_of(self.label)):
-            raise ValueError(f"label {self.label.name!r} makes the study's kind {due!r}, not {self.kind!r}")
+        if self.kind != (kind_of_label := _kind_of(self.label)):
+            raise ValueError(f"label {self.label.name!r} makes the study's kind {kind_of_label!r}, not {self.kind!r}")
         return self
 
     @property
     def named(self) -> tuple[Feature | Category, ...]:
-        """The features that are columns of a table by name: all, or none where they are sparse."""
-        return tuple(each for each in self.features if not isinstance(each, SparseFeatures))
+        """The features that are columns of a table by name: all, or none if they are sparse."""
+        return tuple(feature for feature in self.features if not isinstance(feature, SparseFeatures))
 
     @property
     def n_classes(self) -> int:
-        """The number K of classes; 0 of a real label."""
+        """The number K of classes; 0 for a real label."""
         return len(self.label.values) if isinstance(self.label, Label) else 0
 
     @property
@@ -394,7 +402,7 @@ class Study(Strict):
     def column_names(self) -> tuple[str, ...]:
         """The names of the columns of the design in order, such as ``workclass=Private``; the intercept last.
 
-        None of sparse features.
+        They are empty for sparse features.
         """
         if self.sparse:
             return ()
@@ -405,10 +413,10 @@ class Study(Strict):
 
     @property
     def constant(self) -> float:
-        """What the intercept's column holds before a row is divided: 1, or 0 without an intercept.
+        """The constant of the intercept's column before a row is divided: 1, or 0 without an intercept.
 
-        Of a real label it is a quarter of the largest squared norm: where bounds are wide, most of what there is to
-        learn is how far the mean lies from their middle, and that takes the steps that the largest curvature allows.
+        For a real label it is a quarter of the largest squared norm: if bounds are wide, most of what there is to learn
+        is how far the mean lies from their middle, and that takes the steps that the largest curvature allows.
         """
         if not self.intercept:
             return 0.0
@@ -418,17 +426,17 @@ class Study(Strict):
 
     @property
     def majority(self) -> float | None:
-        """The share of the commonest class; None where it is not told."""
+        """The share of the commonest class; None if it is unknown."""
         return max(self.class_shares) if self.class_shares else None
 
     @cached_property
     def class_shares(self) -> tuple[float, ...] | None:
-        """What part of the population each class is; None where it is not told, and of a real label."""
+        """The part of the population that each class is; None if it is unknown, and for a real label."""
         return self.label.frequencies if isinstance(self.label, Label) else None
 
     @cached_property
     def usual_label(self) -> UsualLabel | None:
-        """What is known of a real label; None where nothing is, or no intercept predicts the same for all rows."""
+        """The usual values of a real label; None if they are unknown, or no intercept predicts the same everywhere."""
         usual = self.label.usual if isinstance(self.label, RealLabel) else None
         if usual is None or not self.intercept or self.row_norm == "own":
             return None
@@ -444,49 +452,49 @@ class Study(Strict):
 
     @property
     def row_entries(self) -> int | None:
-        """The most numbers of a row that are not zero, where rows are sparse."""
+        """The most numbers of a row that are not zero, if rows are sparse; otherwise None."""
         return self.sparse.entries + self.intercept if self.sparse else None
 
     @property
     def sparse(self) -> SparseFeatures | None:
-        """The sparse features, where the study is of such."""
-        return next((each for each in self.features if isinstance(each, SparseFeatures)), None)
+        """The sparse features, if the study has such; otherwise None."""
+        return next((feature for feature in self.features if isinstance(feature, SparseFeatures)), None)
 
     @property
     def _n_terms(self) -> int:
-        """How many terms of at most 1 the squared norm of a row has, but for the intercept's."""
+        """The number of terms of at most 1 in the squared norm of a row, without the intercept's."""
         if self.sparse:
             return self.sparse.entries
         return 1 if self.maps else len(self.features)
 
     @property
     def maps(self) -> tuple[RowMap, ...]:
-        """What maps the columns into the unit ball, in turn."""
-        return tuple(each for each in (self.projection, self.random_features) if each is not None)
+        """The maps of the columns into the unit ball, in turn."""
+        return tuple(row_map for row_map in (self.projection, self.random_features) if row_map is not None)
 
     @property
     def n_columns(self) -> int:
-        """The number of columns of the features, m: one a number, one a value of a category."""
-        return sum(each.n_columns for each in self.features)
+        """The number of columns of the features, m: one for a number, one for each value of a category."""
+        return sum(feature.n_columns for feature in self.features)
 
     @property
     def n_features(self) -> int:
-        """The number of columns of the design, d: those of the features, or what they are mapped to; the intercept."""
+        """The number of columns of the design, d: those of the features, or of their map; and the intercept."""
         return (self.maps[-1].n_outputs if self.maps else self.n_columns) + self.intercept
 
     @property
     def text_names(self) -> frozenset[str]:
-        """The names of the columns whose values are told apart by their spelling: categories, a label of classes."""
+        """The names of the columns whose values are distinguished by their spelling: categories, a label of classes."""
         label = (self.label,) if isinstance(self.label, Label) else ()
-        return frozenset(each.name for each in (*self.features, *label) if not isinstance(each, Feature))
+        return frozenset(feature.name for feature in (*self.features, *label) if not isinstance(feature, Feature))
 
     @property
     def text_values(self) -> dict[str, tuple[str, ...]]:
         """The columns of `text_names`, and the values that each declares."""
         return {
-            each.name: () if isinstance(each, SparseFeatures) else each.values
-            for each in (*self.features, self.label)
-            if isinstance(each, Category | SparseFeatures | Label)
+            feature.name: () if isinstance(feature, SparseFeatures) else feature.values
+            for feature in (*self.features, self.label)
+            if isinstance(feature, Category | SparseFeatures | Label)
         }
 
     @cached_property
@@ -496,19 +504,19 @@ class Study(Strict):
 
 
 def _default_loss(label: object) -> AnyLoss:
-    """The loss of a study that names none; ``label`` is what it read of its label, None where that is faulty."""
+    """Return the loss of a study that names none; ``label`` is the validated label, None if that is faulty."""
     if isinstance(label, RealLabel):
         return SquaredLoss()
     return SoftmaxLoss() if isinstance(label, Label) and len(label.values) > 2 else LogisticLoss()  # noqa: PLR2004
 
 
 def _default_norm(label: object, norm: object, *maps: object) -> RowNorm:
-    """What rows are divided by in a study that does not say; ``label`` as above, ``norm``, ``maps`` as it read them."""
+    """Return the divisor of rows in a study without ``row_norm``, by the validated label, norm and maps."""
     return "largest" if norm == "max" or any(maps) or isinstance(label, RealLabel) else "own"
 
 
 def _kind_of(label: object) -> StudyKind:
-    """What a label makes of a study: one of two classes to predict, one of more, or a real number."""
+    """Return the kind of study for a label: two classes to predict, more, or a real number."""
     if isinstance(label, RealLabel):
         return "regression"
     return "multiclass" if isinstance(label, Label) and len(label.values) > 2 else "binary"  # noqa: PLR2004

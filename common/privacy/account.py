@@ -154,7 +154,7 @@ class Account:
         return {"spent": list(self.spent.units), "reserved": list(self.reserved.units)}
 
     def settle(self, cost: Cost, reserved: Cost) -> Account:
-        """The account after a charge that was borne, of which so much was ``reserved``."""
+        """Return the account after a charge that fitted; ``reserved`` of its cost had been reserved."""
         return replace(self, spent=self.spent + cost, reserved=self.reserved - reserved)
 
     def release(self, cost: Cost) -> Account:

@@ -60,7 +60,7 @@ class ApproximateEvent:
 
 @dataclass(frozen=True, slots=True)
 class DrawEvent:
-    """``draws`` draws of an index, each of which may depend on those before it.
+    """``draws`` draws of an index; each may depend on those before it.
 
     For every index the chances on neighbouring data differ by a factor between e^t and e^(t + spread), for some t of
     each draw (*bounded range*; Dong, Durfee & Rogers 2020). All draws are one event, in closed form.

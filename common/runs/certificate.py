@@ -1,12 +1,13 @@
-"""A privacy certificate: what the owners of a run signed of it, and the learner of the model that it made.
+"""A privacy certificate: what the owners of a run and the learner signed; and a study that the learner signed.
 
-Each party signs that it approved the specification, by its digest, at a price; with a secure sum everybody signs the
+Each party signs that it approved the specification, by its digest, at a price; with a secure sum everyone signs the
 roster, and each key holder the last sum that it opened. The learner signs these, and the digest of each field of the
-model's document. So whoever has the document and public keys can check, offline, what was promised to whom.
+model's document. So anyone who has the document and public keys can check, offline, what was promised to whom.
 
 A certificate says who vouches for what. It does not prove that the learner made the weights of the answers it got.
 
-A study as a learner hands it out: signed, so that whoever keeps the file sees when a bound or a word has changed.
+A `SignedStudy` is a study as a learner hands it out: signed, so that anyone who keeps the file sees when a bound or a
+word has changed.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ class Certificate(Strict):
         return Signed(_claim(self), bytes.fromhex(self.signature)).is_by(_TAG, self.learner)
 
 
-def signed_certificate(key: Ed25519PrivateKey, **told: Any) -> Certificate:  # noqa: ANN401 -- the certificate's fields
-    """A certificate that says what is ``told``, signed now with the learner's key."""
+def signed_certificate(key: Ed25519PrivateKey, **fields: Any) -> Certificate:  # noqa: ANN401 -- the certificate's fields
+    """Return a certificate with these fields, signed now with the learner's key."""
     issued = datetime.now(UTC).isoformat(timespec="seconds")
-    blank = Certificate(**told, issued=issued, learner=public_hex(key), signature="0" * 128)
+    blank = Certificate(**fields, issued=issued, learner=public_hex(key), signature="0" * 128)
     return blank.model_copy(update={"signature": Signed.seal(_TAG, _claim(blank), key).signature.hex()})
 
 
@@ -93,12 +94,12 @@ class SignedStudy(Strict):
 
     @classmethod
     def sign(cls, study: Study, learner: str, key: Ed25519PrivateKey) -> Self:
-        """The study, signed by the learner's key."""
+        """Sign the study with the learner's key."""
         signature = Signed.seal(_STUDY_TAG, _body(study, learner), key).signature.hex()
         return cls(study=study, learner=learner, public_key=public_hex(key), signature=signature)
 
     def verify(self) -> None:
-        """Raise InvalidInputError unless it is as the holder of the public key has signed it."""
+        """Raise InvalidInputError unless the study is as the holder of the public key signed it."""
         signed = Signed(_body(self.study, self.learner), bytes.fromhex(self.signature))
         if not signed.is_by(_STUDY_TAG, self.public_key):
             raise InvalidInputError(

@@ -1,7 +1,7 @@
-"""What an owner allows of one run, and what of it a run breaks: one reading of the rules, wherever they are read.
+"""An owner's rules for one run, and which of them a run breaks: one reading, for party and learner.
 
 A party reads them when a run is proposed, and refuses by the first that is broken; a learner reads them as the party
-tells them, and says which it would refuse by, before anybody is asked. Pure, and in public terms alone.
+reports them, and says which it would refuse by, before anyone is asked. Pure, and in public terms alone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Objection = tuple[str, str]
 
 
 class OwnerRules(Strict):
-    """What an owner allows of one run, by the names that its settings have for it.
+    """An owner's rules for one run, by the names that its settings have for them.
 
-    Telling them harms no owner: they say what it wants, nothing of its data, and a learner that may ask finds the
-    figures by runs that are refused, for nothing. ``public_rows`` are digests, which tell who has the rows, and nobody
-    else, that these are allowed. What the owner alone decides, such as the classifier that it trains, is not among
-    them, nor is whom it trusts.
+    Telling them harms no owner: they say what it wants, nothing about its data, and a learner that may ask finds the
+    figures by runs that are refused, for nothing. ``public_rows`` are digests, which reveal only to someone who has the
+    rows that these are allowed. What the owner alone decides, such as the classifier that it trains, is not among them,
+    nor is whom it trusts.
     """
 
     algorithms: tuple[PlainName, ...]
@@ -56,7 +56,7 @@ class OwnerRules(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ReviewedRun:
-    """A run as owners look at it; ``longest`` are the bytes of its longest question and answer."""
+    """A run as owners review it; ``longest`` are the bytes of its longest question and answer."""
 
     spec: RunSpec
     algorithm: Algorithm
@@ -66,16 +66,16 @@ class ReviewedRun:
 
     @classmethod
     def of(cls, spec: RunSpec) -> Self:
-        """Raises InvalidInputError where the run's terms contradict each other."""
+        """Build a review. Raises InvalidInputError if the run's terms contradict each other."""
         questions = spec.questions()
         reveals_each = any(question.reveal != "sum" for question in questions)
         return cls(spec, spec.build(), len(questions), reveals_each, lengths(questions))
 
     def objections(self, member: Member, rules: OwnerRules, known: Collection[str] | None) -> Iterator[Objection]:
-        """What of its owner's rules the run would break at a party that is a ``member`` of it.
+        """Yield which of its owner's rules the run would break at a party that is a ``member`` of it.
 
-        ``known`` are the parties whose keys the owner has compared; None where it has no secure sums. What the run
-        costs is another question: `dear`.
+        ``known`` are the parties whose keys the owner has compared; None if it has no secure sums. `dear` judges the
+        run's cost.
         """
         spec, name = self.spec, self.spec.algorithm
         is_sum = spec.secure_sum != "none"
@@ -97,11 +97,14 @@ class ReviewedRun:
         yield from self._long_bodies(rules)
 
     def _weak_terms(self, member: Member, rules: OwnerRules, known: Collection[str]) -> Iterator[Objection]:
-        """By which a run promises too little, or hides too few among too few: the learner may be all strangers."""
+        """Yield terms by which a run promises too little, or hides too few among too few.
+
+        The learner may be behind all parties whose keys the owner has not compared.
+        """
         spec, budget = self.spec, member.budget
         is_sum = spec.secure_sum != "none"
         strangers = len(set(spec.names) - {member.name, *known}) if is_sum else 0
-        why = (
+        reason = (
             f": the keys of {strangers} of its parties are not pinned, so each may be the learner's (parley-party pin)"
             if strangers
             else ""
@@ -112,24 +115,24 @@ class ReviewedRun:
         if budget.delta > rules.max_delta_per_run:
             yield "max_delta_per_run", f"one run may cost at most delta {rules.max_delta_per_run:g}"
         if spec.minimum_contributors < fewest:
-            yield "minimum_contributors", f"each sum needs at least {fewest} contributors{why}"
+            yield "minimum_contributors", f"each sum needs at least {fewest} contributors{reason}"
         if rules.require_secure_sum and not is_sum:
             yield "require_secure_sum", "the owner requires a secure sum"
         if is_sum and spec.colluders < colluders:
-            yield "colluders", f"shared noise must tolerate at least {colluders} colluders{why}"
+            yield "colluders", f"shared noise must tolerate at least {colluders} colluders{reason}"
 
     def _long_bodies(self, rules: OwnerRules) -> Iterator[Objection]:
-        """Questions or answers that are longer than the party takes or gives."""
+        """Yield questions or answers that are longer than the party accepts or gives."""
         name = limit_of(self.spec)
         most = getattr(rules, name)
         if max(self.longest) > most:
-            asked, answered = self.longest
-            reason = f"the run's questions have up to {asked} bytes and its answers {answered}, and this party's"
-            yield f"limits.{name}", f"{reason} limits.{name} is {most}"
+            question_bytes, answer_bytes = self.longest
+            reason = f"the run's questions have up to {question_bytes} bytes and its answers {answer_bytes}"
+            yield f"limits.{name}", f"{reason}, and this party's limits.{name} is {most}"
 
 
 def dear(cost: Cost, adjacency: Adjacency, rules: OwnerRules) -> Iterator[Objection]:
-    """What of its owner's rules a run breaks by what it costs, a party's own runs too; it hides by ``adjacency``."""
+    """Yield which of its owner's rules a run breaks by its cost, also a party's own runs; it hides by ``adjacency``."""
     if reason := _hides_too_little(adjacency, rules, "the run"):
         yield "adjacency", reason
     most = limit(rules.max_epsilon_per_run, rules.max_delta_per_run)
@@ -142,8 +145,8 @@ def dear(cost: Cost, adjacency: Adjacency, rules: OwnerRules) -> Iterator[Object
             yield f"max_{name}_per_run", f"{reason}; one may cost {may / unit:g}"
 
 
-def _hides_too_little(adjacency: Adjacency, rules: OwnerRules, what: str) -> str | None:
-    """Why the owner does not take what hides by this adjacency, if it does not."""
+def _hides_too_little(adjacency: Adjacency, rules: OwnerRules, subject: str) -> str | None:
+    """Return why the owner does not accept a run that hides by this adjacency, or None."""
     if rules.adjacency == "whole_party" and adjacency != "whole_party":
-        return f"the owner protects all its data at once, and {what} protects one record"
+        return f"the owner protects all its data at once, and {subject} protects one record"
     return None

@@ -1,4 +1,4 @@
-"""What a run of `describe` found, from its specification and its model's document."""
+"""The result of a run of `describe`, from its specification and its model's document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parley.common.runs.specification import RunSpec
 
 
 def description_of(spec: RunSpec, document: Mapping[str, Any]) -> Description:
-    """The description of a study's columns that a completed run came to.
+    """Return the description of a study's columns that a completed run made.
 
     Raises InvalidInputError for a run of another algorithm.
     """

@@ -1,6 +1,6 @@
 """An evaluation as a run: its specification, its budget, and what its noisy sums say about the model.
 
-Public by what is public already: a model that was released, noisy sums, the deviation that the run's terms imply.
+It uses only what is public already: a released model, noisy sums, the deviation that the run's terms imply.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EvaluationTerms(Strict):
 
 
 def _field_of(statistic: Statistic) -> tuple[Any, None]:
-    """The type and the default of a statistic's field: what its function returns, or null."""
+    """Return the type and the default of a statistic's field: what its function returns, or null."""
     returned = get_type_hints(statistic.estimate, localns=vars(estimates))["return"]
     return Annotated[returned | None, Field(description=statistic.description)], None
 
@@ -81,12 +81,12 @@ class RunEvaluation(Evaluation):
     ] = None
 
     def stated(self) -> dict[str, Any]:
-        """The JSON of what a document says: a statistic that is newer than the document is not in it."""
+        """Return the JSON of a document's statement: a statistic that is newer than the document is not in it."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 def evaluate(tally: Cells | Errors, sums: FloatArray, deviation: float, label: Sequence[str] | float) -> Evaluation:
-    """The statistics of noisy sums (m,) of a tally; ``deviation`` is that of the noise on each.
+    """Compute the statistics of noisy sums (m,) of a tally; ``deviation`` is that of the noise on each.
 
     ``label`` is the names of the classes, or half the distance of a real label's bounds, in the label's units.
     """
@@ -98,7 +98,7 @@ def evaluate(tally: Cells | Errors, sums: FloatArray, deviation: float, label: S
     else:
         assert not isinstance(label, float)  # noqa: S101 -- as above
         kind, noisy = "two classes" if tally.bins else "classes", NoisyCounts.of(tally, sums, deviation, label)
-    values = {name: each.estimate(noisy) for name, each in STATISTICS.items() if each.is_for(kind)}
+    values = {name: statistic.estimate(noisy) for name, statistic in STATISTICS.items() if statistic.is_for(kind)}
     return Evaluation(deviation=deviation, **values)
 
 
@@ -108,10 +108,10 @@ def evaluation_spec(
     parameters: Mapping[str, Any],
     weights: PublicRows | None = None,
 ) -> RunSpec:
-    """The draft of a run that evaluates what another trained, among the same parties and on the same terms.
+    """Draft a run that evaluates the model of another, among the same parties and on the same terms.
 
     ``spec`` is the other's, ``budgets`` are those of its parties, by name. The ``weights`` of a model that is not
-    trained yet stand as rows that nobody has. Raises InvalidInputError where there is nothing to evaluate on.
+    trained yet are replaced by rows that nobody has. Raises InvalidInputError if there is nothing to evaluate on.
     """
     shape = build_loss(spec.study).outputs, spec.study.n_features
     members = (Member(name=name, n_examples=1, budget=budgets[name]) for name in spec.names)
@@ -127,15 +127,15 @@ def evaluation_spec(
     draft.questions()
     algorithm, facts = draft.build(), draft.facts()
     for index in range(len(facts.parties)):
-        algorithm.event(1, facts.of(index))  # refuses a delta of 0, which this noise cannot do with
+        algorithm.event(1, facts.of(index))  # refuses a delta of 0, with which this noise cannot be set
     return draft
 
 
 def weights_of(document: Mapping[str, Any]) -> FloatArray:
-    """The weights of a model's document as rows (k, d).
+    """Return the weights of a model's document as rows (k, d).
 
-    Raises InvalidInputError for what is no model, or for weights that no party takes: as long as the noise of pure
-    epsilon is in millions of columns.
+    Raises InvalidInputError for a document that is no model, or for weights that no party accepts: those with the noise
+    of pure epsilon in millions of columns are that long.
     """
     if document["kind"] not in {"linear", "softmax"}:
         raise InvalidInputError(f"what the run made is of the kind {document['kind']!r}, and predicts for nobody")
@@ -148,9 +148,9 @@ def weights_of(document: Mapping[str, Any]) -> FloatArray:
 
 
 def divide(budget: Budget, share: float) -> tuple[Budget, Budget]:
-    """A budget as two, the second a share of it, which together cost a ledger no more: in its whole units.
+    """Split a budget in two, the second a share of it, which together cost a ledger no more: in its whole units.
 
-    Raises InvalidInputError where the share is less than a unit of what there is.
+    Raises InvalidInputError if the share is less than a unit of the budget.
 
     >>> first, second = divide(Budget(epsilon=1.0, delta=1e-5), 0.1)
     >>> first.epsilon, second.epsilon
@@ -170,7 +170,7 @@ def divide(budget: Budget, share: float) -> tuple[Budget, Budget]:
 
 
 def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> RunEvaluation | None:
-    """What the sums of a run that evaluates say; None of any other run."""
+    """Return the evaluation from the sums of a run that evaluates; None for any other run."""
     algorithm, facts = spec.build(), spec.facts()
     if not isinstance(algorithm, Evaluate):
         return None
@@ -189,10 +189,10 @@ def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> R
 
 
 def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
-    """What the evaluation of a model without any error would find: as much as its terms let it tell of any.
+    """Return the evaluation of a model without any error: as much as the run's terms can reveal about any model.
 
-    Intervals are as wide as the noise of ``spec`` makes them on what its parties hold out; None of a run that evaluates
-    nothing.
+    Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out; None for a run that
+    evaluates nothing.
     """
     algorithm, facts = spec.build(), spec.facts()
     if not isinstance(algorithm, Evaluate):

@@ -1,6 +1,6 @@
 """A trained model as a JSON document, complete enough to predict with.
 
-Of millions of weights no list of Python's is ever made: a row of them is an array of NumPy, or may be one.
+Millions of weights are never made into a Python list: a row of them is an array of NumPy, or may be one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from parley.common.privacy.guarantee import Adjacency, Unit, View
 from parley.common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
 from parley.common.runs.evaluation import RunEvaluation, evaluation_of
 from parley.common.runs.specification import PublicRows, RunSpec
-from parley.common.runs.weights import Row, SparseRow, told_weights, whole_weights
+from parley.common.runs.weights import Row, SparseRow, stated_weights, whole_weights
 from parley.common.strict import Digest, Name, Strict, faults
 
 FORMAT = "parley-model-2"
 
 
 def _spelling_of(weights: object) -> str:
-    """Whether a row of weights is spelt by its entries."""
+    """Return whether a row of weights is spelt by its entries, or in full."""
     return "entries" if isinstance(weights, Mapping | SparseRow) else "whole"
 
 
 def _axes_of(weights: object) -> int:
-    """How many axes weights have, as their first items tell; to try each form in turn would take every number."""
+    """Return how many axes weights have, by their first items; trying each form in turn would read every number."""
     axes = 0
     while isinstance(weights, list | tuple) and weights:
         weights, axes = weights[0], axes + 1
@@ -58,7 +58,7 @@ class Promise(Strict):
 
 
 class ModelTerms(Strict):
-    """What a model's document says whatever its kind; whoever made the model may say more."""
+    """The fields of a model's document of every kind; its author may add others."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
@@ -94,7 +94,7 @@ class ModelTerms(Strict):
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each field but the certificate, of its canonical JSON."""
+        """SHA-256 of each field except the certificate, over its canonical JSON."""
         weights = dict(self)["weights"]
         fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation"})
         fields["weights"] = dict(weights) if isinstance(weights, SparseRow) else weights
@@ -121,7 +121,7 @@ class SoftmaxModel(ModelTerms):
 
 
 class MembersModel(ModelTerms):
-    """Several models, one a party, of which none predicts for all."""
+    """Several models, one for each party; none of them predicts for all."""
 
     kind: Literal["members"]
     weights: Annotated[
@@ -145,13 +145,13 @@ class Statistics(ModelTerms):
 ModelDocument = Annotated[LinearModel | SoftmaxModel | MembersModel | Statistics, Field(discriminator="kind")]
 _DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
 DOCUMENT_FIELDS = frozenset(LinearModel.model_fields)
-"""What a document of any kind says."""
+"""The fields of a document of any kind."""
 
 
 def model_document(
     spec: RunSpec, guarantees: Sequence[Mapping[str, Any]], model: Model, contributors: Sequence[str]
 ) -> dict[str, Any]:
-    """A run's model as a `ModelDocument` in JSON: weights, how to make a row of a record, what was run and promised.
+    """Return a run's model as a `ModelDocument` in JSON: weights, how to make rows, and the run's promises.
 
     A row of the weights is an array, as `document_lines` writes it.
 
@@ -161,7 +161,7 @@ def model_document(
     return {
         "format": FORMAT,
         "kind": model.kind,
-        "weights": told_weights(model.weights, model.kind),
+        "weights": stated_weights(model.weights, model.kind),
         "made_of": {name: part.tolist() for name, part in model.made_of.items()},
         "column_names": list(study.column_names),
         "classes": list(study.label.values) if isinstance(study.label, Label) else None,
@@ -187,7 +187,7 @@ def certify(  # noqa: PLR0913, PLR0917 -- all that is signed of a run, by name
     sums: SignedSums | None,
     key: Ed25519PrivateKey,
 ) -> Certificate:
-    """The certificate of a run's document, signed with the learner's ``key``; raises as `read_document` does."""
+    """Certify a run's document with the learner's ``key``. Raises InvalidInputError as `read_document` does."""
     digests = read_document(document).digests
     return signed_certificate(
         key,
@@ -200,7 +200,7 @@ def certify(  # noqa: PLR0913, PLR0917 -- all that is signed of a run, by name
 
 
 def specification_of(certificate: Certificate) -> RunSpec:
-    """What the parties approved; raises InvalidInputError."""
+    """Return the specification that the parties approved. Raises InvalidInputError if it cannot be read."""
     try:
         return RunSpec.model_validate_json(canonical(certificate.specification))
     except ValidationError:
@@ -210,7 +210,7 @@ def specification_of(certificate: Certificate) -> RunSpec:
 
 
 def document_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a `ModelDocument`."""
+    """Return the JSON Schema (draft 2020-12) of a `ModelDocument`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"A model of Parley, format {FORMAT}",
@@ -219,16 +219,19 @@ def document_schema() -> dict[str, Any]:
 
 
 def check_format(document: Mapping[str, Any]) -> None:
-    """Raise InvalidInputError for a document of another format than is read here."""
-    if (found := document.get("format")) != FORMAT:
+    """Raise InvalidInputError for a document of another format than this version reads."""
+    if (stated := document.get("format")) != FORMAT:
         raise InvalidInputError(
-            f"the model's format must be {FORMAT!r}, not {found!r}: read it with the version of Parley that wrote it, "
+            f"the model's format must be {FORMAT!r}, not {stated!r}: read it with the version of Parley that wrote it, "
             "or train the model again"
         )
 
 
 def read_document(document: Mapping[str, Any]) -> ModelDocument:
-    """A model's document, checked; raises InvalidInputError for one of an unknown format or kind, or that is none."""
+    """Read and check a model's document.
+
+    Raises InvalidInputError for an unknown format or kind, or an invalid document.
+    """
     check_format(document)
     if not isinstance(kind := document.get("kind"), str) or kind not in KINDS:
         raise InvalidInputError(f"unknown kind of model {kind!r}; there are {', '.join(KINDS)}")
@@ -239,16 +242,16 @@ def read_document(document: Mapping[str, Any]) -> ModelDocument:
 
 
 def read_model(document: Mapping[str, Any]) -> tuple[Study, Model]:
-    """The study and the model of a document; raises InvalidInputError as `read_document` does.
+    """Read the study and the model of a document.
 
-    Also for weights that do not fit the study.
+    Raises InvalidInputError as `read_document` does, and for weights that do not fit the study.
     """
     read = read_document(document)
     return read.study, model_of(read)
 
 
 def model_of(read: ModelDocument) -> Model:
-    """The model of a document; raises InvalidInputError for weights that do not fit its study."""
+    """Return the model of a document. Raises InvalidInputError for weights that do not fit its study."""
     study, wrong = read.study, "the model's weights are not of the shape that its study has"
     try:
         model = Model(weights_of_document(read), read.kind)
@@ -263,5 +266,5 @@ def model_of(read: ModelDocument) -> Model:
 
 
 def weights_of_document(read: ModelDocument) -> FloatArray:
-    """The weights of a document; raises ValueError for rows of unequal length."""
+    """Return the weights of a document. Raises ValueError for rows of unequal length."""
     return whole_weights(read.weights)

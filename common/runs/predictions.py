@@ -1,4 +1,4 @@
-"""What a model's document predicts of rows that it has not seen."""
+"""Predictions of a model's document for new rows."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Predictor:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """The predictor of a document; raises InvalidInputError as `read_model` does."""
+        """Return the predictor of a document. Raises InvalidInputError as `read_model` does."""
         return cls(*read_model(document))
 
     def check_predicts(self) -> None:
-        """Raise InvalidInputError for members' models, of which none predicts for all, and for what is no model."""
+        """Raise InvalidInputError for members' models, as none predicts for all, and for statistics."""
         self.scores(np.zeros((0, self.study.n_features)))
 
     def scores(self, rows: FloatArray) -> FloatArray:
-        """Of rows (n, d) their scores (n,), or (n, K) of K classes.
+        """Return the scores (n,) of rows (n, d), or (n, K) for K classes.
 
-        Raises InvalidInputError for members' models, of which none predicts for all, and for what is no model.
+        Raises InvalidInputError for members' models, as none predicts for all, and for statistics.
         """
         return self.model.scores(rows)
 
     def labels(self, scores: FloatArray) -> list[str] | list[float]:
-        """The label of each row: one of its values, or a number within its bounds, in its unit."""
+        """Return the label of each row: one of its values, or a number within its bounds, in its unit."""
         label = self.study.label
         if isinstance(label, RealLabel):
             numbers: list[float] = label.in_units(np.clip(scores, -1.0, 1.0)).tolist()
@@ -50,7 +50,7 @@ class Predictor:
         return [label.values[code] for code in best.tolist()]
 
     def probabilities(self, scores: FloatArray) -> FloatArray | None:
-        """The probability (n, K) of each value of the label, where the loss is one that fits them."""
+        """Return the probability (n, K) of each value of the label, or None if the loss does not fit probabilities."""
         if scores.ndim > 1:
             return np.asarray(softmax(scores, axis=-1))
         if self.study.loss.kind != "logistic" or isinstance(self.study.label, RealLabel):
@@ -59,20 +59,20 @@ class Predictor:
 
 
 def predict(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Label, score and probability for each record {feature: number, text or None}.
+    """Predict label, score and probability for each record {feature: number, text or None}.
 
-    ``score`` is that of the label, of two classes that of the positive one; ``probability`` likewise, if the loss is
-    logistic or softmax, and None otherwise; of more than two classes ``probabilities`` has each one's. A real label is
-    predicted in its own unit. Raises InvalidInputError for a record that does not fit the study, an unknown kind of
-    model, and members' models, of which none predicts for all.
+    ``score`` is that of the label, for two classes that of the positive one; ``probability`` is that of the same class
+    if the loss is logistic or softmax, and None otherwise; for more than two classes ``probabilities`` has that of
+    each. A real label is predicted in its own unit. Raises InvalidInputError for a record that does not fit the study,
+    an unknown kind of model, and members' models, as none predicts for all.
     """
     predictor = Predictor.of(document)
     scores = predictor.scores(rows_of(predictor.study, records))
-    return list(_told(predictor, scores))
+    return list(_as_objects(predictor, scores))
 
 
-def _told(predictor: Predictor, scores: FloatArray) -> Iterator[dict[str, Any]]:
-    """Predictions as JSON objects."""
+def _as_objects(predictor: Predictor, scores: FloatArray) -> Iterator[dict[str, Any]]:
+    """Yield predictions as JSON objects."""
     labels, chances = predictor.labels(scores), predictor.probabilities(scores)
     several = scores.ndim > 1
     for i, label in enumerate(labels):
@@ -86,6 +86,6 @@ def _told(predictor: Predictor, scores: FloatArray) -> Iterator[dict[str, Any]]:
 
 
 def _by_value(predictor: Predictor, chances: FloatArray) -> dict[str, float]:
-    """The probability of each value of the label."""
+    """Return the probability of each value of the label."""
     assert not isinstance(predictor.study.label, RealLabel)  # noqa: S101 -- a real label has no probabilities
     return dict(zip(predictor.study.label.values, chances.tolist(), strict=True))

@@ -1,13 +1,13 @@
-"""Charge or refuse: what a run costs a party, round by round, in whole units.
+"""The price of a run to a party, round by round, in whole units; what it promises; and its costs in bytes and seconds.
 
-Across runs a filter adds up the square of each round's mu, and slack; basic composition adds up epsilons and deltas:
-see `parley.common.privacy.account`. Squares, and pure epsilons, are charged round by round. Of a run with a delta, all
-of epsilon and delta is charged with the first answer: within the run events compose tightly, to an (epsilon, delta)
-that is proven of all its rounds together and of no part of them. If its epsilon were charged as it grows, a learner
-could end the run where the answers reveal much and spend the rest on another: up to 7 times the budget's delta in 1,000
-rounds (`tests/audit/test_stopping.py`).
+*Charges.* Across runs a filter adds up the square of each round's mu, and slack; basic composition adds up epsilons and
+deltas: see `parley.common.privacy.account`. Squares, and pure epsilons, are charged round by round. If a run has a
+delta, all of epsilon and delta is charged with the first answer: within the run events compose tightly, to an (epsilon,
+delta) that is proven for all its rounds together and for no part of them. If its epsilon were charged as it grows, a
+learner could end the run where the answers reveal much and spend the rest on another: up to 7 times the budget's delta
+in 1,000 rounds (`tests/audit/test_stopping.py`).
 
-What a run costs to carry, before it is run: bytes on the wire, memory, seconds of noise; from public terms alone.
+*Costs to carry*, before a run: bytes on the wire, memory, seconds of noise; from public terms alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALWAYS = (
     "how long an answer takes is not hidden",
     "the promise is for this run: others on the same examples add up to it, as each owner's budget counts them",
 )
-"""What every promise leans on."""
+"""What every promise assumes."""
 _SIZES = "the numbers of examples of all parties are public"
 _ONE_RECORD = (
     "the promise is to each record: a person with several, in one shard or in two, is hidden at each, not at all at "
@@ -60,17 +60,17 @@ _COMPARED = (
     "are"
 )
 _SUMS_HOLD = (_BOUNDED, _COMPARED, "no key holder was set back to an earlier state")
-"""What every promise of a run with a secure sum leans on, whatever its algorithm, beside what begins so:"""
+"""What every promise of a run with a secure sum assumes, for all algorithms, beside an assumption that begins so:"""
 _APART = "the learner and all key holders do not collude"
 
 
 def events(algorithm: Algorithm, facts: OwnFacts) -> list[Event]:
-    """What each round of a run costs the party whose facts these are, (T,)."""
+    """Return the event of each round of a run for the party whose facts these are, (T,)."""
     return [algorithm.event(round, facts) for round in range(1, len(algorithm.questions(facts)) + 1)]
 
 
 def transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
-    """The guarantee against whoever sees all that the learner sees, for the party whose facts these are."""
+    """Return the guarantee against anyone who sees all that the learner sees, for the party whose facts these are."""
     return _transcript(algorithm, facts).assuming(*_apart(algorithm, [facts]))
 
 
@@ -80,47 +80,49 @@ def _transcript(algorithm: Algorithm, facts: OwnFacts) -> Guarantee:
 
 
 def if_all_collude(algorithm: Algorithm, facts: OwnFacts) -> tuple[float, float]:
-    """``(epsilon, delta)`` against the learner and all key holders together, who see each answer by itself.
+    """Return ``(epsilon, delta)`` against the learner and all key holders together, who see each answer by itself.
 
-    An answer has 1 / (m_min - t) of the variance where noise is added in shares: of a Gaussian release of mu one of
-    mu sqrt(m_min - t) is left, of pure noise nothing that is known but for a delta (`with_part`).
+    An answer has 1 / (m_min - t) of the variance if noise is added in shares: a Gaussian release of mu becomes one of
+    mu sqrt(m_min - t), and pure noise has no bound without a delta (`with_part`).
     """
     costs = events(algorithm, facts)
     if not facts.secure_sum or facts.share == 1:
         delta = needed_delta(costs, facts)
         return epsilon_after(costs, delta), delta
-    left = [
+    weaker = [
         event if algorithm.whole_noise(round) else with_part(event, facts.share, float(facts.own_delta))
         for round, event in enumerate(costs, start=1)
     ]
-    delta = needed_delta(left, facts)
-    return epsilon_after(left, delta), delta
+    delta = needed_delta(weaker, facts)
+    return epsilon_after(weaker, delta), delta
 
 
 def _apart(algorithm: Algorithm, parties: Sequence[OwnFacts]) -> tuple[str, ...]:
-    """What promises to these parties lean on under a secure sum, and what is left to the worst-off without it."""
+    """Return what promises to these parties assume under a secure sum, and what the worst-off has without it."""
     if not parties[0].secure_sum:
         return ()
-    alike = {(*events(algorithm, facts), float(facts.own_epsilon), float(facts.own_delta)): facts for facts in parties}
-    epsilon, delta = max(if_all_collude(algorithm, facts) for facts in alike.values())
+    by_costs = {
+        (*events(algorithm, facts), float(facts.own_epsilon), float(facts.own_delta)): facts for facts in parties
+    }
+    epsilon, delta = max(if_all_collude(algorithm, facts) for facts in by_costs.values())
     figures = f"epsilon {epsilon:.3g} at delta {delta:.1g}"
-    left = f"{figures} is promised against them"
+    consequence = f"{figures} is promised against them"
     if epsilon > NEXT_TO_NOTHING:
         little = f"next to nothing is promised against them ({figures})"
-        left = little if math.isfinite(epsilon) else "nothing is promised against them"
-    return (f"{_APART}: if they do, {left}", *_SUMS_HOLD)
+        consequence = little if math.isfinite(epsilon) else "nothing is promised against them"
+    return (f"{_APART}: if they do, {consequence}", *_SUMS_HOLD)
 
 
 def is_of_sums(assumption: str) -> bool:
-    """Whether an assumption is one of every run with a secure sum, which versions before did not say."""
+    """Whether an assumption is one of every run with a secure sum, which earlier versions did not state."""
     return assumption in _SUMS_HOLD or assumption.startswith(_APART)
 
 
 def against_co_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:
-    """The guarantee where one of the others tells its share of the noise, and none was reckoned with.
+    """Return the guarantee if one of the others reveals its share of the noise, and no colluders are allowed for.
 
-    None where there is no secure sum, or ``colluders`` are reckoned with: then `transcript` holds against them. A
-    ledger charges the transcript: an owner who fears co-owners says so by its policy's ``colluders``.
+    It is None without a secure sum, or if ``colluders`` are allowed for: then `transcript` holds against them. A ledger
+    charges the transcript: an owner who fears co-owners says so by its policy's ``colluders``.
     """
     if not facts.secure_sum or facts.colluders or facts.minimum_contributors == 1:
         return None
@@ -133,13 +135,13 @@ def against_co_owner(algorithm: Algorithm, facts: OwnFacts) -> Guarantee | None:
 
 
 def needed_delta(costs: list[Event], facts: OwnFacts) -> float:
-    """The delta that a run spends: none where pure epsilons add up to no more than was agreed on."""
+    """Return the delta that a run spends: none if pure epsilons add up to no more than the agreed one."""
     pure = epsilon_after(costs, 0.0) <= facts.own_epsilon * (1 + 1e-9)
     return 0.0 if pure else float(facts.own_delta)
 
 
 def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: float) -> Guarantee:
-    """The guarantee of a transcript of these costs, with all that it assumes."""
+    """Return the guarantee of a transcript of these costs, with all that it assumes."""
     assumed = dict.fromkeys(
         words
         for release in chain.from_iterable(map(releases, costs))
@@ -161,39 +163,39 @@ def _promise(algorithm: Algorithm, facts: OwnFacts, costs: list[Event], delta: f
 
 
 def guarantees(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
-    """What a run promises every party: the paper's claims, then the transcript's guarantee, each by the worst-off.
+    """Return a run's promises to every party: the paper's claims, then the transcript's guarantee.
 
-    Where one is worse off by epsilon and another by delta, both count, and whatever any of them leans on is said. Last
-    comes the guarantee against one co-owner, where the transcript's does not hold against any.
+    Each is for the worst-off. If one is worse off by epsilon and another by delta, both count, with the assumptions of
+    all. The last is the guarantee against one co-owner, if the transcript's does not hold against any.
     """
     distinct = range(len(facts.parties)) if algorithm.roles else _distinct(facts)
     parties = [facts.of(index) for index in distinct]
-    each = [
+    by_party = [
         (
-            *(claim.assuming(*ALWAYS) for claim in algorithm.claims(own)),
-            _transcript(algorithm, own),
-            *filter(None, [against_co_owner(algorithm, own)]),
+            *(claim.assuming(*ALWAYS) for claim in algorithm.claims(view)),
+            _transcript(algorithm, view),
+            *filter(None, [against_co_owner(algorithm, view)]),
         )
-        for own in parties
+        for view in parties
     ]
     apart = _apart(algorithm, parties)
-    return tuple(_to_all(promises).assuming(*apart) for promises in zip(*each, strict=True))
+    return tuple(_to_all(promises).assuming(*apart) for promises in zip(*by_party, strict=True))
 
 
 def _to_all(promises: tuple[Guarantee, ...]) -> Guarantee:
-    """What holds for all to whom one of these is promised."""
+    """Return a guarantee that holds for all to whom one of these is promised."""
     worst = max(promises, key=lambda promise: promise.epsilon)
     assumed = dict.fromkeys(chain(worst.assumptions, *(promise.assumptions for promise in promises)))
     return replace(worst, delta=max(promise.delta for promise in promises), assumptions=tuple(assumed))
 
 
 def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> Price:
-    """What a run costs the party whose facts these are after each of its rounds, (T,), by itself and under a filter.
+    """Return a run's price to the party whose facts these are after each of its rounds, (T,).
 
-    A round in which it has no part adds nothing. Of a run with a delta, and of a paper's claim, the first round in
-    which it has a part pays all of epsilon; of any other run each part adds at least one micro-unit. ``view`` is what
-    the adversary is taken to see: where that is only the final model, a party pays the paper's claim. Raises
-    BudgetExhaustedError for a run without noise: no budget bears it.
+    It is both by itself and under a filter. A round in which the party has no part adds nothing. For a run with a
+    delta, and for a paper's claim, the first round in which it has a part pays all of epsilon; for any other run each
+    part adds at least one micro-unit. ``view`` is what the adversary is taken to see: if that is only the final model,
+    a party pays the paper's claim. Raises BudgetExhaustedError for a run without noise: no budget allows it.
     """
     costs = events(algorithm, facts)
     delta = needed_delta(costs, facts)
@@ -205,8 +207,8 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
         epsilon, delta = max(1, math.ceil(claimed.epsilon * MICRO - 1e-6)), claimed.delta
         totals = [epsilon * part for part in began]
     elif delta > 0:
-        whole = _micro_units(epsilon_after(costs, delta))
-        totals = [whole * part for part in began]
+        all_epsilon = _micro_units(epsilon_after(costs, delta))
+        totals = [all_epsilon * part for part in began]
     else:
         totals = _rising([_micro_units(epsilon) for epsilon in pure_epsilons(costs)], has_part)
     deltas = [delta_units(delta) * part for part in began]
@@ -214,23 +216,30 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
 
 
 def price_at_once(event: Event, epsilon: float, delta: float) -> Price:
-    """The price of a run whose first round pays for all: one event, within an agreed epsilon and delta."""
-    needed = 0.0 if epsilon_after([event], 0.0) <= epsilon * (1 + 1e-9) else delta
+    """Return the price of a run whose first round pays for all: one event, within an agreed epsilon and delta."""
+    spent_delta = 0.0 if epsilon_after([event], 0.0) <= epsilon * (1 + 1e-9) else delta
     gdp, slack = _filtered([event])
-    return Price((_micro_units(epsilon_after([event], needed)),), (delta_units(needed),), tuple(gdp), tuple(slack))
+    return Price(
+        (_micro_units(epsilon_after([event], spent_delta)),), (delta_units(spent_delta),), tuple(gdp), tuple(slack)
+    )
 
 
 def schedule(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> tuple[Cost, ...]:
-    """The cost of each round to the party whose facts these are, (T,): the steps of `price`, which it raises as."""
-    due = price(algorithm, facts, view)
-    return tuple(due.step(round, round - 1) for round in range(1, len(due.epsilon) + 1))
+    """Return the cost of each round to the party whose facts these are, (T,): the steps of `price`.
+
+    Raises BudgetExhaustedError as `price` does.
+    """
+    run_price = price(algorithm, facts, view)
+    return tuple(run_price.step(round, round - 1) for round in range(1, len(run_price.epsilon) + 1))
 
 
 def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> Cost:
-    """The most that a run costs by `price`, to the micro-unit of epsilon; raises as it does.
+    """Return the most that a run costs by `price`, to the micro-unit of epsilon.
 
-    At once, unless the rounds' epsilons add up to more than the budget agreed on, and no closed form is known: then
-    composing them takes up to seconds. Where they do not, the price, which composes them too, may be less.
+    Raises BudgetExhaustedError as it does.
+
+    It is fast, unless the rounds' epsilons add up to more than the agreed budget, and no closed form is known: then
+    composing them takes up to seconds. If they do not, the price, which composes them too, may be less.
     """
     costs = events(algorithm, facts)
     delta = needed_delta(costs, facts)
@@ -245,22 +254,23 @@ def highest_charge(algorithm: Algorithm, facts: OwnFacts, view: View = "transcri
 
 
 def _claimed(algorithm: Algorithm, facts: OwnFacts, view: View) -> Guarantee | None:
-    """The paper's claim for a view, if it makes one."""
+    """Return the paper's claim for a view, or None."""
     claims = (claim for claim in algorithm.claims(facts) if claim.adjacency == algorithm.adjacency)
     return next((claim for claim in claims if claim.view == view), None)
 
 
 def _paid_at_first(claim: Guarantee, has_part: list[bool]) -> list[Event]:
-    """A claim as a release of which nothing more is known, in the first round with a part."""
+    """Return a claim as an approximate release in the first round with a part."""
     first = has_part.index(True) if any(has_part) else None
     release = ApproximateEvent(claim.epsilon, claim.delta)
     return [release if round == first else NoEvent() for round in range(len(has_part))]
 
 
 def _filtered(costs: Sequence[Event]) -> tuple[list[int], list[int]]:
-    """``(gdp, slack)`` of the rounds so far in whole units, rounded up, (T,) each; raises as `cover` does.
+    """Return ``(gdp, slack)`` of the rounds so far in whole units, rounded up, (T,) each.
 
-    All slack falls due with the first round that costs anything, for an account must know at its first charge.
+    All slack is charged with the first round that costs anything, because an account must know it at its first charge.
+    Raises BudgetExhaustedError as `cover` does.
     """
     covers = [cover(event) for event in costs]
     gdp = [math.ceil(square * SQUARE_UNITS) for square in accumulate(square for square, _ in covers)]
@@ -270,14 +280,17 @@ def _filtered(costs: Sequence[Event]) -> tuple[list[int], list[int]]:
 
 
 def _micro_units(epsilon: float) -> int:
-    """An epsilon in micro-units, rounded up but for a thousandth, at least one; raises for one that is infinite."""
+    """Convert an epsilon to micro-units, rounded up except for a thousandth, at least one.
+
+    Raises BudgetExhaustedError for an infinite epsilon.
+    """
     if not math.isfinite(epsilon):
-        raise BudgetExhaustedError("the run releases answers without noise; no budget bears that")
+        raise BudgetExhaustedError("the run releases answers without noise; no budget allows that")
     return max(1, math.ceil(epsilon * MICRO - 1e-3))
 
 
 def _rising(totals: list[int], has_part: list[bool]) -> list[int]:
-    """Totals that rise in each round in which there is a part, and in no other: each part costs something."""
+    """Make totals rise in each round with a part, and in no other, so that each part costs something."""
     risen = [0]
     for total, part in zip(totals, has_part, strict=True):
         risen.append(max(total, risen[-1] + 1) if part else risen[-1])
@@ -285,21 +298,25 @@ def _rising(totals: list[int], has_part: list[bool]) -> list[int]:
 
 
 def _distinct(facts: FederationFacts) -> list[int]:
-    """One party's index for each distinct budget and size."""
+    """Return one party's index for each distinct budget and size."""
     rows = np.stack([facts.epsilon, facts.delta, facts.n_examples.astype(np.float64)])
     return [int(index) for index in np.unique(rows, axis=1, return_index=True)[1]]
 
+
+# ── what a run costs to carry ────────────────────────────────────────────────
 
 NUMBER = 8
 """Bytes of a number on the wire."""
 
 NOISE_SECONDS = 4e-7
-"""About how long an exact integer of noise takes: 3,231,961 discrete Gaussians took 1.25 s, as many discrete Laplaces
-1.20 s, on one core of a server (2026)."""
+"""About how long an exact integer of noise takes.
+
+3,231,961 discrete Gaussians took 1.25 s, as many discrete Laplaces 1.20 s, on one core of a server (2026).
+"""
 
 _HEAD = 128  # bytes before an array's: `parley.common.encoding.npy` writes no more
-_ANSWER_AT_LEARNER = 4 * NUMBER  # bytes of a number of each answer: in pieces, whole, checked, and as a real
-_QUESTION_AT_LEARNER = 14 * NUMBER  # of a question's, once: what `dp_gd` steps by, and sends; measured (2026)
+_ANSWER_AT_LEARNER = 4 * NUMBER  # bytes of a number of each answer: in pieces, joined, checked, and as a real
+_QUESTION_AT_LEARNER = 14 * NUMBER  # bytes of a number of a question: `dp_gd`'s steps and messages; measured (2026)
 _ROUND_IN_MEMORY = 5 * NUMBER  # bytes of a number: as computed, as noise, as sent, as stored, and in stock for the next
 
 
@@ -309,8 +326,8 @@ class RunCosts:
 
     ``asked`` and ``answered`` are the numbers of the longest question and answer; ``round_bytes`` is the most that a
     round's question and answer have together, ``bytes`` what all rounds have, ``all_bytes`` at all parties.
-    ``memory_bytes`` is what a round's arrays take at a party, beside its rows, ``learner_bytes`` about what those of
-    all parties take at the learner. ``noise_seconds`` is about how long all noise takes to draw. ``limit`` is the
+    ``memory_bytes`` is the memory of a round's arrays at a party, beside its rows, ``learner_bytes`` about that of all
+    parties' arrays at the learner. ``noise_seconds`` is about how long all noise takes to draw. ``limit`` is the
     setting that a party's limits must allow, ``longest`` how many bytes of it the run needs, and ``fits`` says whether
     the parties' allow it, and the secure sum its width.
     """
@@ -329,12 +346,12 @@ class RunCosts:
 
 
 def longest_body(shapes: Iterable[tuple[int, ...]]) -> int:
-    """Bytes of the longest ``.npy`` body of arrays of these shapes."""
+    """Return the bytes of the longest ``.npy`` body of arrays of these shapes."""
     return max((math.prod(shape) * NUMBER + _HEAD for shape in shapes), default=0)
 
 
 def lengths(questions: Sequence[Question]) -> tuple[int, int]:
-    """Bytes of the longest of a run's questions, and of its longest answer."""
+    """Return the bytes of the longest of a run's questions, and of its longest answer."""
     return (
         longest_body(question.message for question in questions),
         longest_body((question.answer,) for question in questions),
@@ -342,7 +359,7 @@ def lengths(questions: Sequence[Question]) -> tuple[int, int]:
 
 
 def limit_of(spec: RunSpec) -> str:
-    """The limit of a party that a run's questions and answers must fit, by name.
+    """Return the name of the party's limit that a run's questions and answers must fit.
 
     A secure sum's messages hold more than the numbers, and are bounded as all others are.
     """
@@ -350,28 +367,28 @@ def limit_of(spec: RunSpec) -> str:
 
 
 def costs_of(spec: RunSpec, most: int) -> RunCosts:
-    """What a run costs to carry, at parties whose `limit_of` it is ``most``.
+    """Return a run's costs to carry, at parties whose `limit_of` it is ``most``.
 
-    Raises InvalidInputError where its terms contradict each other.
-
-    A secure sum's answers are counted as ciphertexts for one key holder, of keys of the default size.
+    A secure sum's answers are counted as ciphertexts for one key holder, of keys of the default size. Raises
+    InvalidInputError if the run's terms contradict each other.
     """
     questions, limit = spec.questions(), limit_of(spec)
     longest = max(lengths(questions))
-    asked = [math.prod(question.message) for question in questions]
+    question_sizes = [math.prod(question.message) for question in questions]
     answered = [question.answer for question in questions]
     plain = spec.secure_sum == "none"
-    sent = [each * NUMBER if plain else Layout(max(each, 1), DEFAULT_KEY_BITS).blob_bytes for each in answered]
-    rounds = [one * NUMBER + other + 2 * _HEAD for one, other in zip(asked, sent, strict=True)]
+    sent = [size * NUMBER if plain else Layout(max(size, 1), DEFAULT_KEY_BITS).blob_bytes for size in answered]
+    rounds = [one * NUMBER + other + 2 * _HEAD for one, other in zip(question_sizes, sent, strict=True)]
     fits = longest <= most and (plain or max(answered) <= MAX_D)
     return RunCosts(
-        asked=max(asked),
+        asked=max(question_sizes),
         answered=max(answered),
         round_bytes=max(rounds),
         bytes=sum(rounds),
         all_bytes=sum(rounds) * len(spec.parties),
-        memory_bytes=max(asked) * NUMBER + max(answered) * _ROUND_IN_MEMORY,
-        learner_bytes=max(answered) * len(spec.parties) * _ANSWER_AT_LEARNER + max(asked) * _QUESTION_AT_LEARNER,
+        memory_bytes=max(question_sizes) * NUMBER + max(answered) * _ROUND_IN_MEMORY,
+        learner_bytes=max(answered) * len(spec.parties) * _ANSWER_AT_LEARNER
+        + max(question_sizes) * _QUESTION_AT_LEARNER,
         noise_seconds=sum(answered) * NOISE_SECONDS,
         limit=f"limits.{limit}",
         longest=longest,

@@ -1,8 +1,8 @@
 """The terms of a run as its roster and its queries spell them: learner and party each derive them from the RunSpec.
 
-The learner drafts a roster with `draft_roster`; a party drafts it anew from the specification that it approved and
-joins only if nothing differs (`check_roster`). So whoever signs a roster signs the noise, the quorum and the parties
-that its own code derives from the run, and nothing that the learner says about them.
+The learner drafts a roster with `draft_roster`; a party drafts it again from the specification that it approved and
+joins only if nothing differs (`check_roster`). So everyone who signs a roster signs the noise, the quorum and the
+parties that their own code derives from the run, and no claim of the learner about them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from parley.common.secure_sum.messages import MAX_TEXT, SESSION_BYTES, Roster, R
 
 
 def session_of(run: str, spec: RunSpec) -> str:
-    """The session of a run, in hexadecimal: the first 16 bytes of SHA-256 over the run's name and specification."""
+    """Return the session of a run, in hexadecimal: 16 bytes of SHA-256 over the run's name and specification."""
     return sha256_hex(canonical([run, spec.digest]))[: 2 * SESSION_BYTES]
 
 
 def noise_text(algorithm: Algorithm, facts: OwnFacts, round: int) -> str:
-    """What one party's answer of a round costs it, as text; ``facts`` are that party's.
+    """Return the event of one party's answer in a round, as text; ``facts`` are that party's.
 
-    Nine digits, so that two machines whose last bits differ spell the same.
+    Numbers have nine digits, so that two machines whose last bits differ spell the same.
 
     >>> from parley.common.privacy.events import GaussianEvent
     >>> _spell(GaussianEvent(mu=1 / 3))
@@ -39,7 +39,7 @@ def noise_text(algorithm: Algorithm, facts: OwnFacts, round: int) -> str:
 
 
 def _spell(part: object) -> str:
-    """An event, and whatever it is made of, as text."""
+    """Spell an event, with all its parts, as text."""
     if isinstance(part, int | float) and not isinstance(part, bool):
         return f"{part:.9g}"
     if isinstance(part, tuple):
@@ -51,30 +51,30 @@ def _spell(part: object) -> str:
 
 
 def answer_width(algorithm: Algorithm, facts: FederationFacts) -> int:
-    """How many integers an answer of a secure sum has: those of the widest round; others are filled up with zeros."""
+    """Return how many integers an answer of a secure sum has: those of the widest round; zeros fill up the others."""
     return max(question.answer for question in algorithm.questions(facts))
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """What a query says of its round beside the question: the clip norm, and the noise of the first party's answer."""
+    """The terms of a round in a query, beside the question: clip norm, and noise of the first party's answer."""
 
     clip: float
     noise: str
 
     def check(self, query: SumQuery) -> None:
-        """Raise RoundError(wrong_terms) unless the query says the same."""
-        for name, due in asdict(self).items():
-            if getattr(query, name) != due:
+        """Raise RoundError(wrong_terms) unless the query has the same terms."""
+        for name, term in asdict(self).items():
+            if getattr(query, name) != term:
                 raise RoundError(f"the query's {name} is not the run's", reason=Reason.WRONG_TERMS)
 
 
 def round_terms(algorithm: Algorithm, facts: FederationFacts, round: int) -> RoundTerms:
-    """The terms of a round; a query has room for one noise, and every party can derive the first one's."""
+    """Return the terms of a round; a query has room for one noise, and every party can derive the first one's."""
     return RoundTerms(algorithm.clip_norm, noise_text(algorithm, facts.of(0), round))
 
 
-def draft_roster(  # noqa: PLR0913  # what a specification does not say, by name
+def draft_roster(  # noqa: PLR0913  # values that are not in a specification, by name
     run: str,
     spec: RunSpec,
     *,
@@ -83,9 +83,9 @@ def draft_roster(  # noqa: PLR0913  # what a specification does not say, by name
     party_keys: Mapping[str, str],
     key_holders: Sequence[RosterKeyHolder],
 ) -> Roster:
-    """The roster of a run. ``learner`` and ``party_keys``, by name, are Ed25519 public keys in hexadecimal.
+    """Draft the roster of a run. ``learner`` and ``party_keys``, by name, are Ed25519 public keys in hexadecimal.
 
-    Raises MessageError where the specification has more parties than a sum holds, or a key is none.
+    Raises MessageError if the specification has more parties than a sum holds, or a key is invalid.
     """
     algorithm, facts = spec.build(), spec.facts()
     return Roster(
@@ -107,7 +107,7 @@ def check_roster(roster: Roster, run: str, spec: RunSpec) -> None:
     """Raise RosterError(wrong_terms), naming what differs, unless the roster is the one of this run."""
     if tuple(party.name for party in roster.parties) != spec.names:
         raise RosterError("the roster's parties are not the approved run's", reason=Reason.WRONG_TERMS)
-    due = draft_roster(
+    expected = draft_roster(
         run,
         spec,
         key_bits=roster.key_bits,
@@ -116,5 +116,5 @@ def check_roster(roster: Roster, run: str, spec: RunSpec) -> None:
         key_holders=roster.key_holders,
     )
     for item in fields(Roster):
-        if getattr(roster, item.name) != getattr(due, item.name):
+        if getattr(roster, item.name) != getattr(expected, item.name):
             raise RosterError(f"the roster's {item.name} is not the approved run's", reason=Reason.WRONG_TERMS)

@@ -1,8 +1,7 @@
-"""All that a run is, in public terms: what a learner proposes and every party approves by its hash.
+"""All that a run is, in public terms: the specification that a learner proposes and every party approves by its hash.
 
-A run's parties as they are written down: in columns, under a digest, so that a long list travels once.
-
-Who takes part in a run of parties that are not always there: so many at least, so many at most, and by when.
+`MemberColumns` are a run's parties as they are written: in columns, under a digest, so that a long list travels once. A
+`Cohort` says who takes part in a run of parties that are not always there: how many at least and at most, and by when.
 """
 
 from __future__ import annotations
@@ -84,13 +83,13 @@ class MemberColumns(Strict):
 
     @classmethod
     def of(cls, parties: Sequence[Member]) -> Self:
-        """The columns of members, in their order."""
-        places = {budget: place for place, budget in enumerate(dict.fromkeys(each.budget for each in parties))}
+        """Return the columns of members, in their order."""
+        places = {budget: place for place, budget in enumerate(dict.fromkeys(member.budget for member in parties))}
         return cls(
-            names=tuple(each.name for each in parties),
-            n_examples=tuple(each.n_examples for each in parties),
+            names=tuple(member.name for member in parties),
+            n_examples=tuple(member.n_examples for member in parties),
             budgets=tuple(places),
-            budget_of=tuple(places[each.budget] for each in parties) if len(places) > 1 else (),
+            budget_of=tuple(places[member.budget] for member in parties) if len(places) > 1 else (),
         )
 
     @property
@@ -126,17 +125,17 @@ class PublicRows(Strict):
 
     @classmethod
     def of(cls, rows: FloatArray) -> Self:
-        """The name of rows (n, width)."""
+        """Return the name of rows (n, width)."""
         return cls(digest=digest_of_rows(rows), rows=rows.shape[0], width=rows.shape[1])
 
 
 def digest_of_rows(rows: FloatArray) -> str:
-    """SHA-256 of rows as `PublicRows` names them."""
+    """Return SHA-256 of rows as `PublicRows` names them."""
     return hashlib.sha256(np.ascontiguousarray(rows, dtype="<f8").data).hexdigest()
 
 
 class RunOutline(Strict):
-    """What a run is, but for its parties.
+    """What a run is, without its parties.
 
     ``answer_every`` is r: a party that misses r rounds in a row is dropped. Above 1, rounds are asynchronous.
     ``adjacency`` is the least that the run must hide: an algorithm that hides whole parties hides records too.
@@ -162,7 +161,7 @@ class RunOutline(Strict):
         return self
 
     def digest_among(self, members: Digest) -> str:
-        """SHA-256 of the canonical JSON, in which the ``members`` stand as their digest."""
+        """Return SHA-256 of the canonical JSON, with the ``members``' digest in place of the members."""
         return canonical_digest(self.model_dump(mode="json", exclude={"parties"}) | {"parties": members})
 
 
@@ -204,7 +203,7 @@ class RunSpec(RunOutline):
 
     @cached_property
     def members(self) -> MemberColumns:
-        """The parties as they are written down."""
+        """The parties in columns."""
         return MemberColumns.of(self.parties)
 
     @property
@@ -218,7 +217,7 @@ class RunSpec(RunOutline):
         return self.digest_among(self.members.digest)
 
     def build(self) -> Algorithm:
-        """The algorithm with its parameters; raises InvalidInputError, also where it hides less than the run must."""
+        """Build the algorithm with its parameters. Raises InvalidInputError, also if it hides less than it must."""
         algorithm = build_algorithm(self.algorithm, self.parameters)
         if self.adjacency == "whole_party" and algorithm.adjacency != "whole_party":
             raise InvalidInputError(
@@ -228,7 +227,7 @@ class RunSpec(RunOutline):
         return algorithm
 
     def settled(self, most_rounds: int = MOST_ROUNDS) -> tuple[Self, dict[str, Choice]]:
-        """The run with every parameter that it leaves open chosen, in so many rounds at most; and the choices, by name.
+        """Return the run with all open parameters chosen, in at most ``most_rounds`` rounds; and the choices, by name.
 
         Raises InvalidInputError for parameters that are wrong, or that nothing chooses.
         """
@@ -237,7 +236,10 @@ class RunSpec(RunOutline):
         return self.model_copy(update={"parameters": chosen}), choices
 
     def questions(self) -> tuple[Question, ...]:
-        """What each round asks, (rounds,); raises InvalidInputError where algorithm and terms contradict each other."""
+        """Return what each round asks, (rounds,).
+
+        Raises InvalidInputError if algorithm and terms contradict each other.
+        """
         algorithm = self.build()
         if algorithm.rows == "held_out" and self.study.hold_out is None:
             raise InvalidInputError(f"{self.algorithm} is about held-out rows, and the study's hold_out is not set")
@@ -250,9 +252,9 @@ class RunSpec(RunOutline):
         return questions
 
     def facts(self, public: FloatArray | None = None) -> FederationFacts:
-        """What all agree on, and the ``public`` rows where they are at hand.
+        """Return the facts that all agree on, with the ``public`` rows if they are at hand.
 
-        Raises InvalidInputError where the terms contradict each other.
+        Raises InvalidInputError if the terms contradict each other.
         """
         return FederationFacts(
             parties=self.names,
@@ -274,7 +276,7 @@ class RunSpec(RunOutline):
     def check_hold_out(self) -> None:
         """Raise InvalidInputError that names a party, of known size, whose rows are too few to hold any out.
 
-        Rows to train on are left to every party: a share is below 1.
+        Every party has rows left to train on, because a share is below 1.
         """
         if (share := self.study.hold_out) is None:
             return
@@ -286,7 +288,7 @@ class RunSpec(RunOutline):
                 )
 
     def _sizes(self) -> IntArray:
-        """How many rows the run is about at each party, (K,): of drafts, whose sizes stand as 1, it may be none."""
+        """Return how many rows the run is about at each party, (K,); for drafts, with sizes of 1, it may be none."""
         sizes = np.array([member.n_examples for member in self.parties])
         if self.study.hold_out is None:
             return sizes
@@ -294,11 +296,11 @@ class RunSpec(RunOutline):
         return held_out if build_algorithm(self.algorithm).rows == "held_out" else sizes - held_out
 
     def among(self, names: Collection[str]) -> Self:
-        """The run among those of its parties that are named."""
-        return self.model_copy(update={"parties": tuple(each for each in self.parties if each.name in names)})
+        """Return the run among those of its parties that are named."""
+        return self.model_copy(update={"parties": tuple(member for member in self.parties if member.name in names)})
 
     def index(self, party: str) -> int:
-        """A party's place; raises InvalidInputError when the run does not name it."""
+        """Return a party's index. Raises InvalidInputError if the run does not name it."""
         if party not in self.names:
             raise InvalidInputError(f"the run does not name the party {party!r}")
         return self.names.index(party)
@@ -331,7 +333,7 @@ class Cohort(Strict):
         return self
 
     def of(self, run: str, names: Sequence[str]) -> tuple[str, ...]:
-        """The members of a run among those who answered, in their order.
+        """Return the members of a run among those who answered, in their order.
 
         Anyone who knows the names can draw them again: they follow from the run's name, which is older than any answer.
         """

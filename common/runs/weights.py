@@ -13,19 +13,19 @@ from pydantic_core import core_schema
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.strict import Strict
 
-_FEW = 3  # a row of which fewer than a third is not zero is spelt by its entries,
-_MANY = 100  # if it is at least so long
+_FEW = 3  # a row is spelt by its entries if fewer than a third are not zero
+_MANY = 100  # and if it is at least this long
 
 
 class _AsArray:
-    """A list of numbers that is read into an array (d,); of any other value ``item`` says what is wrong with it."""
+    """A list of numbers that is read into an array (d,); ``item`` reports what is wrong with any other value."""
 
     def __init__(self, item: Any, dtype: type, least: float = -np.inf) -> None:  # noqa: ANN401 -- a type
         self._items, self._list = tuple[item, ...], list[item]
         self._dtype, self._least = dtype, least
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler, /) -> Any:  # noqa: ANN401
-        """That of a tuple, by which an array is checked only where something is wrong with it."""
+        """Return the schema of a tuple, by which an array is checked only if something is wrong with it."""
         return core_schema.no_info_wrap_validator_function(
             self._read,
             handler.generate_schema(self._items),
@@ -34,21 +34,21 @@ class _AsArray:
             ),
         )
 
-    def _read(self, told: Any, check: Callable[[Any], Any]) -> npt.NDArray[Any]:  # noqa: ANN401 -- any JSON value
-        """What is told as an array; raises what ``check`` raises."""
+    def _read(self, given_value: Any, check: Callable[[Any], Any]) -> npt.NDArray[Any]:  # noqa: ANN401 -- any JSON value
+        """Read a value as an array. Raises what ``check`` raises."""
         numbers = {int, float} if self._dtype is np.float64 else {int}
         kinds = "fi" if self._dtype is np.float64 else "i"
-        if isinstance(told, np.ndarray):
-            is_one = told.ndim == 1 and told.dtype.kind in kinds
+        if isinstance(given_value, np.ndarray):
+            is_one = given_value.ndim == 1 and given_value.dtype.kind in kinds
         else:
-            is_one = isinstance(told, list | tuple) and {*map(type, told)} <= numbers
+            is_one = isinstance(given_value, list | tuple) and {*map(type, given_value)} <= numbers
         try:
-            found: npt.NDArray[Any] = np.asarray(told if is_one else check(told), dtype=self._dtype)
-            if not (np.isfinite(found) & (found >= self._least)).all():
-                check(found.tolist())
+            array: npt.NDArray[Any] = np.asarray(given_value if is_one else check(given_value), dtype=self._dtype)
+            if not (np.isfinite(array) & (array >= self._least)).all():
+                check(array.tolist())
         except OverflowError:
             raise ValueError("a number is too large") from None
-        return found
+        return array
 
 
 Row = Annotated[FloatArray, _AsArray(float, np.float64)]
@@ -58,7 +58,7 @@ _Values = Annotated[FloatArray, _AsArray(FiniteFloat, np.float64)]
 
 
 class SparseRow(Strict):
-    """Weights of which few are not zero: how many there are, and places, from 0, and values of those few."""
+    """Weights with few that are not zero: how many there are, and the places, from 0, and values of those few."""
 
     length: Annotated[int, Field(ge=1, le=2**24)]
     index: _Places
@@ -74,7 +74,7 @@ class SparseRow(Strict):
 
     @classmethod
     def spelt(cls, weights: FloatArray) -> FloatArray | dict[str, Any]:
-        """A row of weights (d,) as documents have it: by its entries, where they are few, or whole."""
+        """Spell a row of weights (d,) as documents do: by its entries if they are few, or in full."""
         places = np.flatnonzero(weights)
         if len(weights) < _MANY or _FEW * len(places) >= len(weights):
             return weights
@@ -88,15 +88,15 @@ class SparseRow(Strict):
         return weights
 
 
-def told_weights(weights: FloatArray, kind: str) -> Any:  # noqa: ANN401 -- as above
-    """A model's weights as its document has them: a row, by its entries or whole, or lists of rows."""
+def stated_weights(weights: FloatArray, kind: str) -> Any:  # noqa: ANN401 -- as above
+    """Return a model's weights as its document has them: a row, by its entries or in full, or lists of rows."""
     if kind == "linear":
         return SparseRow.spelt(weights)
-    return weights if weights.ndim == 1 else [told_weights(part, "") for part in weights]
+    return weights if weights.ndim == 1 else [stated_weights(part, "") for part in weights]
 
 
-def whole_weights(told: Any) -> FloatArray:  # noqa: ANN401 -- as above
-    """The weights of a document, read or not; raises ValueError for rows of unequal length."""
-    if isinstance(told, Mapping):
-        told = SparseRow.model_validate(told)
-    return told.whole if isinstance(told, SparseRow) else np.asarray(told, dtype=np.float64)
+def whole_weights(weights: Any) -> FloatArray:  # noqa: ANN401 -- as above
+    """Return the weights of a document, validated or not. Raises ValueError for rows of unequal length."""
+    if isinstance(weights, Mapping):
+        weights = SparseRow.model_validate(weights)
+    return weights.whole if isinstance(weights, SparseRow) else np.asarray(weights, dtype=np.float64)

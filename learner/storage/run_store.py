@@ -37,7 +37,7 @@ from parley.common.protocol.receipts import Receipt, read_receipt
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.pricing import longest_body
 from parley.common.runs.specification import Cohort, RunSpec
-from parley.common.runs.weights import told_weights
+from parley.common.runs.weights import stated_weights
 from parley.common.secure_sum.envelope import Signed
 from parley.common.service.fair_use import Share
 from parley.common.storage.sqlite import Database, decoding
@@ -316,7 +316,7 @@ class RunStore:
             document: dict[str, Any] = own_json(text)
             if weights is not None:
                 del document["weights"]
-                document["weights"] = told_weights(np.load(io.BytesIO(weights), allow_pickle=False), document["kind"])
+                document["weights"] = stated_weights(np.load(io.BytesIO(weights), allow_pickle=False), document["kind"])
         return document
 
     def evaluated_model(self, run: str) -> dict[str, Any]:
