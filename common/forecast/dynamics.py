@@ -1,6 +1,6 @@
 """Ways of training as the forecast sees them: linear near the minimiser, one direction at a time.
 
-Near the minimiser the fitness is a paraboloid, each direction of which has a curvature h, and every method here is
+Near the minimiser the fitness is a paraboloid with a curvature h in each direction, and every method here is
 linear. Two numbers at each curvature say all of it:
 
     reach r: how far a unit of a constant force on the mean gradient moves the model,
@@ -106,7 +106,7 @@ def clipped_excess(outputs: int, clip_norm: float, left: FloatArray) -> FloatArr
 
 @lru_cache(maxsize=16)
 def _of_doubt(k: int, softmax: bool, clip_norm: float) -> tuple[FloatArray, FloatArray]:  # noqa: FBT001 -- a key
-    """The entropy of K classes of which one is likelier, rising, and the excess at rest, (points,) each."""
+    """The entropy of K classes, one of them likelier, rising, and the excess at rest, (points,) each."""
     p = np.linspace(1, 1 / k, _POINTS)
     low, high = p.copy(), np.ones_like(p)
     for _ in range(_HALVINGS):
@@ -153,7 +153,7 @@ class Problem:
 
     @property
     def n_weights(self) -> int:
-        """How many numbers a model is, each of which gets noise."""
+        """How many numbers a model is; each gets noise."""
         return self.n_features * self.loss.outputs
 
     @property
@@ -183,7 +183,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """The noise in each owner's answer, a coordinate of which has the variance, (K,), of ``fresh`` plus ``once``.
+    """The noise in each owner's answer: a coordinate has the variance, (K,), of ``fresh`` plus ``once``.
 
     ``fresh`` is drawn each round, ``once`` once a run. ``heaviness`` is by what part the fourth moments of one owner's
     fresh noise exceed a normal's. Noise of density exp(-beta |b|) in d dimensions is sqrt(V) g with g normal and
@@ -247,7 +247,7 @@ class Forecaster(Protocol):
     """An algorithm as a forecast sees it: how it trains, and the noise in what it is told.
 
     Both are told the facts that its parties are told, a curator's included. Unless the owners are ``coupled``, the
-    dynamics are the same whoever takes part, and so is each one's noise, but under a secure sum.
+    dynamics are the same for any participants, and so is each one's noise, but under a secure sum.
     """
 
     @property
@@ -330,7 +330,7 @@ class Descent(Method):
         return moved.sum(axis=0), (moved**2).sum(axis=0)
 
     def bound(self, problem: Problem, load: Load) -> float:
-        """Smooth and steps up to 1 / M: descent on the tilted objective, then `_untilt`. Else: Shamir & Zhang's.
+        """Smooth and steps up to 1 / M: descent on the tilted objective, then `_untilt`. Otherwise: Shamir & Zhang's.
 
         With H = J + (tilt/2)|w|^2 + <e, w>, e the noise drawn once, l = lambda + tilt and M its smoothness, a round has
         E H_{k+1} - H* <= (1 - a_k l)(E H_k - H*) + a_k^2 M E|fresh|^2 / 2, and of the start w E H(w) - H* <= loss(w) +

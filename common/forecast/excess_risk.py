@@ -172,5 +172,5 @@ def saturation(loss: Loss) -> float:
 
 
 def _saturated(x: FloatArray, scale: FloatArray | float) -> FloatArray:
-    """psi: x where it is small to ``scale``, else sqrt(2 x scale); written so that large scales lose no digits."""
+    """psi: x where it is small to ``scale``, sqrt(2 x scale) beyond; written so that large scales lose no digits."""
     return np.asarray(2 * x / (1 + np.sqrt(1 + 2 * x / scale)))

@@ -1,7 +1,7 @@
 """What a run will achieve, before it is run, from public facts alone: who should take part, and is it worth it?
 
-*Excess fitness* is f - f*, by how much the model's mean loss, on the population of which the owners' examples are
-samples, exceeds the least that any weights have; neither is regularised. `parley.common.forecast.dynamics` says how
+*Excess fitness* is f - f*, by how much the model's mean loss, on the population that the owners' examples
+sample, exceeds the least that any weights have; neither is regularised. `parley.common.forecast.dynamics` says how
 each algorithm trains, `parley.common.forecast.plausible_worlds` what the data may be like,
 `parley.common.forecast.excess_risk` what excess that makes of noise and sample, `parley.common.forecast.coalitions` who
 should take part.
@@ -66,7 +66,7 @@ class OwnerForecast:
 class Bound:
     """E|noise|^2 on the mean answer of a round, and the bound on the expected excess, None where nothing is proven.
 
-    That excess is over the best on the owners' own examples, whatever they are: theorems know no population. Of an
+    That excess is over the best on the owners' own examples, for any examples: theorems know no population. Of an
     average of local models alone it is the mean over samples of one population.
     """
 
@@ -102,7 +102,7 @@ class Forecast:
 
     @property
     def warning(self) -> str | None:
-        """What whoever asks should know: ``cautions``, and that a run is not expected to beat one without features."""
+        """The warnings for the user: ``cautions``, and that a run is not expected to beat one without features."""
         words = list(self.cautions)
         if self.constant is not None and self.constant.estimate <= self.excess.estimate:
             words.append(

@@ -4,12 +4,12 @@ Near the best model a world is a paraboloid. Of each direction it says the curva
 along it. The worlds are spread evenly over these ranges, the same ones each time:
 
 - *How much can be learnt*: where nothing is known of the label, a part g = (.99 - .98 u^1.5)^(1 + 1/d) of the loss at
-  weights of zero, u from 0 to 1, for one column tells less than many; of three classes or more, which are seldom in
+  weights of zero, u from 0 to 1, for one column tells less than many; of three classes or more, which are rarely in
   doubt, u^2. Labels of a regression have a mean square of .02 to .8. Where the study tells more
   (`parley.common.forecast.dynamics`), g is a part of what the best constant leaves, and what that gains on zero
   lies along the intercept.
 - *How bent the loss is at the best model*: (1 - g)^u of its curvature at the best constant, or at zero, u from 0 to .8,
-  for what is told apart well is seldom in doubt. All of it where the loss is a parabola.
+  for what is told apart well is rarely in doubt. All of it where the loss is a parabola.
 - *How the rows lie*: they have a mean square of .35 to 1; one direction, the intercept's, has .15 to .65 of that, and
   the i-th of the rest in proportion to i^-a, a from .3 to 2.
 - *Where the signal lies*: log-normally over the curvatures. Descent learns half of it when it has travelled .5 to

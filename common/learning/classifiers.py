@@ -1,6 +1,6 @@
 """Classifiers that an owner may train on its own shard, to vote for it; scikit-learn's, each with a seed.
 
-A vote hides which kind an owner takes, and no proof depends on it: votes are bounded whatever made them. With the seed
+A vote hides which kind an owner takes, and no proof depends on it: votes are bounded for any classifier. With the seed
 the same shard gives the same classifier again, so that a party which was restarted votes as it did before.
 """
 
@@ -132,7 +132,7 @@ class Voter:
     """A classifier trained on some examples X (n, d) of classes (n,), one of them at least.
 
     Where there is nothing to tell apart, or scikit-learn refuses the examples, it votes for the class of most of them:
-    an error would tell of what they are.
+    an error would reveal what they are.
     """
 
     def __init__(self, classifier: LocalClassifier, X: FloatArray, classes: IntArray, seed: int) -> None:
@@ -140,7 +140,7 @@ class Voter:
         self._estimator = None
         if len(np.unique(classes)) > 1 and (X[0] != X).any():
             with warnings.catch_warnings(), suppress(ValueError, ArithmeticError):
-                warnings.simplefilter("ignore")  # of what did not converge, which tells of the examples as well
+                warnings.simplefilter("ignore")  # that training did not converge, which depends on the examples
                 self._estimator = classifier.build(len(X), seed).fit(X, classes)
 
     def votes(self, rows: FloatArray) -> IntArray:

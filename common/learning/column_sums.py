@@ -245,7 +245,7 @@ def _sums_of(
     if isinstance(column, Category | Label):
         if bins:
             raise InvalidInputError(
-                f"a histogram without bounds: column {column.name!r} has values, each of which is counted"
+                f"a histogram without bounds: column {column.name!r} has values, and each is counted"
             )
         return ValueSums(column, position)
     if position is not None and not _tells_its_division(study):

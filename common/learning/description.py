@@ -227,21 +227,21 @@ def _narrow(lanes: list[float], edges: list[float], counted: _Counted) -> Iterat
 
 
 def _empty(lanes: list[float], counted: _Counted) -> int:
-    """How many lanes from the first hold next to none of the rows together, whatever the noise."""
+    """How many lanes from the first hold next to none of the rows together, for any noise."""
     totals = np.cumsum(lanes) + _TWO_SIDED_95 * counted.deviation * np.sqrt(np.arange(1, len(lanes) + 1))
     full = totals > _OUTSIDE * max(counted.rows, 1.0)
     return int(full.argmax()) if full.any() else len(lanes)
 
 
 def _usual(mean: Estimate | None, variance: Estimate | None) -> Iterator[str]:
-    """What a study may tell of a real label, where noise leaves its deviation known to a factor of two."""
+    """What a study may state about a real label, if the noise leaves its deviation certain to a factor of two."""
     if mean is not None and variance is not None and 0 < variance.high <= _CLEAR * variance.low:
         told = f'"mean": {mean.value:.3g}, "deviation": {math.sqrt(variance.value):.2g}'
         yield f"a study whose label says {told} has runs scaled to it, and closer forecasts"
 
 
 def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[str]:
-    """The majority of a label and what a study may tell of it; whether many values of a category are not declared."""
+    """A label's majority and what a study may state about it; whether many values of a category are not declared."""
     if isinstance(sums.column, Label):
         most = max(values, key=lambda part: part.share.value)
         yield f"the majority is {most.value!r}: to predict it for all is right for {most.share.value:.1%}"

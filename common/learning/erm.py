@@ -16,7 +16,7 @@ rows, however long and dense the linear term is, so conjugate gradients need few
 471,000 entries in 29,000 of 3.2 million columns, that is 20 to 200 times faster than `span`.
 
 Where Newton's method leaves a longer gradient, plain gradient steps follow, which shorten it for certain. So
-`gradient_left` bounds, from public numbers, the gradient that is left, whatever the examples are,
+`gradient_left` bounds, from public numbers, the gradient that is left for any examples,
 and no problem is refused for what they are.
 
 How near its minimiser a solver surely comes, from public numbers alone: a bound for every shard of a size.
@@ -26,7 +26,7 @@ solver fared on the shard that there is. With n examples, Lambda the regularizat
 the largest curvature and kappa = b / Lambda, take F's gradient g at some w:
 
 - *In exact arithmetic* a gradient step of 1 / b leads to (I - H / b) g, H the mean of F's Hessians on the way, whose
-  eigenvalues lie in [Lambda, b]: a gradient shorter by the factor 1 - 1 / kappa, whatever the examples are. `minimise`
+  eigenvalues lie in [Lambda, b]: a gradient shorter by the factor 1 - 1 / kappa for any examples. `minimise`
   ends with such steps, from an iterate whose gradient is no longer than n L + |t|, t being the linear term: that
   at w = 0, or at w = -t / Lambda, is not.
 - *In floating point* let e(w) bound the rounding of a gradient and of a step, the latter times b. A gradient step that
@@ -37,11 +37,11 @@ the largest curvature and kappa = b / Lambda, take F's gradient g at some w:
   F(w*) <= F(0), and a linear term t moves it by at most |t| / Lambda. With 8 kappa B <= Lambda / 2 therefore
   |g| <= 16 kappa (A + B |w*|).
 
-*Sparse rows.* A row of at most m entries has a score of m products, whatever the columns are: what is added for the
-others is zero, and adding it exact, in any order. And its score hangs on the weights of its own columns alone. There a
-dense linear term is no longer than some t_m, which is much less than |t| of millions of columns. With
+*Sparse rows.* A row of at most m entries has a score of m products, however many columns there are: what is added for
+the others is zero, and adding it exact, in any order. And its score depends on the weights of its own columns alone.
+There a dense linear term is no longer than some t_m, which is much less than |t| of millions of columns. With
 v = w + t / Lambda, F is the sum of the losses plus Lambda |v|^2 / 2, but for a constant, so F(w*) <= F(-t / Lambda)
-gives |v*| <= sqrt(2 n (loss(0) + L t_m / Lambda) / Lambda): the weights that a score hangs on are no longer than that
+gives |v*| <= sqrt(2 n (loss(0) + L t_m / Lambda) / Lambda): the weights that a score depends on are no longer than that
 plus t_m / Lambda. So B is the sum of two parts: of scores, times this length, and of the weights themselves.
 
 Where only the columns that occur in the rows are solved for, and the others are -t / Lambda at once, the bound stands:
@@ -100,7 +100,7 @@ def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
     outputs = () if loss.outputs == 1 else (loss.outputs,)
     weights = np.zeros((*strength.shape, *outputs, shard.n_features))
     tilt = np.broadcast_to(linear, weights.shape)
-    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
+    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning reports it
         if shard.n_features > DENSE_COLUMNS:
             for party in np.ndindex(strength.shape):
                 own = shard.party(*party) if party else shard
@@ -262,7 +262,7 @@ _U = 2.0**-53
 """Half the distance from 1 to the next larger float."""
 
 
-def gradient_left(  # noqa: PLR0913 -- public numbers, of which sparse rows have more
+def gradient_left(  # noqa: PLR0913 -- public numbers; sparse rows have more
     loss: Loss,
     n_examples: IntArray,
     n_features: int,
@@ -292,8 +292,8 @@ def gradient_left(  # noqa: PLR0913 -- public numbers, of which sparse rows have
     sure = (left <= _MOST_LEFT * slope) & (steps < MOST_STEPS) & (16 * kappa * (by_score + by_weight) <= regularization)
     if not bool(np.all(sure)):
         raise InvalidInputError(
-            "no solver surely finds the minimiser for this regularization, loss and number of examples, whatever the "
-            "examples are: take a larger regularization, or a smoother loss"
+            "no solver surely finds the minimiser for this regularization, loss and number of examples, for "
+            "any examples: take a larger regularization, or a smoother loss"
         )
     return np.asarray(left)
 
@@ -304,7 +304,7 @@ def _rounding(  # noqa: PLR0913, PLR0917 -- public numbers
     """``(A, B of scores, B of weights)``, each (...): what rounding may do to a gradient and to a step.
 
     A score of m products is off by m u |w|, its slope by c times that and by some u of its own. A sum of k terms is off
-    by k u times the sum of their sizes: k rows in a sum, then these sums, of which the last of a block may be shorter,
+    by k u times the sum of their sizes: k rows in a sum, then these sums, the last of a block perhaps shorter,
     then the three parts of the gradient.
     """
     slope, bend = bounded_slope(loss), loss.smoothness

@@ -99,7 +99,7 @@ class Cells:
 
     @property
     def groups(self) -> IntArray:
-        """The group of each cell: by label and prediction, of bins; else wrong or right."""
+        """The group of each cell: by label and prediction if there are bins, otherwise wrong or right."""
         if self.bins:
             return np.repeat(np.arange(4), self.bins // 2)
         return np.eye(self.n_classes, dtype=np.int64).ravel()
@@ -207,7 +207,7 @@ class CalibrationBin(Strict):
 def ratio(
     top: float, bottom: float, spread: Spread, within: tuple[float, float] = (0.0, 1.0), n: float | None = None
 ) -> FigureEstimate:
-    """The ratio of two noisy numbers, the bottom of which is positive; its values lie ``within`` two bounds.
+    """The ratio of two noisy numbers, with a positive bottom; its values lie ``within`` two bounds.
 
     With ``n``, the ratio is one of counts of so many rows, and has a sampling deviation.
     """
@@ -346,7 +346,7 @@ class NoisyErrors:
 
     @classmethod
     def of(cls, errors: Errors, sums: FloatArray, deviation: float, unit: float) -> Self:
-        """From the sums (4,), the first three of which are halves; ``deviation`` is that of the noise on each."""
+        """From the sums (4,), whose first three are halves; ``deviation`` is that of the noise on each."""
         n, labels, squares = (2 * sums[:3]).tolist()
         double, single = 4.0 * deviation**2, deviation**2
         return cls(n, labels, squares, float(sums[3]), (double, double, double, single), errors.largest, unit)

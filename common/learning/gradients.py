@@ -9,7 +9,7 @@ do not depend on the blocks (`parley.common.encoding.fixed_point` has the bounds
 scaled to the clip norm C, truncated to integers q in units of 2^-16, and checked: sum q^2 <= B = floor(C^2 2^32).
 Truncation lengthens nothing, so only the rounding of the scaling can leave q outside; it adds less than 1 to C^2 2^32,
 hence sum q^2 <= B + 1. Such a q is not 0, and with 1 taken from every nonzero |q_k| the sum falls by
-sum (2 |q_k| - 1) >= 1: one step is enough. The 1-norm, sum |q_k|, likewise exceeds its bound by at most 1, and falls
+sum (2 |q_k| - 1) >= 1: one step is enough. The 1-norm, sum |q_k|, also exceeds its bound by at most 1, and falls
 by at least 1.
 """
 

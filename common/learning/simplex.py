@@ -10,7 +10,7 @@ So d numbers v stand for theta, and J is least where v is the gradient g(v) of t
 Newton's method: (I + B C) step = g(v) - v, where C is the covariance of signed columns under theta times R^2 / lambda
 and B the Hessian of the sum; B C is self-adjoint in the product of C, so that conjugate gradients find the step.
 
-*How near*, whatever the rows are. The sum is M = n c R^2-smooth in the 1-norm, and entropy 1-strongly convex (Pinsker).
+*How near*, for any rows. The sum is M = n c R^2-smooth in the 1-norm, and entropy 1-strongly convex (Pinsker).
 With a = M / lambda the damped step v <- v + (g(v) - v) / (1 + a) is mirror descent: D(theta*, theta) falls by the
 factor a / (1 + a), D the relative entropy (Lu, Freund & Nesterov, "Relatively Smooth Convex Optimization by
 First-Order Methods and Applications", 2018). If g is off by at most r in a coordinate, (M + lambda) D' <= M D + R r
@@ -154,7 +154,7 @@ class _SimplexRisk:
         return exponents - largest, np.exp(exponents - largest), -largest
 
     def total(self, theta: FloatArray, others: float) -> float:
-        """The sum over all 2d, of which those of columns without entries are ``others`` each."""
+        """The sum over all 2d; each of a column without entries is ``others``."""
         return float(theta.sum() + 2 * (self.problem.n_features - theta.shape[1]) * others)
 
     def weights(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -229,7 +229,7 @@ def _by_newton(risk: _SimplexRisk, near: float) -> FloatArray:
     """Where Newton's method ends, from theta uniform: v is near the gradient there, as a rule."""
     v = np.zeros(risk.shard.n_features)
     value, g = risk.value(v), risk.gradient(v)
-    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning tells of it
+    with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning reports it
         for _ in range(_NEWTON):
             if risk.apart(g, v) <= _SURELY * near:
                 break

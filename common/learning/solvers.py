@@ -11,7 +11,7 @@ score Newton's step for a is
 
     -(Lambda + C G)^-1 r,        C the rows' curvatures, a diagonal,
 
-for X^T times it solves Newton's equation for w; the matrix has an inverse whatever the rank of G is. Of K scores the
+for X^T times it solves Newton's equation for w; the matrix has an inverse for any rank of G. Of K scores the
 softmax's curvature is diag(p) - p p^T in each row. With P_k the probabilities of class k, a diagonal, the classes are
 coupled by m = sum_k P_k G step_k alone:
 
@@ -32,8 +32,8 @@ is then led half the way to where the scores are the logarithms of the probabili
 
 Problems are the last axis of all arrays: thousands are solved in one operation, lot by lot, near a core's own memory.
 Every problem ends by itself, and those of one size are solved together, without padding: so a party's weights
-are the same, to the bit, whoever is beside it. They end far below the tolerance, for what rounding may do all the same
-is then lost on the grid of weights.
+are the same, to the bit, whichever problems are beside it. They end far below the tolerance, because the rest of the
+rounding is then lost on the grid of weights.
 """
 
 from __future__ import annotations

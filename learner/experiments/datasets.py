@@ -17,7 +17,7 @@ Kaynak 1998; UCI Machine Learning Repository; scikit-learn's copy).
 *Simulated data*: N examples in the unit ball of d = 10 dimensions, linearly separable through the origin, as in the
 experiments of Rajkumar & Agarwal, "A Differentially Private Stochastic Gradient Descent Algorithm for Multiparty
 Classification", AISTATS 2012. The laws within the ball are ours: uniform on the sphere around it (``simulated``) or in
-its interior (``simulated-ball``); label the side of a random hyperplane, drawn anew for every data set, with N test
+its interior (``simulated-ball``); label the side of a random hyperplane, drawn again for every data set, with N test
 examples from the same law.
 """
 
@@ -108,7 +108,7 @@ class Dataset:
     """Data that can be drawn again and again: each draw is a training and a test shard, (n, d) and (m, d).
 
     ``kind`` says what a model of it predicts, hence how it is measured; ``unit`` is what 1 is in a real label's units.
-    ``fold`` draws likewise, but holds out the i-th of k parts of the examples in the generator's order; None where
+    ``fold`` draws in the same way, but holds out the i-th of k parts of the examples in the generator's order; None if
     each draw makes new examples, which have no parts. ``study`` is what the columns are of, if of one. Of its
     ``n_rows``, 0 where they are new in each draw, ``n_dropped`` miss a value and are empty ones; ``missing`` says by
     column how many, the most first. ``notes`` say how a file was read.

@@ -1,10 +1,10 @@
 """Try an algorithm on data in one process, many times over, before any party is asked.
 
 Each repetition draws a split of the data and its noise from two random streams of their own, so that no noise is ever a
-function of the numbers that made the data. Repetition i of a seed sees the same data whatever the algorithm, hence two
+function of the numbers that made the data. Repetition i of a seed sees the same data for every algorithm, hence two
 algorithms are compared on the same splits.
 
-What whoever reads a simulation's figures should not overlook: empty rows, models that learnt nothing, and bounds.
+Warnings for readers of a simulation's figures: of empty rows, models that learnt nothing, and bounds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def mostly_dropped(dataset: Dataset) -> str | None:
     named = ", ".join(f"{name} in {rows:,}" for name, rows in list(dataset.missing.items())[:_MOST_NAMED])
     return (
         f"{dataset.n_dropped:,} of {dataset.n_rows:,} rows ({dataset.n_dropped / dataset.n_rows:.2%}) miss a value and "
-        f"are empty ones, of which nothing is learnt and on which nothing is measured; most often missing: {named}"
+        f"are empty ones: nothing is learnt from them or measured on them; most often missing: {named}"
     )
 
 
@@ -109,7 +109,7 @@ class SimulationSettings:
     (K,) stand in its place, or ``random`` ones, uniform on the simplex and new in each repetition. Of the training
     examples ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about
     public rows, with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so
-    many parts of the examples; their order is drawn anew when each was tested on.
+    many parts of the examples; their order is drawn again when each was tested on.
     """
 
     data: str = "wdbc"
@@ -372,7 +372,7 @@ def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> t
     if settings.folds is None:
         return dataset.draw(np.random.default_rng([settings.seed, repetition, _DATA]))
     if dataset.fold is None:
-        raise InvalidInputError(f"data {settings.data!r} are drawn anew each time, so they have no folds")
+        raise InvalidInputError(f"data {settings.data!r} are drawn again each time, so they have no folds")
     order, index = divmod(repetition, settings.folds)
     return dataset.fold(np.random.default_rng([settings.seed, order, _DATA]), index, settings.folds)
 

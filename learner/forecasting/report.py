@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 
 Charge = Cost | BudgetExhaustedError
-"""What a run would be charged to a party at most, or why no budget bears it."""
+"""What a run would be charged to a party at most, or why no budget allows it."""
 
 
 def objections(
@@ -81,7 +81,7 @@ class _Told:
 
 
 async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
-    """The forecast of a run among owners of these sizes, of whom nobody is asked; raises InvalidInputError.
+    """The forecast of a run among owners of these sizes, without asking any of them; raises InvalidInputError.
 
     ``seconds`` is how long its rounds may take.
     """

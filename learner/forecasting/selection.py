@@ -1,4 +1,4 @@
-"""Which algorithm a run takes that leaves it open: the one of which most is expected, by forecasts."""
+"""The choice of an algorithm for a run that leaves it open: the one with the best forecast."""
 
 from __future__ import annotations
 

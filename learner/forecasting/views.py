@@ -41,8 +41,8 @@ class BoundView(BaseModel):
     excess: Annotated[
         Figure,
         Field(
-            description="bound on the expected excess of the regularised fitness on the owners' own examples, whatever "
-            "they are, over the best on those; of an average of local models, in the mean over samples of one "
+            description="bound on the expected excess of the regularised fitness on the owners' own examples, for "
+            "any examples, over the best on those; of an average of local models, in the mean over samples of one "
             "population; null where nothing is proven"
         ),
     ]
@@ -80,16 +80,18 @@ class OwnerView(BaseModel):
     fits: Annotated[
         bool | None,
         Field(
-            description="whether the ledger bears the run beside all that is spent and reserved; if not, the party "
+            description="whether the ledger allows the run beside all that is spent and reserved; if not, the party "
             "would refuse the run. Null where the party was not reached, or for a run without noise"
         ),
     ]
     exhausted: Annotated[
-        str | None, Field(description="why the ledger does not bear the run, in the party's words; null where it does")
+        str | None, Field(description="why the ledger does not allow the run, in the party's words; null where it does")
     ]
     objections: Annotated[
         tuple[str, ...],
-        Field(description="why the party would refuse the run, in its own words, but for what its ledger bears (fits)"),
+        Field(
+            description="why the party would refuse the run, in its own words, but for what its ledger allows (fits)"
+        ),
     ] = ()
     value: Annotated[
         Figure,
@@ -135,14 +137,14 @@ class OutcomeView(BaseModel):
         Figure,
         Field(
             description="of a regression: at most so much is the root mean squared error above the least of any "
-            "weights, the label's bounds being -1 and +1, if the excess is in its interval; else null"
+            "weights, the label's bounds being -1 and +1, if the excess is in its interval; otherwise null"
         ),
     ]
     r_squared_lost: Annotated[
         Figure,
         Field(
             description="of a regression whose study tells the label's deviation: at most so much is R^2 below the "
-            "largest of any weights, if the excess is in its interval; else null"
+            "largest of any weights, if the excess is in its interval; otherwise null"
         ),
     ]
     constant: Annotated[

@@ -1,7 +1,7 @@
 """A model's card: what it is for, on whose data, how it was trained, what is promised, how good it is, and its limits.
 
-After Mitchell et al. 2019, "Model Cards for Model Reporting", and made of the document alone. Whatever a study or an
-owner is called stays text: it is escaped for Markdown, and HTML in it is not read as such.
+After Mitchell et al. 2019, "Model Cards for Model Reporting", and made of the document alone. The names of studies and
+owners stay text: it is escaped for Markdown, and HTML in it is not read as such.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ CARD_SOURCES = f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encod
 _KINDS = {
     "linear": "a linear model",
     "softmax": "a linear model with a score for each class",
-    "members": "a model of each owner's, of which none predicts for all",
+    "members": "a model of each owner's; none predicts for all",
     "statistics": "no model, but noisy counts and sums",
 }
-_SEEN = {"model": "whoever sees the model", "transcript": "whoever sees all that the learner sees"}
+_SEEN = {"model": "anyone who sees the model", "transcript": "anyone who sees all that the learner sees"}
 _LIMITS = (
     "It was not examined how good it is for groups of people; noise weighs most on those with few rows.",
     "Numbers beyond a column's bounds count as the bound, in training and in predictions.",
@@ -158,7 +158,7 @@ def _columns(study: Study) -> Iterator[dict[str, str]]:
                     ", or other" if isinstance(column, Category) and column.other else ""
                 )
             case SparseFeatures():
-                holds = f"{column.columns:,} numbers of which few are not zero, up to {column.bound:g}"
+                holds = f"{column.columns:,} numbers, few of them not zero, up to {column.bound:g}"
             case _:
                 holds = f"{column.lower:g} to {column.upper:g} {column.unit}"
         given = None if column is study.label else column.fill  # type: ignore[union-attr]  # features have one
@@ -172,7 +172,7 @@ def _parameters(read: ModelDocument) -> Iterator[dict[str, str]]:
     """The algorithm and its parameters, with why those that were left open are what they are."""
     for name, value in ({"algorithm": read.algorithm} | read.parameters).items():
         told = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
-        yield {"name": name, "value": told, "why": read.chosen.get(name, "by whoever asked, or by default")}
+        yield {"name": name, "value": told, "why": read.chosen.get(name, "by the user, or by default")}
 
 
 def _short(text: str) -> str:
@@ -194,7 +194,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
 
 
 def _in_words(read: ModelDocument) -> str:
-    """The promise that holds against whoever sees all rounds, for people."""
+    """The promise that holds against anyone who sees all rounds, in words."""
     whole = [each for each in read.guarantees if each.view == "transcript"]
     promise = next(iter((*whole, *read.guarantees)), None)
     if promise is None or promise.epsilon is None:
@@ -202,7 +202,7 @@ def _in_words(read: ModelDocument) -> str:
     if promise.epsilon > NEXT_TO_NOTHING:
         return f"In words: an ε of {promise.epsilon:.3g} promises next to nothing."
     return (
-        f"In words: whoever sees all of the run can hardly tell it from one with {HIDDEN[promise.adjacency]}. Odds "
+        f"In words: anyone who sees all of the run can hardly tell it from one with {HIDDEN[promise.adjacency]}. Odds "
         f"change by at most a factor of {math.exp(promise.epsilon):.3g} (e to the {promise.epsilon:.3g}), but for a "
         f"chance of {promise.delta:.2g}. A promise whose noise is a paper's is what that paper claims of it."
     )

@@ -1,4 +1,4 @@
-"""Files of models: a document that is read, and whatever is written whole or not at all."""
+"""Files of models: how a document is read, and how a file is written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model as a pipeline of scikit-learn's own parts, so that whoever loads it needs no Parley.
+"""A model as a pipeline of scikit-learn's own parts, so that its users need no Parley.
 
 What is public, such as bounds and weights, is set on the parts as if they had been fitted. The intercept's column comes
 first here, last in a study. Only binary operations with a constant that a scaler has can be said: where a row is
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _MOST_NUMBERS = 2**24
 """The most numbers of a sample, 128 MiB: it has two rows for each value of a category with others."""
 _EMPTY = (math.nan, None, "")
-"""What a missing text may be, beside the texts that mean one: NaN first, of which the others' parts want none."""
+"""What a missing text may be, beside the texts that mean one: NaN first, which the other parts leave out."""
 
 
 def sklearn_pipeline(predictor: Predictor) -> Pipeline:

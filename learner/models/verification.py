@@ -61,7 +61,7 @@ class PublicKeys(Strict):
 class Verification:
     """What was found of a document: the ``faults``, in words; what ``holds``; the ``keys`` that it was signed with.
 
-    Where the keys are ``assumed``, nobody gave any, and whoever wrote the document may have made them.
+    Where the keys are ``assumed``, nobody gave any, and the document's author may have made them.
     """
 
     faults: tuple[str, ...]
@@ -107,7 +107,7 @@ def _verified(document: Mapping[str, Any], known: PublicKeys | None) -> Verifica
     checks: list[tuple[Sequence[str], str]] = [
         ((*_unsigned(document), *_changed(claim)), "the learner signed every field of the document"),
         (tuple(_contents(claim)), "study, algorithm, parameters and parties are those of the specification"),
-        (unknown or tuple(_promises(claim, due)), "the guarantees follow from the specification, worked out anew"),
+        (unknown or tuple(_promises(claim, due)), "the guarantees follow from the specification, derived again"),
         (consents, "" if consents else _prices(certificate)),
     ]
     if unsaid := "; ".join(_unsaid(read, due)):
@@ -191,7 +191,7 @@ def _unsaid(read: ModelDocument, due: Sequence[Promise]) -> dict[str, None]:
 
 
 def _promises(claim: _Claim, due: Sequence[Promise]) -> Iterator[str]:
-    """The guarantees follow from the specification, worked out anew."""
+    """The guarantees follow from the specification, derived again."""
     read, spec = claim.read, claim.spec
     algorithm, rounds = spec.build(), len(spec.questions())
     if len(due) != len(read.guarantees) or not all(map(_agree, due, read.guarantees)):

@@ -9,7 +9,7 @@ import { STATISTICS } from "./statistics.js";
 import { facts, factsOf } from "./studies.js";
 import { weights } from "./weights.js";
 
-const SEEN = { model: "whoever sees the model alone", transcript: "whoever sees all that the learner sees" };
+const SEEN = { model: "anyone who sees the model alone", transcript: "anyone who sees all that the learner sees" };
 const CLAIMED = { paper: "as its paper sets it", tight: "the least that a proof allows" };
 
 export async function showModel(box, run, signal) {

@@ -67,7 +67,7 @@ async def test_a_descent_is_predicted_with_evaluated_and_described(
         told = (await client.post(f"/v1/runs/{run}/predictions", json=order)).raise_for_status().json()
         assert [each["label"] for each in told] == ["1", "-1"]
         card = (await client.get(f"/v1/runs/{run}/card?to=markdown")).raise_for_status().text
-        assert f"{COLUMNS} numbers of which few are not zero" in card
+        assert f"{COLUMNS} numbers, few of them not zero" in card
         assert "not what the learner signed" not in card
         response = await client.post(f"/v1/runs/{run}/evaluation", json={"epsilon": 1.0, "delta": 1e-6})
         again = response.raise_for_status().json()

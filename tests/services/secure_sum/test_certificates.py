@@ -67,7 +67,7 @@ def test_all_that_was_signed_holds(document: Document) -> None:
     assert found.holds == (
         "the learner signed every field of the document",
         "study, algorithm, parameters and parties are those of the specification",
-        "the guarantees follow from the specification, worked out anew",
+        "the guarantees follow from the specification, derived again",
         "3 parties approved the specification and signed: each pays ε = 1, δ = 1e-05 at most",
         "everybody signed the roster of the secure sum, and each key holder the last sum that it opened",
         "the evaluation is of these weights, and was approved and signed for",
