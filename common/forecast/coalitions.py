@@ -55,8 +55,8 @@ class CoalitionRun:
     @classmethod
     def of(cls, algorithm: Forecaster, facts: FederationFacts) -> CoalitionRun:
         """The run of an algorithm among all whom the facts name."""
-        told = facts.curated() if algorithm.curator else facts
-        return cls(told, algorithm.dynamics(told), algorithm.answers(told.everyone))
+        run_facts = facts.curated() if algorithm.curator else facts
+        return cls(run_facts, algorithm.dynamics(run_facts), algorithm.answers(run_facts.everyone))
 
     @property
     def problem(self) -> Problem:
@@ -171,10 +171,10 @@ class Coalitions:
 
         Where too few are left to run, what is left is a model of zeros.
         """
-        here = self._excesses(best[None])
+        unchanged = self._excesses(best[None])
         changed = self._excesses(best ^ np.eye(len(best), dtype=np.bool_))
         changed = np.where(np.isfinite(changed), changed, self.run(best).problem.gap)
-        return np.where(best, changed - here, here - changed)
+        return np.where(best, changed - unchanged, unchanged - changed)
 
     @property
     def _coupled(self) -> bool:
@@ -187,13 +187,13 @@ class Coalitions:
         everyone = np.eye(len(self.facts.parties), dtype=np.bool_)
         if not self.algorithm.coupled:
             run = CoalitionRun.of(self.algorithm, apart)
-            own, weights = run.answers.fresh + run.answers.once, run.weights
+            noise, weights = run.answers.fresh + run.answers.once, run.weights
             ratio = run.disturbances(everyone) * weights  # of one alone A_l / w_l^2, times w_l
         else:
             runs = [CoalitionRun.of(self.algorithm, apart.coalition(mask)) for mask in everyone]
-            own = np.array([float((run.answers.fresh + run.answers.once).sum()) for run in runs])
-            ratio = own / self.facts.n_examples
-        return np.stack([ratio, own, -self.facts.n_examples]) if self._coupled else ratio[None]
+            noise = np.array([float((run.answers.fresh + run.answers.once).sum()) for run in runs])
+            ratio = noise / self.facts.n_examples
+        return np.stack([ratio, noise, -self.facts.n_examples]) if self._coupled else ratio[None]
 
     def _least(self, masks: Members) -> Members:
         """The coalition of these, (M, K), that has the least excess, (K,)."""

@@ -350,8 +350,8 @@ class Descent(Method):
             return np.inf
         after = np.append(np.cumprod((1 - steps * convexity)[:0:-1])[::-1], 1.0)
         start = problem.most_at_start(convexity) + once / (2 * convexity)
-        rest = (1 - steps[0] * convexity) * after[0] * start + smoothness * fresh / 2 * (steps**2 @ after)
-        return _untilt(problem, self.regularization, self.tilt, once, float(rest))
+        bound = (1 - steps[0] * convexity) * after[0] * start + smoothness * fresh / 2 * (steps**2 @ after)
+        return _untilt(problem, self.regularization, self.tilt, once, float(bound))
 
     def kept(self, problem: Problem) -> float:
         """That of a gradient at weights of zero, of a row of norm 1 and of 1-norm ``_ROW_L1`` times the root of d."""
@@ -389,11 +389,13 @@ class Descent(Method):
         if self.average is None and not m:
             most = max(1.0, _DIVERGED ** (1 / len(decay)))
             return np.vstack([np.cumprod(np.clip(decay[:0:-1], -most, most), axis=0)[::-1], np.ones_like(h)])
-        left = np.repeat(self.weights[:, None], len(h), axis=1)
-        for k in range(len(left) - 2, -1, -1):
-            left[k] += (decay[k + 1] + m) * left[k + 1] - (m * left[k + 2] if m and k + 2 < len(left) else 0.0)
-            np.clip(left[k], -_DIVERGED, _DIVERGED, out=left[k])
-        return left
+        remaining = np.repeat(self.weights[:, None], len(h), axis=1)
+        for k in range(len(remaining) - 2, -1, -1):
+            remaining[k] += (decay[k + 1] + m) * remaining[k + 1] - (
+                m * remaining[k + 2] if m and k + 2 < len(remaining) else 0.0
+            )
+            np.clip(remaining[k], -_DIVERGED, _DIVERGED, out=remaining[k])
+        return remaining
 
     def _telescoped(self, loss: Loss, energy: float) -> float:
         """Shamir & Zhang's sum for noise of this E|noise|^2."""

@@ -114,8 +114,8 @@ class Response:
         """The disturbance in each world at each of the chi-squares' levels, (W, levels)."""
         counts, variance = self.worlds.counts, self.worlds.variance[:, None]
         by_fresh = fresh * self.fresh
-        whole = by_fresh + load.once * self.once + load.sample * variance * self.sample
-        mean, square = (counts * whole).sum(axis=1), (counts * whole**2).sum(axis=1)
+        disturbances = by_fresh + load.once * self.once + load.sample * variance * self.sample
+        mean, square = (counts * disturbances).sum(axis=1), (counts * disturbances**2).sum(axis=1)
         heavy = (counts @ by_fresh) ** 2 + 2 * (counts @ by_fresh**2)
         spread = 2 * square + load.heaviness * heavy
         shape = np.maximum(np.divide(mean**2, spread, out=np.ones_like(mean), where=spread > 0), _LEAST_SHAPE)

@@ -133,13 +133,13 @@ _FROM_WEIGHTS = "the run starts from given weights, and nobody knows how good th
 
 def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
     """The forecast of a run; raises InvalidInputError for one that cannot be run."""
-    asked = algorithm.questions(facts.curated() if algorithm.curator else facts)
-    told = cautions(algorithm, facts)
+    questions = algorithm.questions(facts.curated() if algorithm.curator else facts)
+    warnings = cautions(algorithm, facts)
     forecaster = in_place_of_forecast(algorithm, facts) or forecaster_of(algorithm)
     if isinstance(forecaster, str):
-        return NoForecast("; but ".join((forecaster, *told)))
-    if any(question.public for question in asked):
-        return NoForecast("; but ".join((_FROM_WEIGHTS, *told)))
+        return NoForecast("; but ".join((forecaster, *warnings)))
+    if any(question.public for question in questions):
+        return NoForecast("; but ".join((_FROM_WEIGHTS, *warnings)))
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
     excess, best = everyone.outcome, coalitions.run(members).outcome
@@ -154,7 +154,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
         r_squared_lost=excess.high / problem.known.loss if problem.known and isinstance(facts.loss, Squared) else None,
         constant=excess_of_constant(problem),
-        cautions=told,
+        cautions=warnings,
     )
 
 
@@ -163,22 +163,22 @@ def _owners(coalitions: Coalitions, excess: float, members: Members, regularizat
     facts, values = coalitions.facts, coalitions.values(members).tolist()
     alone = _alone(Problem.of(facts), facts.n_examples.astype(np.float64), regularization)
     rows = zip(facts.parties, values, members.tolist(), alone, strict=True)
-    for name, value, recommended, own in rows:
+    for name, value, recommended, by_itself in rows:
         joined = excess if recommended else excess - value
-        yield OwnerForecast(name, value, recommended, own, joined < own.estimate)
+        yield OwnerForecast(name, value, recommended, by_itself, joined < by_itself.estimate)
 
 
 def _alone(problem: Problem, n_examples: FloatArray, regularization: float) -> list[Interval]:
     """The excess of minimisers on so many examples, (K,), each by the regularisation that is expected to do best."""
     sizes, which = np.unique(n_examples, return_inverse=True)
-    minimisers = [response_of(Tilt(each), problem) for each in (regularization, *_OWN_LAMBDAS)]
+    minimisers = [response_of(Tilt(strength), problem) for strength in (regularization, *_OWN_LAMBDAS)]
     none = np.zeros(len(sizes))
-    chosen = np.argmin([each.estimate(none, none, 1 / sizes) for each in minimisers], axis=0)
-    found: dict[int, Interval] = {}
-    for index, each in enumerate(minimisers):
+    chosen = np.argmin([minimiser.estimate(none, none, 1 / sizes) for minimiser in minimisers], axis=0)
+    intervals: dict[int, Interval] = {}
+    for index, minimiser in enumerate(minimisers):
         places = np.flatnonzero(chosen == index)
-        found |= dict(zip(places.tolist(), each.by_samples(sizes[places]), strict=True))
-    return [found[place] for place in which.tolist()]
+        intervals |= dict(zip(places.tolist(), minimiser.by_samples(sizes[places]), strict=True))
+    return [intervals[place] for place in which.tolist()]
 
 
 def _error_lost(loss: Loss, excess: float) -> float | None:

@@ -154,12 +154,12 @@ def _wu_strongly_convex(algorithm: WuStronglyConvex, facts: FederationFacts) -> 
 def _wu_subgradient(algorithm: WuSubgradient, facts: FederationFacts) -> Descent:
     """The steps and the average; Theorem 3 is a bound."""
     parts = algorithm.parts()
-    kept = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
+    remaining = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
     return Descent(
         tuple(algorithm.steps(facts).tolist()),
         algorithm.regularization,
         algorithm.clip_norm,
-        tuple((parts * kept).tolist()),
+        tuple((parts * remaining).tolist()),
         diameter=2 * algorithm.weight_bound * math.sqrt(facts.n_features),
         printed=algorithm.calibration == "paper",
         slope_l1=algorithm.l1_clip,
@@ -244,11 +244,13 @@ def _describe(algorithm: Describe, facts: FederationFacts) -> str:
 
 def _ensemble(algorithm: Ensemble, facts: FederationFacts) -> str:
     """How wide the interval of each count of votes will be, where there is noise on them."""
-    why = "no forecast is known of a model that is learnt from votes"
+    reason = "no forecast is known of a model that is learnt from votes"
     if not algorithm.hides_votes:
-        return why
+        return reason
     reach, parties = 1.96 * algorithm.deviation_of_votes(facts), len(facts.parties)
-    return f"{why}: of {parties:,} votes on a row, each count will be right to ± {reach:,.0f} ({reach / parties:.0%})"
+    return (
+        f"{reason}: of {parties:,} votes on a row, each count will be right to ± {reach:,.0f} ({reach / parties:.0%})"
+    )
 
 
 def _led(algorithm: PrivateLeader, facts: FederationFacts) -> str:

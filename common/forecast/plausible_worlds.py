@@ -132,6 +132,6 @@ def _on_grid(grid: FloatArray, values: FloatArray, counts: FloatArray) -> FloatA
     """How many of the values (W, n) are nearest to each place of a logarithmic grid, (W, m)."""
     step = np.log(grid[1] / grid[0])
     nearest = np.clip(np.rint(np.log(values / grid[0]) / step), 0, len(grid) - 1).astype(np.int64)
-    found = np.zeros((len(values), len(grid)))
-    np.add.at(found, (np.arange(len(values))[:, None], nearest), np.broadcast_to(counts, values.shape))
-    return found
+    nearest_counts = np.zeros((len(values), len(grid)))
+    np.add.at(nearest_counts, (np.arange(len(values))[:, None], nearest), np.broadcast_to(counts, values.shape))
+    return nearest_counts

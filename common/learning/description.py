@@ -131,7 +131,7 @@ def read_sums(sums: ColumnSums, totals: FloatArray, deviation: float, n_examples
     if sums.drops:
         counted = _Counted(float(totals[0]), deviation, deviation, n_examples)
         rows, lanes = counted.count(float(totals[0])), totals[1:]
-    ends = np.cumsum([each.n_lanes for each in sums.columns])
+    ends = np.cumsum([column.n_lanes for column in sums.columns])
     parts = np.split(lanes, ends[:-1])
     columns = tuple(_described(each, part.tolist(), counted) for each, part in zip(sums.columns, parts, strict=True))
     return Description(rows=rows, deviation=deviation, columns=columns)
@@ -236,8 +236,8 @@ def _empty(lanes: list[float], counted: _Counted) -> int:
 def _usual(mean: Estimate | None, variance: Estimate | None) -> Iterator[str]:
     """What a study may state about a real label, if the noise leaves its deviation certain to a factor of two."""
     if mean is not None and variance is not None and 0 < variance.high <= _CLEAR * variance.low:
-        told = f'"mean": {mean.value:.3g}, "deviation": {math.sqrt(variance.value):.2g}'
-        yield f"a study whose label says {told} has runs scaled to it, and closer forecasts"
+        pair = f'"mean": {mean.value:.3g}, "deviation": {math.sqrt(variance.value):.2g}'
+        yield f"a study whose label says {pair} has runs scaled to it, and closer forecasts"
 
 
 def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[str]:
@@ -247,8 +247,8 @@ def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[st
         yield f"the majority is {most.value!r}: to predict it for all is right for {most.share.value:.1%}"
         if min(part.share.low for part in values) > 0:
             total = sum(part.share.value for part in values)
-            told = ", ".join(f"{part.share.value / total:.3f}" for part in values)
-            yield f'a study whose label says "shares": [{told}] has closer forecasts'
+            shares = ", ".join(f"{part.share.value / total:.3f}" for part in values)
+            yield f'a study whose label says "shares": [{shares}] has closer forecasts'
     elif sums.column.other_code is not None and (share := values[-1].share).low >= _CLIPPED:
         yield f"at least {share.low:.1%} of the rows have a value that is not declared"
 
@@ -258,11 +258,11 @@ def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[st
 
 def _clamped(value: float, low: float, high: float, least: float, most: float) -> Estimate:
     """An estimate within what is possible."""
-    value, low, high = (min(max(each, least), most) for each in (value, low, high))
+    value, low, high = (min(max(end, least), most) for end in (value, low, high))
     return Estimate(value=min(max(value, low), high), low=low, high=high)
 
 
 def _moved(estimate: Estimate, times: float, plus: float, least: float, most: float) -> Estimate:
     """An estimate in other units, within what is possible in them."""
-    value, low, high = (times * each + plus for each in (estimate.value, estimate.low, estimate.high))
+    value, low, high = (times * end + plus for end in (estimate.value, estimate.low, estimate.high))
     return _clamped(value, low, high, least, most)

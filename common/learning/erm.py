@@ -103,8 +103,8 @@ def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
     with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning reports it
         if shard.n_features > DENSE_COLUMNS:
             for party in np.ndindex(strength.shape):
-                own = shard.party(*party) if party else shard
-                weights[party] = _minimise_wide(loss, own, strength[party], tilt[party], tolerance, most_steps)
+                of_party = shard.party(*party) if party else shard
+                weights[party] = _minimise_wide(loss, of_party, strength[party], tilt[party], tolerance, most_steps)
             return weights
         n, d = shard.y.shape[-1], shard.n_features
         for index, part in shard.parties(max(_BLOCK // max(d * max(n, d, loss.outputs), 1), 1)):
@@ -120,12 +120,12 @@ def _minimise_wide(  # noqa: PLR0913, PLR0917 -- as `minimise`
     """The minimiser for one party of many columns: -linear / Lambda but in those that occur."""
     weights = -linear / strength
     sparse = SparseShard.of(shard)
-    own, columns = in_occurring_columns(sparse)
+    occurring, columns = in_occurring_columns(sparse)
     most = rows_of_a_block(sparse.n_features)
-    parts = tuple(own.view(slice(start, start + most)) for start in range(0, len(own.y), most))
-    risk = Risk(loss, own, strength, linear[..., columns], parts)
+    parts = tuple(occurring.view(slice(start, start + most)) for start in range(0, len(occurring.y), most))
+    risk = Risk(loss, occurring, strength, linear[..., columns], parts)
     if len(columns):
-        filled = not isinstance(own, SparseShard)
+        filled = not isinstance(occurring, SparseShard)
         start = _start(risk, tolerance) if filled else _Iterate.at(risk, weights[..., columns])
         near = _by_newton(risk, start, tolerance)
         weights[..., columns] = _by_gradient(risk, near, tolerance, most_steps)
@@ -287,15 +287,17 @@ def gradient_left(  # noqa: PLR0913 -- public numbers; sparse rows have more
     radius = np.sqrt(2 * n * at_zero / regularization) + tilt / regularization
     pull = (tilt if row_tilt is None else min(row_tilt, tilt)) / regularization
     reach = np.minimum(radius, np.sqrt(2 * n * (at_zero + slope * pull) / regularization) + pull)
-    left = TOLERANCE + 16 * kappa * (fixed + by_score * reach + by_weight * radius)
-    steps = 2 * kappa * np.log(np.maximum((n * slope + tilt) / left, 1.0))
-    sure = (left <= _MOST_LEFT * slope) & (steps < MOST_STEPS) & (16 * kappa * (by_score + by_weight) <= regularization)
+    bound = TOLERANCE + 16 * kappa * (fixed + by_score * reach + by_weight * radius)
+    steps = 2 * kappa * np.log(np.maximum((n * slope + tilt) / bound, 1.0))
+    sure = (
+        (bound <= _MOST_LEFT * slope) & (steps < MOST_STEPS) & (16 * kappa * (by_score + by_weight) <= regularization)
+    )
     if not bool(np.all(sure)):
         raise InvalidInputError(
             "no solver surely finds the minimiser for this regularization, loss and number of examples, for "
             "any examples: take a larger regularization, or a smoother loss"
         )
-    return np.asarray(left)
+    return np.asarray(bound)
 
 
 def _rounding(  # noqa: PLR0913, PLR0917 -- public numbers

@@ -82,8 +82,8 @@ class SimplexProblem:
     def steps(self, error: float) -> int:
         """How many damped steps bring log theta within a range of ``error``, where that is sure to come about."""
         first = 2 * self.range + math.log(2 * self.n_features)  # at least sqrt(2 D) of any start that is clipped
-        needed = 2 * math.log(max(first / self.near(error), 1.0)) / math.log1p(1 / (2 * self.condition))
-        return math.ceil(needed) + 1
+        steps = 2 * math.log(max(first / self.near(error), 1.0)) / math.log1p(1 / (2 * self.condition))
+        return math.ceil(steps) + 1
 
     def is_solvable(self, error: float) -> bool:
         """Whether rounding lets it come about, in so many steps as a solver takes at most."""
@@ -92,8 +92,8 @@ class SimplexProblem:
 
     def near(self, error: float) -> float:
         """How near theta must be in the 1-norm, for its gradient's log theta to be within a range of ``error``."""
-        own = 2 * self.scale * self.rounding() / self.strength + 8 * _U * (self.range + 8)
-        return (error - own) / (2 * self.condition)
+        rounded = 2 * self.scale * self.rounding() / self.strength + 8 * _U * (self.range + 8)
+        return (error - rounded) / (2 * self.condition)
 
 
 def gradient_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) -> FloatArray:

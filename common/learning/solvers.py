@@ -188,21 +188,24 @@ def minimise_in_span(
         most = max(_LOT // (size**2 * loss.outputs), 1)
         for start in range(0, len(parties), most):
             lot = slice(start, start + most)
-            own, whose = _taken(X, rows[lot]), parties[lot]
-            gram, offset = own @ np.swapaxes(own, -1, -2), own @ np.swapaxes(_taken(weights, whose), -1, -2)
+            lot_rows, whose = _taken(X, rows[lot]), parties[lot]
+            gram, offset = (
+                lot_rows @ np.swapaxes(lot_rows, -1, -2),
+                lot_rows @ np.swapaxes(_taken(weights, whose), -1, -2),
+            )
             problems = _Problems.of(loss, gram, _taken(y, rows[lot]), strength[whose], offset)
-            weights[whose] += problems.solved(tolerance * _FAR_BELOW) @ own
+            weights[whose] += problems.solved(tolerance * _FAR_BELOW) @ lot_rows
     return weights.reshape(linear.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Unknowns ``found`` (K, n, m), their ``scores`` but for the offset, F (m,), its ``residual`` and ``length``.
+    """The ``unknowns`` (K, n, m), their ``scores`` but for the offset, F (m,), its ``residual`` and ``length``.
 
     ``bends`` (K, n, m) are the rows' curvatures; of K scores their probabilities. The length is that of the gradient.
     """
 
-    found: FloatArray
+    unknowns: FloatArray
     scores: FloatArray
     value: FloatArray
     bends: FloatArray
@@ -211,7 +214,7 @@ class _Point:
 
     def parts(self) -> tuple[FloatArray, ...]:
         """All of them."""
-        return self.found, self.scores, self.value, self.bends, self.residual, self.length
+        return self.unknowns, self.scores, self.value, self.bends, self.residual, self.length
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,55 +247,55 @@ class _Problems:
     def solved(self, tolerance: float) -> FloatArray:
         """The unknowns (m - 1, K, n) where the gradient is no longer than the tolerance, or gets no shorter."""
         problems, now = self, self.start()
-        solution, which = now.found, np.arange(len(self.strength))
+        solution, which = now.unknowns, np.arange(len(self.strength))
         active = now.length > tolerance
         for _ in range(_MAX_NEWTON):
             if not bool(active.any()):
                 break
             active[-1] = True
             if not bool(active.all()):
-                solution[..., which] = now.found
+                solution[..., which] = now.unknowns
                 problems, which, now = problems.some(active), which[active], _Point(*_some(active, *now.parts()))
             before, now = now, problems.descend(now)
             active = (now.length > tolerance) & ((now.value < before.value) | (now.length < before.length))
-        solution[..., which] = now.found
+        solution[..., which] = now.unknowns
         return np.ascontiguousarray(np.moveaxis(solution[..., :-1], -1, 0))
 
     def start(self) -> _Point:
-        """What the labels tell, or zeros."""
-        told = self.labels - (0.0 if self.loss.outputs == 1 else 1.0 / self.loss.outputs)
-        told /= np.abs(told).max(axis=(0, 1))
+        """The unknowns to start from: those that fit the labels, or zeros if these are better."""
+        targets = self.labels - (0.0 if self.loss.outputs == 1 else 1.0 / self.loss.outputs)
+        targets /= np.abs(targets).max(axis=(0, 1))
         ridge = self.strength + _RIDGE * np.einsum("iim->m", self.gram) / len(self.gram)
         times = _inverse(_raised(self.gram.copy(), ridge))
-        found = times(told)
-        found *= np.log1p(len(self.gram) / (self.strength * (found * told).sum(axis=(0, 1))))
+        unknowns = times(targets)
+        unknowns *= np.log1p(len(self.gram) / (self.strength * (unknowns * targets).sum(axis=(0, 1))))
         if self.loss.outputs > 1:
-            others = np.maximum(-self.strength * found, _RARE)
-            own = np.maximum(1.0 - (others * (1.0 - self.labels)).sum(axis=0), _OWN)
-            scores = np.log(np.where(self.labels > 0, own, others))
+            others = np.maximum(-self.strength * unknowns, _RARE)
+            of_label = np.maximum(1.0 - (others * (1.0 - self.labels)).sum(axis=0), _OWN)
+            scores = np.log(np.where(self.labels > 0, of_label, others))
             scores -= scores.mean(axis=0)
-            found += times(scores + ridge * found)
-            found /= 2
-        near = self.at(found, self.times(found))
+            unknowns += times(scores + ridge * unknowns)
+            unknowns /= 2
+        near = self.at(unknowns, self.times(unknowns))
         at_zero, _, _ = self.losses(self.offset)
         worse = ~(near.value < at_zero.sum(axis=0))
         worse[-1] = False
         if not bool(worse.any()):
             return near
-        found[..., worse] = 0.0
-        return self.at(found, self.times(found))
+        unknowns[..., worse] = 0.0
+        return self.at(unknowns, self.times(unknowns))
 
-    def at(self, found: FloatArray, scores: FloatArray) -> _Point:
-        """What is at these unknowns, whose scores are given."""
+    def at(self, unknowns: FloatArray, scores: FloatArray) -> _Point:
+        """The point at these unknowns, with their scores (K, n, m)."""
         losses, slopes, bends = self.losses(scores + self.offset)
-        value = losses.sum(axis=0) + self.strength / 2 * (found * scores).sum(axis=(0, 1))
-        residual = slopes + self.strength * found
+        value = losses.sum(axis=0) + self.strength / 2 * (unknowns * scores).sum(axis=(0, 1))
+        residual = slopes + self.strength * unknowns
         squared = (residual * self.times(residual)).sum(axis=(0, 1))
-        return _Point(found, scores, value, bends, residual, np.sqrt(np.maximum(squared, 0.0)))
+        return _Point(unknowns, scores, value, bends, residual, np.sqrt(np.maximum(squared, 0.0)))
 
-    def times(self, found: FloatArray) -> FloatArray:
+    def times(self, unknowns: FloatArray) -> FloatArray:
         """The Gram matrix times (K, n, m)."""
-        return np.asarray(np.einsum("ijm,kjm->kim", self.gram, found))
+        return np.asarray(np.einsum("ijm,kjm->kim", self.gram, unknowns))
 
     def losses(self, scores: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The losses (n, m) of scores (K, n, m), their slopes and bends, (K, n, m)."""
@@ -303,8 +306,8 @@ class _Problems:
         powers = np.exp(scores - top)
         total = powers.sum(axis=0)
         powers /= total
-        own = np.einsum("kim,kim->im", self.labels, scores)
-        return np.log(total) + (top - own), powers - self.labels, powers
+        of_label = np.einsum("kim,kim->im", self.labels, scores)
+        return np.log(total) + (top - of_label), powers - self.labels, powers
 
     def step(self, now: _Point) -> tuple[FloatArray, FloatArray]:
         """Newton's step, (K, n, m), of K scores by Chebyshev's method, and what it does to the scores."""
@@ -348,7 +351,7 @@ class _Problems:
         enough = now.value + 1e-12 * np.maximum(np.abs(now.value), 1.0)
         rate = np.ones_like(now.value)
         for _ in range(_MAX_HALVINGS):
-            following = self.at(now.found + rate * step, now.scores + rate * along)
+            following = self.at(now.unknowns + rate * step, now.scores + rate * along)
             short = following.value > enough + _SUFFICIENT_DECREASE * rate * descent
             if not bool(short.any()):
                 break
@@ -391,8 +394,8 @@ def _inverse(systems: FloatArray) -> Callable[[FloatArray], FloatArray]:
     first = np.moveaxis(systems, -1, 0)
 
     def inverse(sides: FloatArray) -> FloatArray:
-        found = _by_lapack(np.linalg.solve, first, np.moveaxis(sides, (0, -1), (-1, 0)))
-        return np.ascontiguousarray(np.moveaxis(found, (0, -1), (-1, 0)))
+        solution = _by_lapack(np.linalg.solve, first, np.moveaxis(sides, (0, -1), (-1, 0)))
+        return np.ascontiguousarray(np.moveaxis(solution, (0, -1), (-1, 0)))
 
     return inverse
 
@@ -401,17 +404,17 @@ def _inverses(systems: FloatArray) -> FloatArray:
     """The inverses of symmetric positive definite matrices (n, n, ..., m), in whose place."""
     n = len(systems)
     if n > _INVERTED:
-        found = _by_lapack(np.linalg.inv, np.moveaxis(systems, (0, 1), (-2, -1)))
-        return np.moveaxis(found, (-2, -1), (0, 1))
-    own, product = np.empty_like(systems[0]), np.empty_like(systems[0])
+        inverses = _by_lapack(np.linalg.inv, np.moveaxis(systems, (0, 1), (-2, -1)))
+        return np.moveaxis(inverses, (-2, -1), (0, 1))
+    pivot_row, product = np.empty_like(systems[0]), np.empty_like(systems[0])
     for row in range(n):  # each sweep solves for one unknown, below the diagonal alone
-        own[:row], own[row:] = systems[row, :row], systems[row:, row]
-        part = own / own[row]
+        pivot_row[:row], pivot_row[row:] = systems[row, :row], systems[row:, row]
+        part = pivot_row / pivot_row[row]
         part[row] = 1.0
         for other in range(n):
             below = slice(other + 1)
-            systems[other, below] -= np.multiply(own[other], part[below], out=product[below])
-        part[row] = -1.0 / own[row]
+            systems[other, below] -= np.multiply(pivot_row[other], part[below], out=product[below])
+        part[row] = -1.0 / pivot_row[row]
         systems[row, :row], systems[row:, row] = part[:row], part[row:]
     np.negative(systems, out=systems)
     for row in range(1, n):

@@ -63,9 +63,9 @@ def no_better_than_a_constant(kind: StudyKind, value: float, constant: float) ->
     if value - constant >= _HARDLY * (1 - constant):
         return None
     how = "no" if value <= constant else "hardly"
-    what = "mean" if kind == "regression" else "commonest class"
+    constant_name = "mean" if kind == "regression" else "commonest class"
     look = ": look at the AUC, which is 0.5 of that" if kind == "binary" else ""
-    return f"{how} better than predicting the {what} for all, {constant:.4f}{look}"
+    return f"{how} better than predicting the {constant_name} for all, {constant:.4f}{look}"
 
 
 def not_for_privacy(kind: StudyKind, pooled: float | None, constant: float) -> str | None:
@@ -279,8 +279,8 @@ def score_of(kind: StudyKind) -> Literal["accuracy", "r_squared"]:
 
 def _by_name(measured: Sequence[Mapping[str, float]]) -> dict[str, Metric]:
     """Each metric over the repetitions that have it."""
-    names = dict.fromkeys(name for each in measured for name in each)
-    return {name: Metric(tuple(each[name] for each in measured if name in each)) for name in names}
+    names = dict.fromkeys(name for metrics in measured for name in metrics)
+    return {name: Metric(tuple(metrics[name] for metrics in measured if name in metrics)) for name in names}
 
 
 def _beside(
@@ -319,8 +319,8 @@ def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[Sim
         algorithm, _ = settle(name, {}, facts)
         return algorithm, facts, algorithm.questions(facts)
 
-    name, why = most_promising(REGISTRY, proposed)
-    return replace(settings, algorithm=name), {"algorithm": Choice(name, why)}
+    name, reason = most_promising(REGISTRY, proposed)
+    return replace(settings, algorithm=name), {"algorithm": Choice(name, reason)}
 
 
 def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
@@ -340,9 +340,9 @@ def deal_repetition(
     """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
     train, test = _drawn(settings, dataset, repetition)
     terms: dict[str, Any] = {}
-    needed = _public_rows_of(settings)
-    if needed != "none":
-        public, train = _set_aside(settings, train, labelled=needed == "labelled")
+    public_kind = _public_rows_of(settings)
+    if public_kind != "none":
+        public, train = _set_aside(settings, train, labelled=public_kind == "labelled")
         terms = {"public": public, "public_shape": public.shape}
     sizes = settings.sizes(train.shape[-2], repetition)
     facts = FederationFacts.uniform(

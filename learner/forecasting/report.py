@@ -48,9 +48,9 @@ def objections(
 ) -> tuple[str, ...]:
     """Why the party would refuse the run, a reason for each rule; ``foreseen`` is its secure sum."""
     pins = foreseen.pins.get(member.name) if foreseen else None
-    known = () if foreseen is None else run.spec.names if pins is None else pins.known
+    pinned = () if foreseen is None else run.spec.names if pins is None else pins.known
     broken = chain(
-        run.objections(member, facts, known),
+        run.objections(member, facts, pinned),
         _of_charge(run, facts, charge),
         foreseen.objections(facts) if foreseen else (),
     )
@@ -105,13 +105,13 @@ async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in wh
 
     Raises what `recruit` raises, and InvalidInputError. Parties that report no budget are skipped.
     """
-    found = await recruit("", parties, draft, deadline, cohort)
-    members = [party for party in parties if party.name in found.facts]
-    reports = dict(zip(found.spec.names, await ask_all(members, PartyClient.budget, deadline), strict=True))
+    recruited = await recruit("", parties, draft, deadline, cohort)
+    members = [party for party in parties if party.name in recruited.facts]
+    reports = dict(zip(recruited.spec.names, await ask_all(members, PartyClient.budget, deadline), strict=True))
     budgets = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
     foreseen = None if draft.secure_sum == "none" else await sums.foresee(members, deadline)
-    time = await round_time(found.spec, members, store, deadline)
-    return await _foresee(found.spec, _Told(found.facts, budgets, foreseen), time, seconds, settle=settle)
+    time = await round_time(recruited.spec, members, store, deadline)
+    return await _foresee(recruited.spec, _Told(recruited.facts, budgets, foreseen), time, seconds, settle=settle)
 
 
 async def _foresee(
@@ -124,7 +124,7 @@ async def _foresee(
 ) -> ForecastView:
     """The forecast of a run; in a thread, for of a thousand owners it takes a second."""
     most, views = time.rounds_in(seconds), views_of(told.facts or {})
-    spec, why = await asyncio.to_thread(settle, draft, told.facts, most)
+    spec, reasons = await asyncio.to_thread(settle, draft, told.facts, most)
     algorithm, facts = spec.build(), spec.facts()
     answer = await asyncio.to_thread(_forecast, algorithm, facts)
     charges = await asyncio.to_thread(_charges, algorithm, facts, views)
@@ -132,7 +132,7 @@ async def _foresee(
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
-        chosen=why,
+        chosen=reasons,
         rounds=len(spec.questions()),
         outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
         no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
@@ -172,10 +172,10 @@ def _owners(
     told: _Told,
 ) -> Iterator[OwnerView]:
     """What the run means to each."""
-    run, known, budgets = ReviewedRun.of(spec), told.facts or {}, told.budgets
+    run, party_facts, budgets = ReviewedRun.of(spec), told.facts or {}, told.budgets
     deltas = facts.everyone.own_delta.tolist()
     forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
-    for member, delta, found in zip(spec.parties, deltas, forecasts, strict=False):
+    for member, delta, owner_forecast in zip(spec.parties, deltas, forecasts, strict=False):
         charge = charges[member.name]
         cost = charge if isinstance(charge, Cost) else None
         now = budgets[member.name].account if member.name in budgets else None
@@ -189,11 +189,11 @@ def _owners(
             epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
             fits=fits,
             exhausted=exhausted(now, cost).detail if now and cost and not fits else None,
-            objections=objections(run, member, known[member.name], charge, told.foreseen)
-            if member.name in known
+            objections=objections(run, member, party_facts[member.name], charge, told.foreseen)
+            if member.name in party_facts
             else (),
-            value=found and found.value,
-            recommended=found and found.recommended,
-            alone=found and IntervalView.of(found.alone),
-            worth_joining=found and found.worth_joining,
+            value=owner_forecast and owner_forecast.value,
+            recommended=owner_forecast and owner_forecast.recommended,
+            alone=owner_forecast and IntervalView.of(owner_forecast.alone),
+            worth_joining=owner_forecast and owner_forecast.worth_joining,
         )

@@ -28,20 +28,20 @@ def settled(
     In so many rounds at most, and no more than any party allows. Where ``any_algorithm`` may be taken, it is one that
     all parties allow, by what they say of themselves. Raises InvalidInputError where none of them has a forecast.
     """
-    most_rounds = min([most_rounds, *(each.max_rounds for each in (facts or {}).values())])
+    most_rounds = min([most_rounds, *(party.max_rounds for party in (facts or {}).values())])
     if any_algorithm:
-        spec, why = _best(spec, _allowed(facts), most_rounds)
+        spec, reasons = _best(spec, _allowed(facts), most_rounds)
     else:
-        why = {}
+        reasons = {}
     done, choices = spec.settled(most_rounds)
-    return done, why | {name: choice.why for name, choice in choices.items()}
+    return done, reasons | {name: choice.why for name, choice in choices.items()}
 
 
 def _allowed(facts: Mapping[str, PartyFacts] | None) -> Iterable[str]:
     """The algorithms that all parties allow; all where nobody was asked."""
     if facts is None:
         return REGISTRY
-    return [name for name in REGISTRY if all(name in each.algorithms for each in facts.values())]
+    return [name for name in REGISTRY if all(name in party.algorithms for party in facts.values())]
 
 
 def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpec, dict[str, str]]:
@@ -51,8 +51,8 @@ def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpe
         candidate, _ = spec.model_copy(update={"algorithm": name, "parameters": {}}).settled(most_rounds)
         return candidate.build(), candidate.facts(), candidate.questions()
 
-    name, why = most_promising(names, proposed)
-    return spec.model_copy(update={"algorithm": name, "parameters": {}}), {"algorithm": why}
+    name, reason = most_promising(names, proposed)
+    return spec.model_copy(update={"algorithm": name, "parameters": {}}), {"algorithm": reason}
 
 
 def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) -> tuple[str, str]:
@@ -60,11 +60,11 @@ def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) ->
 
     ``proposed`` settles one by name, or raises InvalidInputError. Raises it too where none of them has a forecast.
     """
-    found = {name: _expected(proposed, name) for name in names}
-    ranked = sorted((excess, name) for name, excess in found.items() if math.isfinite(excess))
+    expected = {name: _expected(proposed, name) for name in names}
+    ranked = sorted((excess, name) for name, excess in expected.items() if math.isfinite(excess))
     if not ranked:
         raise InvalidInputError(
-            f"there is no forecast of what the parties allow ({', '.join(found) or 'nothing in common'}): "
+            f"there is no forecast of what the parties allow ({', '.join(expected) or 'nothing in common'}): "
             "name an algorithm and its parameters"
         )
     others = ", ".join(f"{name} {excess:.3g}" for excess, name in ranked[1 : 1 + _NAMED])
@@ -80,7 +80,7 @@ def _expected(proposed: Callable[[str], Proposal], name: str) -> float:
             algorithm.event(1, facts.of(index))
     except InvalidInputError:
         return math.inf
-    shown = facts.secure_sum and any(question.reveal != "sum" for question in questions)
-    if shown or (algorithm.curator and len(facts.parties) > 1) or not algorithm.trains:
+    reveals_answers = facts.secure_sum and any(question.reveal != "sum" for question in questions)
+    if reveals_answers or (algorithm.curator and len(facts.parties) > 1) or not algorithm.trains:
         return math.inf
     return expected_excess(algorithm, facts)

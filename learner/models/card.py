@@ -143,10 +143,10 @@ def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
     if spec is None:
         return f"The last round was answered by {_some(read.contributors)}."
     rows, beyond = sum(member.n_examples for member in spec.parties), len(spec.parties) - _MOST_ROWS
-    told = f"{rows:,} rows for training, of {len(spec.parties)} owners, who keep them."
+    sentences = f"{rows:,} rows for training, of {len(spec.parties)} owners, who keep them."
     if spec.study.hold_out:
-        told += f" Beside them, {spec.study.hold_out:.0%} of each owner's rows are held out."
-    return told + (f" The {_MOST_ROWS} largest owners are shown." if beyond > 0 else "")
+        sentences += f" Beside them, {spec.study.hold_out:.0%} of each owner's rows are held out."
+    return sentences + (f" The {_MOST_ROWS} largest owners are shown." if beyond > 0 else "")
 
 
 def _columns(study: Study) -> Iterator[dict[str, str]]:
@@ -161,8 +161,8 @@ def _columns(study: Study) -> Iterator[dict[str, str]]:
                 holds = f"{column.columns:,} numbers, few of them not zero, up to {column.bound:g}"
             case _:
                 holds = f"{column.lower:g} to {column.upper:g} {column.unit}"
-        given = None if column is study.label else column.fill  # type: ignore[union-attr]  # features have one
-        fill = "" if given is None else f"where it is missing: {given}"
+        filled_by = None if column is study.label else column.fill  # type: ignore[union-attr]  # features have one
+        fill = "" if filled_by is None else f"where it is missing: {filled_by}"
         role = "" if column is not study.label else "what is predicted"
         about = "; ".join(filter(None, (role, column.description, fill)))
         yield {"name": column.name, "holds": holds, "about": about}
@@ -171,8 +171,8 @@ def _columns(study: Study) -> Iterator[dict[str, str]]:
 def _parameters(read: ModelDocument) -> Iterator[dict[str, str]]:
     """The algorithm and its parameters, with why those that were left open are what they are."""
     for name, value in ({"algorithm": read.algorithm} | read.parameters).items():
-        told = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
-        yield {"name": name, "value": told, "why": read.chosen.get(name, "by the user, or by default")}
+        words = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
+        yield {"name": name, "value": words, "why": read.chosen.get(name, "by the user, or by default")}
 
 
 def _short(text: str) -> str:
@@ -195,8 +195,8 @@ def _promised(promise: Promise) -> dict[str, Any]:
 
 def _in_words(read: ModelDocument) -> str:
     """The promise that holds against anyone who sees all rounds, in words."""
-    whole = [each for each in read.guarantees if each.view == "transcript"]
-    promise = next(iter((*whole, *read.guarantees)), None)
+    of_transcript = [guarantee for guarantee in read.guarantees if guarantee.view == "transcript"]
+    promise = next(iter((*of_transcript, *read.guarantees)), None)
     if promise is None or promise.epsilon is None:
         return "Nothing is promised of what the model hides."
     if promise.epsilon > NEXT_TO_NOTHING:
@@ -245,5 +245,5 @@ def _keys(verified: Verification | None) -> list[tuple[str, str]]:
 
 
 def _some(values: Sequence[str]) -> str:
-    shown = ", ".join(values[:_MOST_NAMED])
-    return shown if len(values) <= _MOST_NAMED else f"{shown} and {len(values) - _MOST_NAMED:,} more"
+    first = ", ".join(values[:_MOST_NAMED])
+    return first if len(values) <= _MOST_NAMED else f"{first} and {len(values) - _MOST_NAMED:,} more"

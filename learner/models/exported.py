@@ -67,19 +67,20 @@ def _compare(predictor: Predictor, content: bytes) -> None:
     import onnxruntime
 
     study = predictor.study
-    records = [{each.name: _made(each, i) for each in study.named} for i in range(5)]
+    records = [{feature.name: _made(feature, i) for feature in study.named} for i in range(5)]
     scores = predictor.scores(rows_of(study, records))
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     columns: dict[str, npt.NDArray[Any]] = {
-        each.name: np.array([[record[each.name]] for record in records], dtype=_dtype(each)) for each in study.named
+        feature.name: np.array([[record[feature.name]] for record in records], dtype=_dtype(feature))
+        for feature in study.named
     }
-    found, *chances = session.run(None, columns)
+    predicted, *chances = session.run(None, columns)
     labels, expected = predictor.labels(scores), predictor.probabilities(scores)
     if isinstance(labels[0], str):
-        alike = list(found) == labels
+        agrees = list(predicted) == labels
     else:
-        alike = bool(np.allclose(found, np.array(labels), rtol=_CLOSE, atol=_CLOSE))
-    if not alike or (expected is not None and not np.allclose(chances[0], expected, rtol=0, atol=_CLOSE)):
+        agrees = bool(np.allclose(predicted, np.array(labels), rtol=_CLOSE, atol=_CLOSE))
+    if not agrees or (expected is not None and not np.allclose(chances[0], expected, rtol=0, atol=_CLOSE)):
         raise InvalidInputError("onnxruntime predicts otherwise than Parley: nothing was written")
 
 

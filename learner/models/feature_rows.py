@@ -38,9 +38,9 @@ class FeatureRows:
             if study.sparse and is_libsvm(path)
             else file_table(str(path), texts, said, wanted=(*self._wanted, *keep))
         )
-        found = self._stream.schema.names
-        self._meant = columns_meant(found, self._wanted)
-        lacks = {*self._wanted, *keep} - self._meant.keys() - set(found)
+        names = self._stream.schema.names
+        self._meant = columns_meant(names, self._wanted)
+        lacks = {*self._wanted, *keep} - self._meant.keys() - set(names)
         if missing := [name for name in dict.fromkeys((*self._wanted, *keep)) if name in lacks]:
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""  # noqa: PLR2004
             named = ", ".join(map(repr, missing[:5]))
@@ -59,17 +59,17 @@ class FeatureRows:
         start = 1
         for batch in self._stream.batches():
             count, first = batch.num_rows, start
-            kept = batch.select(self._keep).to_pylist() if self._keep else [{}] * count
+            kept_columns = batch.select(self._keep).to_pylist() if self._keep else [{}] * count
             wanted = batch.select([self._meant[name] for name in self._wanted]).rename_columns(self._wanted)
 
             def name(row: int, first: int = first) -> str:
                 return f"row {first + row:,}"
 
             if self._study.sparse:
-                yield (*self._sparse(wanted.to_pylist(), name, skip=skip), kept)
+                yield (*self._sparse(wanted.to_pylist(), name, skip=skip), kept_columns)
             else:
                 block = block_of(wanted, self._study.text_names)
-                yield (*self._dense(block, count, name, skip=skip), kept)
+                yield (*self._dense(block, count, name, skip=skip), kept_columns)
             start += count
 
     def _dense(self, block: Block, count: int, name: Any, *, skip: bool) -> tuple[Any, BoolArray]:  # noqa: ANN401 -- see blocks

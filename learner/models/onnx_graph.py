@@ -85,7 +85,7 @@ class _Graph:
         **attributes: Any,  # noqa: ANN401 -- numbers, texts and lists of them
     ) -> str:
         """The output of an operator on names and constants."""
-        names = [each if isinstance(each, str) else self._constant(each) for each in inputs]
+        names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
         output = output or self._name(operator)
         domain = "ai.onnx.ml" if operator == "LabelEncoder" else ""
         self.nodes.append(helper.make_node(operator, names, [output], domain=domain, **attributes))
@@ -101,8 +101,8 @@ class _Graph:
         The factor is a part of the grid's own: ONNX Runtime joins two constants in a row, and loses bits of them.
         """
         steps = self.add("Mul", rows, factor * 2.0**FEATURE_BITS)
-        whole = self.add("Mul", self.add("Sign", steps), self.add("Floor", self.add("Abs", steps)))
-        return self.add("Mul", whole, 2.0**-FEATURE_BITS)
+        truncated = self.add("Mul", self.add("Sign", steps), self.add("Floor", self.add("Abs", steps)))
+        return self.add("Mul", truncated, 2.0**-FEATURE_BITS)
 
     def norms(self, rows: str) -> str:
         """The norm (n, 1) of each row."""
@@ -130,15 +130,23 @@ def _rows(graph: _Graph, predictor: Predictor) -> str:
     study = predictor.study
     layout = DesignLayout.of(study)
     parts: list[str] = []
-    for is_category, features in groupby(study.named, lambda each: isinstance(each, Category)):
+    for is_category, features in groupby(study.named, lambda feature_map: isinstance(feature_map, Category)):
         if is_category:
-            parts += [_one_hot(graph, each, layout.unit) for each in features if isinstance(each, Category)]
+            parts += [
+                _one_hot(graph, feature_map, layout.unit)
+                for feature_map in features
+                if isinstance(feature_map, Category)
+            ]
         else:
-            parts.append(_scaled(graph, [each for each in features if isinstance(each, Feature)], layout.unit))
+            parts.append(
+                _scaled(
+                    graph, [feature_map for feature_map in features if isinstance(feature_map, Feature)], layout.unit
+                )
+            )
     rows = graph.joined(parts)
     width = study.n_columns
-    for each in layout.maps:
-        rows, width = _mapped(graph, each, rows, width), each.n_outputs
+    for feature_map in layout.maps:
+        rows, width = _mapped(graph, feature_map, rows, width), feature_map.n_outputs
     if layout.maps:
         rows = graph.add("Mul", rows, layout.scale)
     if layout.intercept:
@@ -171,12 +179,12 @@ def _into_unit_ball(graph: _Graph, rows: str) -> str:
 
 def _scaled(graph: _Graph, features: list[Feature], unit: float) -> str:
     """Numbers within their bounds, as columns in [-unit, unit]; NaN where one is missing and none stands in."""
-    lower, upper = (np.array([[getattr(each, side) for each in features]]) for side in ("lower", "upper"))
-    fill = np.array([[math.nan if each.fill is None else each.fill for each in features]])
-    numbers = graph.joined([graph.take(each) for each in features])
+    lower, upper = (np.array([[getattr(feature, side) for feature in features]]) for side in ("lower", "upper"))
+    fill = np.array([[math.nan if feature.fill is None else feature.fill for feature in features]])
+    numbers = graph.joined([graph.take(feature) for feature in features])
     within = graph.add("Min", graph.add("Max", numbers, lower), upper)
-    there = graph.add("Where", graph.add("IsNaN", numbers), fill, within)
-    shares = graph.add("Div", graph.add("Sub", there, lower), upper - lower)
+    filled = graph.add("Where", graph.add("IsNaN", numbers), fill, within)
+    shares = graph.add("Div", graph.add("Sub", filled, lower), upper - lower)
     return graph.add("Sub", graph.add("Mul", shares, 2 * unit), unit)
 
 

@@ -59,7 +59,9 @@ def sklearn_pipeline(predictor: Predictor) -> Pipeline:
         raise InvalidInputError("a study with a projection has no scikit-learn pipeline; export it to onnx")
     if not isinstance(study.row_norm, str):
         raise InvalidInputError("a study whose row_norm is a number has no scikit-learn pipeline; export it to onnx")
-    many = max((len(each.values) for each in study.named if isinstance(each, Category) and each.other), default=0)
+    many = max(
+        (len(feature.values) for feature in study.named if isinstance(feature, Category) and feature.other), default=0
+    )
     if 2 * many * study.n_columns > _MOST_NUMBERS:
         raise InvalidInputError(
             f"a category of {many} values and others is too large for a scikit-learn pipeline; export the model to onnx"
@@ -102,7 +104,9 @@ def _columns(study: Study) -> ColumnTransformer:
     names = study.feature_names
     made = ColumnTransformer([("features", "passthrough", list(range(len(names))))]).fit(_sample(study))
     made.feature_names_in_ = np.array(names, dtype=object)
-    made.texts_ = [each.name for each in study.named if isinstance(each, Category)]  # for those who read a table
+    made.texts_ = [
+        feature.name for feature in study.named if isinstance(feature, Category)
+    ]  # for those who read a table
     return made
 
 
@@ -131,12 +135,15 @@ def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]
     empty = (*_EMPTY, *sorted(MISSING_TEXTS - {*category.values}))
     if category.fill is not None:
         fill = category.column_values[category.codes[spelling(category.fill)]]
-        steps[:0] = [SimpleImputer(missing_values=each, strategy="constant", fill_value=fill) for each in empty]
+        steps[:0] = [
+            SimpleImputer(missing_values=empty_value, strategy="constant", fill_value=fill) for empty_value in empty
+        ]
     elif category.other:
         checks = [
-            (f"{place} is there {i}", MissingIndicator(missing_values=each), [place]) for i, each in enumerate(empty)
+            (f"{place} is there {i}", MissingIndicator(missing_values=empty_value), [place])
+            for i, empty_value in enumerate(empty)
         ]
-    named = [(f"{step}", each) for step, each in enumerate(steps)]
+    named = [(f"{step}", part) for step, part in enumerate(steps)]
     return [*checks, (f"{place}", Pipeline(named), [place])]
 
 
@@ -159,10 +166,10 @@ def _scaling(study: Study, layout: DesignLayout) -> list[tuple[str, Any]]:
     numbers = layout.numbers
     lower[numbers.positions], spread[numbers.positions] = numbers.lower, numbers.upper - numbers.lower
     scale[numbers.positions], offset[numbers.positions] = 2 * layout.unit, -layout.unit
-    whole = _affine(np.ones(study.n_columns), np.zeros(study.n_columns), feature_range=(0.0, 1.0), clip=True)
+    scaler = _affine(np.ones(study.n_columns), np.zeros(study.n_columns), feature_range=(0.0, 1.0), clip=True)
     return [
         ("shares", _set(StandardScaler(), study.n_columns, mean_=lower, scale_=spread, var_=spread**2)),
-        ("bounds", whole),
+        ("bounds", scaler),
         ("scaled", _affine(scale, offset)),
     ]
 

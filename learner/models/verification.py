@@ -103,25 +103,27 @@ def _verified(document: Mapping[str, Any], known: PublicKeys | None) -> Verifica
         raise InvalidInputError("the document has no certificate: its model was not made by a learner's run")
     claim, keys = _Claim(read, certificate, specification_of(certificate)), _keys_of(certificate)
     consents = tuple(_faults_of_consents(claim.spec, certificate, read.contributors))
-    due, unknown = _due_promises(claim.spec)
+    promised, unknown = _due_promises(claim.spec)
     checks: list[tuple[Sequence[str], str]] = [
         ((*_unsigned(document), *_changed(claim)), "the learner signed every field of the document"),
         (tuple(_contents(claim)), "study, algorithm, parameters and parties are those of the specification"),
-        (unknown or tuple(_promises(claim, due)), "the guarantees follow from the specification, derived again"),
+        (unknown or tuple(_promises(claim, promised)), "the guarantees follow from the specification, derived again"),
         (consents, "" if consents else _prices(certificate)),
     ]
-    if unsaid := "; ".join(_unsaid(read, due)):
+    if unsaid := "; ".join(_unsaid(read, promised)):
         checks.append(((), f"the guarantees hold only if too, which the document does not say: {unsaid}"))
     if claim.spec.secure_sum != "none" or certificate.sums:
-        told = "everybody signed the roster of the secure sum, and each key holder the last sum that it opened"
-        checks.append((tuple(_faults_of_sums(claim, keys)), told))
+        claimed = "everybody signed the roster of the secure sum, and each key holder the last sum that it opened"
+        checks.append((tuple(_faults_of_sums(claim, keys)), claimed))
     if read.evaluation and read.evaluation.certificate:
-        told = "the evaluation is of these weights, and was approved and signed for"
-        checks.append((tuple(f"evaluation: {fault}" for fault in _faults_of_evaluation(claim)), told))
+        claimed = "the evaluation is of these weights, and was approved and signed for"
+        checks.append((tuple(f"evaluation: {fault}" for fault in _faults_of_evaluation(claim)), claimed))
     if known:
         checks.append((tuple(_strangers(keys, known)), "the keys are those that you know"))
     faults = dict.fromkeys(fault for found, _ in checks for fault in found)
-    return Verification(tuple(faults), tuple(told for found, told in checks if not found), keys, known is None)
+    return Verification(
+        tuple(faults), tuple(claimed for failures, claimed in checks if not failures), keys, known is None
+    )
 
 
 def _keys_of(certificate: Certificate) -> PublicKeys:
@@ -179,15 +181,15 @@ def _contents(claim: _Claim) -> Iterator[str]:
 def _due_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
     """The guarantees that follow from a specification; or why there are none, in words."""
     try:
-        return [Promise.model_validate(each.to_json()) for each in guarantees(spec.build(), spec.facts())], ()
+        return [Promise.model_validate(guarantee.to_json()) for guarantee in guarantees(spec.build(), spec.facts())], ()
     except ParleyError as error:
         return [], (f"specification: {error.detail}",)
 
 
 def _unsaid(read: ModelDocument, due: Sequence[Promise]) -> dict[str, None]:
     """What guarantees assume by this version of Parley, and a document does not say: versions before said less."""
-    said = {words for promise in read.guarantees for words in promise.assumptions}
-    return dict.fromkeys(words for promise in due for words in promise.assumptions if words not in said)
+    stated = {words for promise in read.guarantees for words in promise.assumptions}
+    return dict.fromkeys(words for promise in due for words in promise.assumptions if words not in stated)
 
 
 def _promises(claim: _Claim, due: Sequence[Promise]) -> Iterator[str]:
@@ -256,9 +258,9 @@ def _faults_of_consent(name: str, signed: SignedApproval, run: str, digest: str)
 def _prices(certificate: Certificate) -> str:
     """What the parties signed that they pay at most."""
     paid = [Approval.model_validate_json(signed.approval) for signed in certificate.approvals.values()]
-    who = "1 party" if len(paid) == 1 else f"{len(paid)} parties"
+    signers = "1 party" if len(paid) == 1 else f"{len(paid)} parties"
     epsilon, delta = max(price.epsilon for price in paid), max(price.delta for price in paid)
-    return f"{who} approved the specification and signed: each pays ε = {epsilon:.6g}, δ = {delta:.3g} at most"
+    return f"{signers} approved the specification and signed: each pays ε = {epsilon:.6g}, δ = {delta:.3g} at most"
 
 
 def _faults_of_sums(claim: _Claim, keys: PublicKeys) -> Iterator[str]:
@@ -301,16 +303,16 @@ def _fault_of_opening(sums: SignedSums, name: str, key: str, roster: Roster) -> 
 
 def _faults_of_evaluation(claim: _Claim) -> Iterator[str]:
     """An evaluation that came after the model is of this model, and was signed for as the model was."""
-    told, read = claim.read.evaluation, claim.read
-    assert told is not None and told.certificate is not None  # noqa: S101, PT018 -- as the caller saw
-    own = told.certificate
-    spec = specification_of(own)
-    plain = told.model_copy(update={"run": None, "certificate": None})
-    if not own.is_signed or own.learner != claim.certificate.learner:
+    evaluation, read = claim.read.evaluation, claim.read
+    assert evaluation is not None and evaluation.certificate is not None  # noqa: S101, PT018 -- as the caller saw
+    certificate = evaluation.certificate
+    spec = specification_of(certificate)
+    plain = evaluation.model_copy(update={"run": None, "certificate": None})
+    if not certificate.is_signed or certificate.learner != claim.certificate.learner:
         yield "its certificate is not what the learner signed"
-    if own.digests.get("evaluation") != canonical_digest(plain.stated()):
+    if certificate.digests.get("evaluation") != canonical_digest(plain.stated()):
         yield "not what the learner signed"
-    if (told.run, spec.algorithm, spec.study.digest) != (own.run, EVALUATE, read.study.digest):
+    if (evaluation.run, spec.algorithm, spec.study.digest) != (certificate.run, EVALUATE, read.study.digest):
         yield "of another run or study"
     if spec.public is None or spec.public.digest != digest_of_rows(np.atleast_2d(weights_of_document(read))):
         yield "of other weights"
@@ -319,9 +321,9 @@ def _faults_of_evaluation(claim: _Claim) -> Iterator[str]:
     except ParleyError as error:
         yield error.detail
     else:
-        if not (_near(promise.epsilon, told.epsilon) and _near(promise.delta, told.delta)):
+        if not (_near(promise.epsilon, evaluation.epsilon) and _near(promise.delta, evaluation.delta)):
             yield "its cost is not what follows from its specification"
-    yield from _faults_of_consents(spec, own, told.contributors)
+    yield from _faults_of_consents(spec, certificate, evaluation.contributors)
 
 
 def _strangers(keys: PublicKeys, known: PublicKeys) -> Iterator[str]:
