@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import ClassVar
 
 from parley.common.arrays import IntArray
@@ -11,7 +11,7 @@ from parley.common.encoding.fixed_point import checked_integers
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
 from parley.common.protocol.messages import Query
-from parley.common.protocol.receipts import APPROVAL, Binding
+from parley.common.protocol.receipts import APPROVAL
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.pricing import longest_body
 from parley.common.secure_sum.envelope import Signed
@@ -68,8 +68,8 @@ class PartyClient(Peer):
 
     async def _consent(self, proposal: RunProposal, offer: bytes) -> tuple[Approval, SignedApproval]:
         """The consent to an offer, which its receipt binds to run and specification."""
-        bind = partial(Binding.of, proposal.run, APPROVAL, proposal.spec.digest)
-        body, receipt = await self._request("POST", "/v1/runs", offer, bind=bind)
+        query = (proposal.run, APPROVAL, proposal.spec.digest)
+        body, receipt = await self._request("POST", "/v1/runs", offer, query=query)
         return self._parse(Approval, body), SignedApproval(approval=body.decode(), receipt=receipt.text)
 
     async def answer(self, run: str, query: Query, width: int) -> IntArray:
@@ -78,8 +78,8 @@ class PartyClient(Peer):
         No more is read of a response than such an answer has, or a refusal needs.
         """
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
-        bind = partial(Binding.of, run, query.round, query.digest)
-        content, _ = await self._request("PUT", path, query.body, NPY, bind=bind, longest=_longest_answer(width))
+        bound = (run, query.round, query.digest)
+        content, _ = await self._request("PUT", path, query.body, NPY, query=bound, longest=_longest_answer(width))
         try:
             answer = checked_integers(unpack_array(content, "<i8"))
         except InvalidInputError as error:

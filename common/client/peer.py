@@ -34,7 +34,7 @@ from parley.common.errors import (
     TooLargeError,
     UnavailableError,
 )
-from parley.common.protocol.receipts import RECEIPT_HEADER, Binding, Receipt, ReceiptKeeper
+from parley.common.protocol.receipts import RECEIPT_HEADER, Receipt, ReceiptKeeper
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import MessageError, SignatureError
 from parley.common.secure_sum.messages import Roster
@@ -120,23 +120,23 @@ class Peer:
         body: bytes = b"",
         media: str = JSON,
         *,
-        bind: Callable[[bytes], Binding] | None = None,
+        query: tuple[str, int, str] | None = None,
         longest: int = LONGEST_ANSWER,
     ) -> tuple[bytes, Receipt]:
         """The body of a response that says success, and its receipt, which goes on from the newest that was known.
 
-        The peer first accounts for receipts of it that others handed on. In a round, ``bind`` says what the receipt of
-        a body must bind it to.
+        The peer first accounts for receipts of it that others handed on. In a round, the receipt binds the body to the
+        ``query``: run, round and digest of what is asked.
         """
-        for receipt in tuple(self.receipts.unsettled.values()):
-            await self._account_for(receipt)
+        for unsettled in tuple(self.receipts.unsettled.values()):
+            await self._account_for(unsettled)
         shown = self.receipts.newest
         response = await self._send(method, path, body, media, shown, longest)
-        bound = bind(response.content) if bind else None
         try:
-            return response.content, self.receipts.take(_header(response, _RECEIPT), shown, bound)
+            receipt = self.receipts.take(_header(response, _RECEIPT), shown, query, response.content)
         except LedgerError as error:
             raise self.refuse(LedgerError.kind, error.detail) from None
+        return response.content, receipt
 
     async def _account_for(self, receipt: Receipt) -> None:
         """Have it say that its ledger holds, or has replaced, what one of its receipts says.

@@ -212,9 +212,12 @@ class ReceiptKeeper:
         if self.key is None and self.newest is not None:
             self.key = self.newest.key
 
-    def take(self, text: str | None, shown: Receipt | None, asked: Binding | None = None) -> Receipt:
-        """The receipt of a response to a request that had ``shown`` one and, in a round, ``asked`` something.
+    def take(
+        self, text: str | None, shown: Receipt | None, query: tuple[str, int, str] | None = None, body: bytes = b""
+    ) -> Receipt:
+        """The receipt of a response to a request that had ``shown`` one.
 
+        In a round, it must bind the response's ``body`` to the ``query``: run, round and digest of what was asked.
         Raises LedgerError where it is missing, was not signed by the service, or contradicts what is known.
         """
         if text is None:
@@ -224,7 +227,7 @@ class ReceiptKeeper:
             raise LedgerError("its receipt does not go on from the one that it was shown")
         if shown is not None and receipt.ledger == shown.ledger and receipt.head.count < shown.head.count:
             raise LedgerError("its ledger has fewer entries than it had")
-        if asked is not None and receipt.answer != asked:
+        if query is not None and receipt.answer != Binding.of(*query, body):
             raise LedgerError("its answer is not to what it was asked")
         self._keep(receipt)
         return receipt

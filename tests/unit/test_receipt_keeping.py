@@ -26,6 +26,7 @@ from parley.common.secure_sum.envelope import public_hex
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed] * 32)) for seed in (1, 2))
 LEDGER, ANOTHER = "a" * 64, "b" * 64
+QUERY = ("run", 2, "c" * 64)
 
 
 def head(count: int, branch: str = "0") -> Head:
@@ -79,8 +80,8 @@ def test_what_contradicts_what_is_known_is_refused(text: str | None, shown: Rece
 
 
 def test_an_answer_is_bound_to_run_round_question_and_bytes() -> None:
-    binding = Binding.of("run", 2, "c" * 64, b"answer")
-    assert keeper().take(receipt(3, answer=binding), None, binding).answer == binding
+    binding = Binding.of(*QUERY, b"answer")
+    assert keeper().take(receipt(3, answer=binding), None, QUERY, b"answer").answer == binding
     others = [
         replace(binding, run="other"),
         replace(binding, round=1),
@@ -90,7 +91,7 @@ def test_an_answer_is_bound_to_run_round_question_and_bytes() -> None:
     ]
     for other in others:
         with pytest.raises(LedgerError, match="not to what it was asked"):
-            keeper().take(receipt(3, answer=other), None, binding)
+            keeper().take(receipt(3, answer=other), None, QUERY, b"answer")
 
 
 def test_without_a_pin_the_first_key_is_kept() -> None:
