@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -39,9 +39,6 @@ from parley.common.storage.certificates import request_certificate
 from parley.common.storage.keys import identity_key, read_private, replace_private, write_private, writing
 from parley.common.strict import one_line
 from parley.common.wire.membership import Invitation, JoinRequest, KnownKey, Membership
-
-if TYPE_CHECKING:
-    from parley.party.settings import PartySettings
 
 _SKEW_SECONDS = 600.0
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
@@ -274,28 +271,6 @@ def save_settings(config: Path, text: str) -> None:
         finally:
             draft.unlink()
         replace_private(config.resolve(), text.encode())
-
-
-def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:
-    """What the owner has to know of keys that it has not compared, and what to do.
-
-    ``invited`` are key holders that an invitation names and the settings do not.
-    """
-    sums, uncompared = settings.secure_sum, settings.uncompared
-    holders = [holder.name for holder in (sums.key_holders if sums else ()) if holder.name in uncompared]
-    holders += sorted(invited)
-    strangers = [party.name for party in (sums.parties if sums else ()) if party.name in uncompared]
-    told = [
-        f"the key of the key holder {name} was not compared, so it opens no sum of yours: ask its operator, not the "
-        f"learner's, for its six words, by telephone: parley-party pin {name} WORDS"
-        for name in holders
-    ]
-    if strangers:
-        told.append(
-            f"the keys of {', '.join(strangers)} were not compared, so a sum counts them as the learner's own: ask "
-            "each owner for the six words, by telephone: parley-party pin NAME WORDS"
-        )
-    return told
 
 
 def _spell(key: KnownKey, *, compared: bool) -> str:

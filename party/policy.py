@@ -152,3 +152,25 @@ def policy_cautions(policy: Policy, n_examples: int) -> tuple[str, ...]:
     n, of = (n_examples, "records") if policy.adjacency == "replace_one" else (1, "party")
     most = max(policy.delta, policy.max_delta_per_run)
     return tuple(f"policy: {words}" for words in delta_caution(most, n, of))
+
+
+def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:
+    """What the owner has to know of keys that it has not compared, and what to do.
+
+    ``invited`` are key holders that an invitation names and the settings do not.
+    """
+    sums, uncompared = settings.secure_sum, settings.uncompared
+    holders = [holder.name for holder in (sums.key_holders if sums else ()) if holder.name in uncompared]
+    holders += sorted(invited)
+    strangers = [party.name for party in (sums.parties if sums else ()) if party.name in uncompared]
+    told = [
+        f"the key of the key holder {name} was not compared, so it opens no sum of yours: ask its operator, not the "
+        f"learner's, for its six words, by telephone: parley-party pin {name} WORDS"
+        for name in holders
+    ]
+    if strangers:
+        told.append(
+            f"the keys of {', '.join(strangers)} were not compared, so a sum counts them as the learner's own: ask "
+            "each owner for the six words, by telephone: parley-party pin NAME WORDS"
+        )
+    return told

@@ -34,14 +34,13 @@ from parley.common.errors import (
     TooLargeError,
     UnavailableError,
 )
-from parley.common.protocol.receipts import RECEIPT_HEADER, Receipt, ReceiptKeeper
+from parley.common.protocol.receipts import RECEIPT_HEADER, HeldReceipts, Receipt, ReceiptKeeper
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import MessageError, SignatureError
 from parley.common.secure_sum.messages import Roster
 from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE as SIGNED
 from parley.common.service.http.tls import client_context
 from parley.common.service.tracing import traced_request
-from parley.common.service.witnessing import HeldReceipts
 from parley.common.strict import one_line
 from parley.common.wire.key_holder_api import Signature
 

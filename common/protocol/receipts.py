@@ -22,13 +22,15 @@ import hashlib
 import json
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import Field, StringConstraints
 
 from parley.common.encoding.canonical_json import canonical
 from parley.common.errors import InvalidReceiptError, LedgerError, ParleyError
 from parley.common.secure_sum.envelope import Signed, public_hex
+from parley.common.strict import Strict
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,19 @@ class Answer:
 
     body: bytes
     bound: Binding
+
+
+MOST_RECEIPTS = 1000
+LONGEST_RECEIPT = 2048
+
+
+class HeldReceipts(Strict):
+    """Receipts of services, as they signed them: what services hand on of each other's."""
+
+    receipts: Annotated[
+        tuple[Annotated[str, StringConstraints(max_length=LONGEST_RECEIPT)], ...],
+        Field(max_length=MOST_RECEIPTS, description="each as it stood in a header Parley-Receipt"),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,22 @@ A request passes one `Boundary` before any route: it gets an identifier, must no
 bearer token unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). What goes
 wrong, foreseen or not, leaves as a problem document. So a route cannot forget any of this.
 
+Requests to a service that keeps a chain are worked at beside the event loop, with receipts both ways (`Desk`).
+
 A service's OpenAPI document: names that stay, who may ask, and nothing that OpenAPI 3.1 does not know.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from fastapi import FastAPI
@@ -28,10 +32,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.common import parley_version
 from parley.common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
+from parley.common.protocol.receipts import MOST_RECEIPTS, RECEIPT_HEADER, HeldReceipts
 from parley.common.routes import Route
 from parley.common.service import problems
 from parley.common.service.fair_use import CallerTurns, SignIns, Turn
-from parley.common.service.http.bodies import CountedBody, StrictRoute
+from parley.common.service.http.bodies import CountedBody, StrictRoute, large_json
 from parley.common.service.http.connections import SIGNED_IN
 from parley.common.service.http.pages import reference_page
 from parley.common.service.logs import place_of
@@ -41,6 +46,11 @@ from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits, Shares
 from parley.common.service.tokens import AnyCaller, KnownToken, SignInError, Tokens
 from parley.common.service.tracing import traced_answers
+
+if TYPE_CHECKING:
+    from parley.common.service.worker import Worker
+    from parley.common.storage.chain import SignedChain
+    from parley.common.storage.witness import Witness
 
 EVENTS_MEDIA_TYPE = "text/event-stream"
 _EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}
@@ -89,6 +99,7 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Function = TypeVar("Function", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 
 def service(  # noqa: PLR0913 -- what a service is, by name
@@ -166,6 +177,45 @@ def caller_of(request: Request) -> AnyCaller:
 def caller(request: Request) -> str:
     """The name of the caller whose token the request carries, where all callers are of one kind."""
     return caller_of(request).name
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Requests to a service that keeps a ``chain``, which are worked at by a ``worker``."""
+
+    chain: SignedChain
+    worker: Worker
+
+    async def do(self, request: Request, response: Response, work: Callable[[], _T]) -> _T:
+        """What some work gives whoever asks, whose receipt is looked at first; a newer one goes with the response."""
+        value, receipt = await self.answer(request, work)
+        response.headers[RECEIPT_HEADER] = receipt
+        return value
+
+    async def answer(self, request: Request, work: Callable[[], _T]) -> tuple[_T, str]:
+        """The same, with the receipt that is to go with the response."""
+        learner, shown = caller(request), request.headers.get(RECEIPT_HEADER)
+        return await self.worker.do(partial(self.chain.witnessed, learner, shown, work))
+
+
+def add_witness(app: FastAPI, desk: Desk, witness: Witness) -> None:
+    """Take and show receipts of others."""
+
+    @app.put("/v1/receipts", summary="Hand receipts of others on", tags=["receipts"], status_code=204)
+    @large_json
+    async def take_receipts(request: Request, response: Response, given: HeldReceipts) -> None:
+        """Keep the newest of each service whose public key this one knows; those of others are passed over.
+
+        One that is no receipt, or was not signed with the key that it names, is refused, and all that came with it.
+        """
+        await desk.do(request, response, lambda: None)
+        await asyncio.to_thread(witness.take, given.receipts)
+
+    @app.get("/v1/receipts", summary="The newest receipts of others", tags=["receipts"])
+    async def show_receipts(request: Request, response: Response) -> HeldReceipts:
+        """What this service holds of others: put to whoever signed it, it tells whether its ledger was set back."""
+        texts = await asyncio.to_thread(witness.texts)
+        return await desk.do(request, response, lambda: HeldReceipts(receipts=tuple(texts[-MOST_RECEIPTS:])))
 
 
 @dataclass(frozen=True, slots=True)

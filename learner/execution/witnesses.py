@@ -17,8 +17,7 @@ import structlog
 
 from parley.common.client.peer import Peer
 from parley.common.errors import LedgerError, RefusedError, UnavailableError
-from parley.common.protocol.receipts import Receipt, read_receipt
-from parley.common.service.witnessing import MOST_RECEIPTS
+from parley.common.protocol.receipts import MOST_RECEIPTS, Receipt, read_receipt
 
 _T = TypeVar("_T")
 

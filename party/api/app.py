@@ -36,7 +36,7 @@ from parley.common.privacy.statement import SPENT_MEANS
 from parley.common.protocol.messages import Query, Reveal
 from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.secure_sum.paillier import require_gmpy2
-from parley.common.service.application import caller, service
+from parley.common.service.application import Desk, add_witness, caller, service
 from parley.common.service.http import bodies as signed
 from parley.common.service.http.bodies import (
     WholeBody,
@@ -47,7 +47,6 @@ from parley.common.service.http.bodies import (
     strict_json,
 )
 from parley.common.service.prometheus import Metrics
-from parley.common.service.witnessing import Desk, add_witness
 from parley.common.service.worker import Worker
 from parley.common.strict import Strict
 from parley.common.wire.key_holder_api import Signature
@@ -57,9 +56,8 @@ from parley.party.answers.obfuscator_pool import Obfuscators
 from parley.party.answers.participant import SecureSumParticipant
 from parley.party.answers.party import NoiseFactory, Party, open_witness
 from parley.party.ledger.ledger import AnswerRoom
-from parley.party.membership import key_cautions
 from parley.party.owner.questions import Notifier
-from parley.party.policy import pins_of
+from parley.party.policy import key_cautions, pins_of
 from parley.party.settings import PartySettings
 
 _FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {

@@ -216,7 +216,8 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
 def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:
     """Have settings that were there before know the key holders that were compared now; what is not compared yet."""
-    from parley.party.membership import key_cautions, save_settings, with_pin
+    from parley.party.membership import save_settings, with_pin
+    from parley.party.policy import key_cautions
     from parley.party.settings import PartySettings
 
     known = PartySettings.load(config).key_holder_pins

@@ -150,8 +150,7 @@ def party_serve(
 
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
     """What may not be meant, of pins, of the policy and of the examples."""
-    from parley.party.membership import key_cautions
-    from parley.party.policy import policy_cautions
+    from parley.party.policy import key_cautions, policy_cautions
 
     yield from key_cautions(settings)
     yield from policy_cautions(settings.policy, holding.n_examples)

@@ -15,10 +15,9 @@ from parley.common import parley_version
 from parley.common.errors import LedgerError, UnavailableError
 from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.secure_sum.paillier import require_gmpy2
-from parley.common.service.application import caller, service
+from parley.common.service.application import Desk, add_witness, caller, service
 from parley.common.service.http import bodies as signed
 from parley.common.service.prometheus import Metrics
-from parley.common.service.witnessing import Desk, add_witness
 from parley.common.service.worker import Worker
 from parley.common.storage.witness import Witness
 from parley.common.strict import Strict

@@ -6,7 +6,7 @@ import pytest
 
 from parley.common.client.peer import parse_answer
 from parley.common.errors import TooLargeError
-from parley.common.service.witnessing import LONGEST_RECEIPT, MOST_RECEIPTS, HeldReceipts
+from parley.common.protocol.receipts import LONGEST_RECEIPT, MOST_RECEIPTS, HeldReceipts
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from parley.common.protocol.receipts import RECEIPT_HEADER, Head, write_receipt
+from parley.common.protocol.receipts import LONGEST_RECEIPT, MOST_RECEIPTS, RECEIPT_HEADER, Head, write_receipt
 from parley.common.service.tokens import hash_token
-from parley.common.service.witnessing import LONGEST_RECEIPT, MOST_RECEIPTS
 from parley.party.api.app import create_party_app
 from parley.party.cli.main import party_app
 from tests.support.cluster import LEARNER
