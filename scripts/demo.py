@@ -179,12 +179,12 @@ def over_http(stack: ExitStack, root: Path, deployment: Deployment, url: str, la
         predictions = answer(client.post(f"/v1/runs/{run}/predictions", json={"records": records}))
         right = sum(made["label"] == label for made, label in zip(predictions, labels, strict=True)) / len(labels)
         opened = answer(client.get(f"/v1/runs/{run}/receipts"))
-        what = f"{algorithm}, ε = {epsilon:g}"
-        console.print(f"{what}: trained; {len(opened)} sums opened and signed for by the key holder")
+        title = f"{algorithm}, ε = {epsilon:g}"
+        console.print(f"{title}: trained; {len(opened)} sums opened and signed for by the key holder")
         made = answer(client.get(f"/v1/runs/{run}/model"))["guarantees"]
-        promised = {kept["view"]: kept for kept in reversed(made)}
+        promised = {entry["view"]: entry for entry in reversed(made)}
         claims = (figure(promised.get(view)) for view in ("model", "transcript"))
-        rows.append(Row(what, f"{right:.3f}", laboratory.expected(algorithm, epsilon), *claims))
+        rows.append(Row(title, f"{right:.3f}", laboratory.expected(algorithm, epsilon), *claims))
     return rows
 
 
@@ -256,7 +256,7 @@ def many_owners() -> list[Row]:
     train, test = examples(study, shard_of(study, columns, clip=True)).draw(np.random.default_rng(7))
     laboratory = Laboratory(study, deal(train, (100,) * 200), test)
     expected = {epsilon: laboratory.expected("dp_gd", epsilon) for epsilon in (1.0, 0.1)}
-    runs = [Row(f"dp_gd, ε = {epsilon:g}", "", told, "-", f"ε = {epsilon:g}") for epsilon, told in expected.items()]
+    runs = [Row(f"dp_gd, ε = {epsilon:g}", "", text, "-", f"ε = {epsilon:g}") for epsilon, text in expected.items()]
     return [*laboratory.baselines(), *runs]
 
 

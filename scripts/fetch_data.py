@@ -263,50 +263,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Public data sets into the folder $PARLEY_DATA.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SOURCES)} (default: all)")
     parser.add_argument("--from", dest="folder", type=Path, help="take the publishers' files from here, and no network")
-    asked = parser.parse_args()
-    if unknown := [name for name in asked.names if name not in SOURCES]:
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in SOURCES]:
         sys.exit(f"there is no set {', '.join(unknown)}; there are {', '.join(SOURCES)}")
     if not os.environ.get("PARLEY_DATA"):
         sys.exit("PARLEY_DATA is not set: it names the folder that the sets go to")
     failed = False
-    for name in asked.names or SOURCES:
+    for name in options.names or SOURCES:
         try:
-            print(f"{name}: {fetch(SOURCES[name], Path(os.environ['PARLEY_DATA']), asked.folder)}", flush=True)
+            print(f"{name}: {fetch(SOURCES[name], Path(os.environ['PARLEY_DATA']), options.folder)}", flush=True)
         except FetchError as error:
             failed = True
             print(f"{name}: {error}", file=sys.stderr, flush=True)
     sys.exit(failed)
 
 
-def fetch(parts: Sequence[Part], target: Path, given: Path | None) -> str:
-    """Write a set below a folder; raises FetchError, and then none of its files is there that was not before."""
+def fetch(parts: Sequence[Part], target: Path, copies: Path | None) -> str:
+    """Write a set below ``target``; if that fails, no new file of it is left, and FetchError is raised."""
     if all((target / part.path).exists() for part in parts):
         return "is there already"
-    data = {address: _publishers(address, given) for part in parts for address in part.addresses}
+    data = {address: _publishers(address, copies) for part in parts for address in part.addresses}
     try:
         target.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=target, prefix=".fetching-") as folder:
+        with TemporaryDirectory(dir=target, prefix=".fetching-") as draft:
             for index, part in enumerate(parts):
-                write_table(_converted(part, data), Path(folder, str(index)), compression="zstd")
+                write_table(_converted(part, data), Path(draft, str(index)), compression="zstd")
             for index, part in enumerate(parts):
                 (target / part.path).parent.mkdir(exist_ok=True)
-                Path(folder, str(index)).replace(target / part.path)
+                Path(draft, str(index)).replace(target / part.path)
     except OSError as error:
         raise FetchError(f"cannot be written below {target}: {error.strerror}") from None
     return f"wrote {', '.join(part.path for part in parts)}"
 
 
-def _publishers(address: str, given: Path | None) -> bytes:
+def _publishers(address: str, copies: Path | None) -> bytes:
     """A publisher's file, from its address or from a folder, if it is the one that was recorded."""
     url, _, recorded = address.partition("#sha256=")
     name = url.rpartition("/")[2].replace("%20", " ")
     try:
-        data = _download(url) if given is None else (given / name).read_bytes()
+        data = _download(url) if copies is None else (copies / name).read_bytes()
     except OSError as error:
-        raise FetchError(f"{name} cannot be read in {given}: {error.strerror}") from None
+        raise FetchError(f"{name} cannot be read in {copies}: {error.strerror}") from None
     except httpx.HTTPError as error:
-        why = str(error).partition("\n")[0]
-        raise FetchError(f"{url} cannot be fetched ({why}): give a copy, {name!r}, by --from FOLDER") from None
+        reason = str(error).partition("\n")[0]
+        raise FetchError(f"{url} cannot be fetched ({reason}): give a copy, {name!r}, by --from FOLDER") from None
     digest = hashlib.sha256(data).hexdigest()
     if not recorded:
         print(f"{name}: SHA-256 {digest}, not checked: none is recorded")

@@ -21,9 +21,9 @@ def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
 
 
 def make_ledgers(
@@ -36,8 +36,8 @@ def make_ledgers(
     The party's ``command`` may be of another installation, and have another environment than this process.
     """
     commands = [(*command, "init", "--config", config) for config in configs]
-    begun = [subprocess.Popen(each, stdout=subprocess.DEVNULL, env=environment) for each in commands]  # noqa: S603 -- our own
-    for process in begun:
+    started = [subprocess.Popen(init, stdout=subprocess.DEVNULL, env=environment) for init in commands]  # noqa: S603 -- our own
+    for process in started:
         if process.wait():
             raise RuntimeError("a party's ledger could not be made")
 
@@ -97,7 +97,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user's and system's: fields 14 and 15
 
 
-def resident_mb(pid: int, what: str = "VmRSS") -> float:
+def resident_mb(pid: int, field: str = "VmRSS") -> float:
     """A process's resident memory in megabytes: as it is now, or with ``VmHWM`` the most that it was."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.split(f"{what}:")[1].split()[0]) / 1024
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024

@@ -188,7 +188,7 @@ def _say_expiry(root: Path) -> None:
     """Print until when the certificates are good, where there are any."""
     if ends := expiry(root):
         print(
-            f"certificates expire on {ends:%Y-%m-%d}; before that: make_deployment.py --renew; services read them anew"
+            f"certificates expire on {ends:%Y-%m-%d}; before that: make_deployment.py --renew; services read them again"
         )
 
 
@@ -207,21 +207,21 @@ def main() -> None:
     )
     parser.add_argument("--tls", action="store_true", help="TLS everywhere, with client certificates between services")
     parser.add_argument("--renew", action="store_true", help="make new certificates for what is there, and no more")
-    given = parser.parse_args()
-    root: Path = given.out
-    if given.renew:
-        print(f"renewed {renew(root)} certificates; the services read them anew while they run")
+    options = parser.parse_args()
+    root: Path = options.out
+    if options.renew:
+        print(f"renewed {renew(root)} certificates; the services read the new ones while they run")
         _say_expiry(root)
         return
-    parties = hospitals(given.parties)
-    _refuse_another(root, parties, tls=given.tls)
-    made = make_deployment(root, lambda name: container_site(name, tls=given.tls), parties)
-    write_file(given.compose, compose_yml(parties))
+    parties = hospitals(options.parties)
+    _refuse_another(root, parties, tls=options.tls)
+    made = make_deployment(root, lambda name: container_site(name, tls=options.tls), parties)
+    write_file(options.compose, compose_yml(parties))
     print(f"made {root}: {len(made.services)} services; the user's token is in {root / 'secrets' / 'user.token'}")
-    if given.tls:
+    if options.tls:
         _say_expiry(root)
         print(f"users reach the learner with PARLEY_CA={root / 'authority' / AUTHORITY_FILE} and an https address")
-    file: Path = given.compose.resolve()
+    file: Path = options.compose.resolve()
     print(f"to start them, in {quote(str(file.parent))}:")
     if root.resolve() != file.parent / "deploy":
         print(f"  export PARLEY_DEPLOY={quote(str(root.resolve()))}")

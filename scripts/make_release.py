@@ -3,7 +3,7 @@
     python -m scripts.make_release [--out dist] [--no-images]
 
 It refuses a tree with changes, a commit without a tag ``v1.2.3``, fragments in changelog.d that are not in CHANGELOG.md
-yet, and a version of which docs/upgrading.md says nothing. It builds from a fresh clone of the tag, so that nothing
+yet, and a version that docs/upgrading.md does not mention. It builds from a fresh clone of the tag, so that nothing
 else of this folder gets in. Times in the archives are the commit's: who builds the tag with the same locked packages
 gets the same bytes. Images are built where a container engine answers; BASE names another base than the Dockerfile's.
 Nothing is published.
@@ -32,14 +32,16 @@ _UNRELEASED = re.compile(r"^## \[.*unreleased", re.IGNORECASE | re.MULTILINE)
 
 def ready_version(root: Path) -> str:
     """The version that the checked-out commit of a repository releases; raises SystemExit with all that is missing."""
-    tags = map(_RELEASE_TAG.fullmatch, _told(root, "git", "tag", "--points-at", "HEAD").split())
-    versions = [found[1] for found in tags if found]
+    tags = map(_RELEASE_TAG.fullmatch, _output_of(root, "git", "tag", "--points-at", "HEAD").split())
+    versions = [match[1] for match in tags if match]
     missing = []
-    if _told(root, "git", "status", "--porcelain"):
+    if _output_of(root, "git", "status", "--porcelain"):
         missing.append("the tree has changes: commit them, or build in a clone")
     if len(versions) != 1:
         missing.append(f"this commit must have one tag such as v1.2.3; it has {len(versions)}")
-    if fragments := sorted(each.name for each in (root / "changelog.d").glob("*.md") if each.name != "README.md"):
+    if fragments := sorted(
+        fragment.name for fragment in (root / "changelog.d").glob("*.md") if fragment.name != "README.md"
+    ):
         missing.append(f"changelog.d has unreleased fragments, {', '.join(fragments)}: see docs/upgrading.md")
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     if _UNRELEASED.search(changes):
@@ -51,13 +53,13 @@ def ready_version(root: Path) -> str:
         if f"\n## {version}\n" not in notes:
             missing.append(f"docs/upgrading.md has no note on {version}")
     if missing:
-        raise SystemExit("not ready for a release:\n" + "\n".join(f"- {each}" for each in missing))
+        raise SystemExit("not ready for a release:\n" + "\n".join(f"- {fragment}" for fragment in missing))
     return versions[0]
 
 
 def build_packages(source: Path, out: Path) -> list[Path]:
     """The source archive of a clone, and the wheel that is built of it; raises CalledProcessError."""
-    epoch = _told(source, "git", "log", "-1", "--format=%ct").strip()
+    epoch = _output_of(source, "git", "log", "-1", "--format=%ct").strip()
     uv = [sys.executable, "-m", "uv", "build", "--quiet", "--offline", "--no-build-isolation", "--no-create-gitignore"]
     build = [*uv, "--python", sys.executable, "--out-dir", str(out)]
     environment = os.environ | {"SOURCE_DATE_EPOCH": epoch}
@@ -69,7 +71,7 @@ def build_packages(source: Path, out: Path) -> list[Path]:
 
 
 def _pack_alike(archive: Path, epoch: int) -> None:
-    """Pack an archive anew, so that it tells neither when nor by whom it was packed."""
+    """Pack an archive again, without the time and the user of its packing."""
     packed = archive.with_suffix(".packing")
     with (
         tarfile.open(archive) as old,
@@ -77,10 +79,10 @@ def _pack_alike(archive: Path, epoch: int) -> None:
         gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as new,
     ):
-        for member in sorted(old.getmembers(), key=lambda each: each.name):
+        for member in sorted(old.getmembers(), key=lambda entry: entry.name):
             may_run = member.isdir() or member.mode & 0o100
-            alike = {"mtime": epoch, "mode": 0o755 if may_run else 0o644, "uid": 0, "gid": 0, "uname": "", "gname": ""}
-            plain = member.replace(**alike)  # type: ignore[arg-type]  # each is of its own type
+            fixed = {"mtime": epoch, "mode": 0o755 if may_run else 0o644, "uid": 0, "gid": 0, "uname": "", "gname": ""}
+            plain = member.replace(**fixed)  # type: ignore[arg-type]  # each is of its own type
             plain.pax_headers = {}  # which repeat times, to the nanosecond
             new.addfile(plain, old.extractfile(member) if member.isfile() else None)
     packed.replace(archive)
@@ -93,7 +95,7 @@ def build_images(source: Path, version: str) -> Iterator[str]:
         name = f"parley-{kind}:{version}"
         words = ["--target", kind, "--build-arg", f"VERSION={version}", *base, "--tag", name]
         subprocess.run(["docker", "build", "--quiet", *words, str(source)], check=True, stdout=subprocess.DEVNULL)  # noqa: S603, S607
-        yield f"{_told(source, 'docker', 'image', 'inspect', '--format', '{{.Id}}', name).strip()}  {name}"
+        yield f"{_output_of(source, 'docker', 'image', 'inspect', '--format', '{{.Id}}', name).strip()}  {name}"
 
 
 def _has_engine() -> bool:
@@ -102,7 +104,7 @@ def _has_engine() -> bool:
     return docker is not None and not subprocess.run([docker, "info"], capture_output=True, check=False).returncode  # noqa: S603
 
 
-def _told(folder: Path, *command: str) -> str:
+def _output_of(folder: Path, *command: str) -> str:
     """What a command prints in a folder; raises CalledProcessError."""
     return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603
 
@@ -113,21 +115,21 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository; default: this one")
     parser.add_argument("--out", type=Path, help="a folder that is empty or not there; default: dist of the repository")
     parser.add_argument("--no-images", action="store_true", help="build packages alone")
-    given = parser.parse_args()
-    root: Path = given.root.resolve()
+    options = parser.parse_args()
+    root: Path = options.root.resolve()
     version = ready_version(root)
-    out: Path = (given.out or root / "dist").resolve()
+    out: Path = (options.out or root / "dist").resolve()
     if out.exists() and any(out.iterdir()):
         raise SystemExit(f"{out} is not empty")
     with TemporaryDirectory() as folder:
         source = Path(folder) / f"parley-{version}"
         clone = ["git", "clone", "--quiet", "-c", "advice.detachedHead=false", "--branch", f"v{version}"]
-        _told(root, *clone, str(root), str(source))
+        _output_of(root, *clone, str(root), str(source))
         packages = build_packages(source, out)
-        lines = [f"sha256:{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}" for each in packages]
-        if not given.no_images and _has_engine():
+        lines = [f"sha256:{hashlib.sha256(package.read_bytes()).hexdigest()}  {package.name}" for package in packages]
+        if not options.no_images and _has_engine():
             lines += build_images(source, version)
-        elif not given.no_images:
+        elif not options.no_images:
             print("no container engine answers: no images are built", file=sys.stderr)
     digests = "".join(f"{line}\n" for line in lines)
     (out / "DIGESTS").write_text(digests, encoding="utf-8")

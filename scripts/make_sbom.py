@@ -34,12 +34,12 @@ def make_sbom(lock: Path) -> str:
     """The document's text, the same for the same lock; raises CalledProcessError."""
     tool = [sys.executable, "-W", "ignore", "-m", "cyclonedx_py", "requirements", "--output-reproducible"]
     words = ["--sv", "1.6", "--pyproject", str(ROOT / "pyproject.toml"), str(lock)]
-    told = subprocess.run([*tool, *words], check=True, capture_output=True, text=True)  # noqa: S603 -- words of our own
-    document: dict[str, Any] = json.loads(told.stdout)
+    output = subprocess.run([*tool, *words], check=True, capture_output=True, text=True)  # noqa: S603 -- words of our own
+    document: dict[str, Any] = json.loads(output.stdout)
     for component in document["components"]:
         del component["description"]  # the line of the lock
-        found = component.pop("externalReferences", [])
-        component["hashes"] = [each for reference in found for each in reference["hashes"]]
+        references = component.pop("externalReferences", [])
+        component["hashes"] = [digest for reference in references for digest in reference["hashes"]]
     for part in document["metadata"].pop("tools")["components"]:
         document["metadata"].setdefault("tools", {"components": []})["components"].append(
             {name: part[name] for name in ("type", "name", "version")}

@@ -132,20 +132,22 @@ def encryption() -> Vector:
 
 
 def session() -> Vector:
-    """One round of three parties and two key holders, of which two parties contribute: every message as it travels."""
+    """One round of three parties, where two contribute, and two key holders: every message as it travels."""
     local = LocalSession.start(stored_keys(), parties=3, d=40, minimum_contributors=2, random_bytes=Stream("session"))
     answers = {"party-1": np.arange(40), "party-3": -2 * np.arange(40)}
-    asked = local.ask(round=1)
-    contributions = {name: local.contribute(name, asked, values) for name, values in answers.items()}
+    question = local.ask(round=1)
+    contributions = {name: local.contribute(name, question, values) for name, values in answers.items()}
     for contribution in contributions.values():
         local.learner.receive(contribution)
     requests = local.learner.open(answers)
     opened = [holder.open(request) for holder, request in zip(local.key_holders, requests, strict=True)]
     return {
-        "signing_keys": {name: who.signing_key.private_bytes_raw().hex() for name, who in local.identities.items()},
+        "signing_keys": {
+            name: identity.signing_key.private_bytes_raw().hex() for name, identity in local.identities.items()
+        },
         "answers": {name: values.tolist() for name, values in answers.items()},
         "roster": _travelling(local.learner.propose(), Roster),
-        "query": _travelling(asked, SumQuery),
+        "query": _travelling(question, SumQuery),
         "contributions": [_travelling(contribution, Contribution) for contribution in contributions.values()],
         "open": [_travelling(request, Open) for request in requests],
         "opened": [_travelling(answer, Opened) for answer in opened],

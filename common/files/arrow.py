@@ -1,11 +1,9 @@
-"""Tables as streams of Arrow record batches that can be read again: imported only while data are read.
+"""Arrow tables as streams that can be read again, and their cells: imported only while data are read.
 
-Arrow arrays as columns of cells: imported only while a file is read, because pyarrow is large.
-
-Cells that have types of their own, whatever their column: imported only while data are read.
-
-So it is in SQLite, in spreadsheets and in JSON. A column's type is what its cells are: whole numbers, numbers, truth
-values, lists of numbers; or texts where any is a text.
+A `TableStream` is how every reader of files and databases hands on its rows. Its columns become columns of cells by
+`column_of`. SQLite, workbooks and JSON have a type for each cell rather than for each column: `cell_type` and
+`cell_array` make one type of them: whole numbers, numbers, truth values, lists of numbers, or texts where any cell is
+a text.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ STREAM_ROWS = 2**11
 
 @dataclass(slots=True, eq=False)
 class TableStream:
-    """A table's columns, and its rows each time that they are asked for. ``name`` is what to call it in errors.
+    """A table's columns, and its rows each time that they are read. ``name`` is what errors call it.
 
-    Other libraries read it by Arrow's interface for streams. These make errors of their own of what goes wrong in
-    between, so it is kept as ``fault``. ``notes`` say how the table is read, where its owner should know.
+    Other libraries read it through Arrow's interface for streams. They replace an error that is raised meanwhile by one
+    of their own, so the first is kept as ``fault``. ``notes`` say how the table is read, where its owner should know.
     """
 
     name: str
@@ -43,7 +41,7 @@ class TableStream:
     notes: list[str] = field(default_factory=list, init=False)
 
     def batches(self) -> Iterator[Any]:
-        """The rows, from the first on; raises InvalidDataError that never quotes a value."""
+        """Read the rows from the first on; raises InvalidDataError that never quotes a value."""
         try:
             yield from self.read()
         except ParleyError as error:
@@ -61,17 +59,17 @@ class TableStream:
         return reader.__arrow_c_stream__(requested_schema)
 
 
-def gathered(batches: Iterable[Any], n_rows: int) -> Iterator[Any]:
-    """Record batches joined to so many rows or a few more: what is done once a column and batch costs little then."""
-    held, rows = [], 0
+def join_batches(batches: Iterable[Any], n_rows: int) -> Iterator[Any]:
+    """Join record batches to at least ``n_rows`` rows, so that work for each batch and column costs little."""
+    pending, rows = [], 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         rows += batch.num_rows
         if rows >= n_rows:
-            yield pa.concat_batches(held)
-            held, rows = [], 0
-    if held:
-        yield pa.concat_batches(held)
+            yield pa.concat_batches(pending)
+            pending, rows = [], 0
+    if pending:
+        yield pa.concat_batches(pending)
 
 
 _REAL = pa.float64()
@@ -94,7 +92,7 @@ def column_of(array: Any, *, as_number: bool) -> Column:  # noqa: ANN401 -- pyar
 
 
 def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
-    """An Arrow array of numbers, or of texts that spell nothing else, as numbers; None for any other."""
+    """An Arrow array of numbers, or of texts that all spell numbers, as numbers; None for any other array."""
     kind = array.type
     if kind != _REAL:
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -114,7 +112,7 @@ _INT64 = 2**63
 
 
 def cell_type(cells: Iterable[Any]) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    """The type of a column of such cells, None where one holds nothing; of no cell that of nothing."""
+    """The type of a column of such cells, where None holds nothing; pyarrow's null type for no cells."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds == {bool}:
         return pa.bool_()
@@ -123,13 +121,13 @@ def cell_type(cells: Iterable[Any]) -> Any:  # noqa: ANN401 -- pyarrow has no ty
         return pa.int64() if fits else pa.float64()
     if kinds and kinds <= {int, float}:
         return pa.float64()
-    if kinds == {list} and all(_is_number(each) for cell in cells if cell is not None for each in cell):
+    if kinds == {list} and all(_is_number(item) for cell in cells if cell is not None for item in cell):
         return pa.list_(pa.float64())
     return pa.string() if kinds else pa.null()
 
 
 def cell_array(cells: Sequence[Any], kind: Any) -> Any:  # noqa: ANN401 -- as above
-    """Cells (n,) as one type; of bytes, lists and records among texts only that there are some."""
+    """Cells (n,) as an array of one type; bytes, lists and records among texts become the name of their type."""
     if kind == pa.string():
         return pa.array([cell if cell is None or isinstance(cell, str) else _spelt(cell) for cell in cells], kind)
     if kind == pa.float64():
@@ -142,7 +140,7 @@ def _is_number(cell: object) -> bool:
 
 
 def _real(cell: float) -> float:
-    """A number as a float: of one past all of these, infinity."""
+    """A number as a float; infinity for one beyond the range of floats."""
     try:
         return float(cell)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What the names of a table's columns tell: whether they are names at all, and whether one says who somebody is."""
+"""The names of a table's columns: whether they are names at all, which match a study's, and which identify people."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _IDENTIFYING = frozenset({
     "vin", "workphone", "zip", "zipcode",
 })  # fmt: skip
 _ENDINGS = ("uuid", "guid", "email", "patientid", "personid", "customerid", "userid", "subjectid", "recordid")
-"""With which no other word ends."""
+"""Endings that no other word has."""
 _ABOUT = frozenset({
     "answered", "count", "has", "is", "kind", "length", "minutes", "opened", "plan", "received", "sent", "service",
     "support", "type", "usage", "valid", "verified", "was",
 })  # fmt: skip
-"""Beside one of these, an identifying word says what is told *of* the phone or the email, which is not told itself."""
+"""Beside one of these, an identifying word names a fact about the phone or the email, not the phone number itself."""
 _PEOPLE = frozenset({
     "client", "customer", "donor", "employee", "member", "participant", "patient", "person", "proband", "respondent",
     "student", "subject",
@@ -33,17 +33,18 @@ _CARRIERS = frozenset({
     "account", "case", "chart", "encounter", "hospital", "insurance", "nhs", "policy", "record", "registration",
     "specimen",
 })  # fmt: skip
-"""What has a number for each person, or for each stay of one."""
+"""Things that are numbered once for each person, or for each stay of a person."""
 _NUMBERS = frozenset({"code", "id", "identifier", "key", "no", "nr", "num", "number"})
-_SHARE = 0.3
+_MOST_NUMERIC = 0.3
+"""The largest share of a line of names that may be numbers."""
 
 
-def identifier_words(name: str) -> bool:
-    """Whether a column's name says that it tells who somebody is: by its whole words, or two that stand together.
+def names_identifier(name: str) -> bool:
+    """Whether a column's name says that it identifies a person: by a whole word, or two adjacent ones.
 
-    >>> [identifier_words(name) for name in ("patient_id", "eMail", "SSN", "userid", "zip code", "homePhone")]
+    >>> [names_identifier(name) for name in ("patient_id", "eMail", "SSN", "userid", "zip code", "homePhone")]
     [True, True, True, True, True, True]
-    >>> [identifier_words(name) for name in ("valid", "phone_service", "sent_email", "headphones", "boss_name_length")]
+    >>> [names_identifier(name) for name in ("valid", "phone_service", "sent_email", "headphones", "boss_name_length")]
     [False, False, False, False, False]
     """
     words = [word.lower() for word in _WORD.findall(name)]
@@ -53,64 +54,66 @@ def identifier_words(name: str) -> bool:
     return not _IDENTIFYING.isdisjoint(parts) or any(word.endswith(_ENDINGS) for word in parts)
 
 
-def person_words(name: str) -> bool:
-    """Whether a column's name says that it numbers people, of whom some may have many rows: it says nothing else.
+def numbers_people(name: str) -> bool:
+    """Whether a column's name says only that it numbers people; each of them may have many rows.
 
-    >>> [person_words(name) for name in ("subject#", "Patient No", "record_number", "patientid")]
+    >>> [numbers_people(name) for name in ("subject#", "Patient No", "record_number", "patientid")]
     [True, True, True, True]
-    >>> [person_words(name) for name in ("patient_age", "record", "number", "customer_type", "case")]
+    >>> [numbers_people(name) for name in ("patient_age", "record", "number", "customer_type", "case")]
     [False, False, False, False, False]
     """
     words = {word.lower() for word in _WORD.findall(name)}
-    told = {word.removesuffix("id") for word in words - _NUMBERS}
-    return bool(told) and (told <= _PEOPLE or (told <= _CARRIERS and told != words))
+    subjects = {word.removesuffix("id") for word in words - _NUMBERS}
+    return bool(subjects) and (subjects <= _PEOPLE or (subjects <= _CARRIERS and subjects != words))
 
 
-def near_name(name: str, names: Iterable[str]) -> str | None:
-    """Which of some names differs from one by capitals and blanks around it alone; None where none does.
+def similar_name(name: str, names: Iterable[str]) -> str | None:
+    """The first of some names that equals one but for capitals and surrounding blanks; None where there is none.
 
-    >>> near_name("ill", ["age", " Ill"])
+    >>> similar_name("ill", ["age", " Ill"])
     ' Ill'
     """
-    return next((each for each in names if _folded(each) == _folded(name)), None)
+    return next((other for other in names if _folded(other) == _folded(name)), None)
 
 
-def columns_meant(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
-    """Which column of a table each of some names means: the one that is spelt alike, else but for capitals and blanks.
+def match_columns(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+    """Match each name that is wanted with a column: one spelt the same, or the same but for capitals and blanks.
 
-    A name that several columns resemble, or a column that several names do, is left out.
+    A name that several columns resemble, or a column that several names resemble, is left out.
 
-    >>> columns_meant(["age", " ILL ", "Dose", "DOSE"], ["age", "ill", "dose"])
+    >>> match_columns(["age", " ILL ", "Dose", "DOSE"], ["age", "ill", "dose"])
     {'age': 'age', 'ill': ' ILL '}
     """
     names, wanted = list(names), list(wanted)
     exact = set(names) & set(wanted)
-    columns = _by_folded(name for name in dict.fromkeys(names) if name not in exact)
-    asked = _by_folded(name for name in dict.fromkeys(wanted) if name not in exact)
+    columns_by_folded = _group_by_folded(name for name in dict.fromkeys(names) if name not in exact)
+    wanted_by_folded = _group_by_folded(name for name in dict.fromkeys(wanted) if name not in exact)
     meant = {}
     for name in wanted:
         if name in exact:
             meant[name] = name
-        elif len(alike := columns.get(_folded(name), [])) == 1 and len(asked[_folded(name)]) == 1:
-            meant[name] = alike[0]
+        elif (
+            len(similar := columns_by_folded.get(_folded(name), [])) == 1 and len(wanted_by_folded[_folded(name)]) == 1
+        ):
+            meant[name] = similar[0]
     return meant
 
 
-def renamed(meant: Mapping[str, str]) -> list[str]:
-    """What to say of columns that are not spelt as the names that mean them."""
+def renaming_notes(meant: Mapping[str, str]) -> list[str]:
+    """Lines that say which columns are read by a name that is spelt differently."""
     return [f"column {shortened(column)!r} is read as {name!r}" for name, column in meant.items() if name != column]
 
 
-def same_columns(path: Path, names: Collection[str], first: Path, first_names: Collection[str]) -> dict[str, str]:
-    """Which column of a file each of the first file's names means, where all of them mean one and none is left.
+def match_all_columns(path: Path, names: Collection[str], first: Path, first_names: Collection[str]) -> dict[str, str]:
+    """Match each of the first file's names with a column of another file; all columns of both files must match.
 
     Raises InvalidDataError that names the file and a column, where both files have a line of names.
 
-    >>> same_columns(Path("b.csv"), ["age", "dose"], Path("a.csv"), ["age", "ill"])
+    >>> match_all_columns(Path("b.csv"), ["age", "dose"], Path("a.csv"), ["age", "ill"])
     Traceback (most recent call last):
     parley.common.errors.InvalidDataError: data file b.csv lacks column 'ill', which a.csv has
     """
-    meant = columns_meant(names, first_names)
+    meant = match_columns(names, first_names)
     if len(meant) == len(names) == len(first_names):
         return meant
     if not meant:
@@ -118,41 +121,41 @@ def same_columns(path: Path, names: Collection[str], first: Path, first_names: C
     for where, header in ((first, first_names), (path, names)):
         check_header(str(where), [name for name in header if name.strip()])
     if lacking := [name for name in first_names if name not in meant]:
-        raise lacks(path, lacking[0], first)
-    raise lacks(first, next(name for name in names if name not in meant.values()), path)
+        raise missing_column_error(path, lacking[0], first)
+    raise missing_column_error(first, next(name for name in names if name not in meant.values()), path)
 
 
-def lacks(path: Path, column: str, other: Path) -> InvalidDataError:
+def missing_column_error(path: Path, column: str, other: Path) -> InvalidDataError:
     """The error for a file without a column that another file of the same table has."""
     return InvalidDataError(f"data file {path} lacks column {shortened(column)!r}, which {other} has")
 
 
-def same_wanted(path: Path, meant: Collection[str], first: Path, first_meant: Collection[str]) -> None:
-    """Raise InvalidDataError where one of two files has a column that is wanted, and the other has not."""
+def check_same_columns(path: Path, meant: Collection[str], first: Path, first_meant: Collection[str]) -> None:
+    """Raise InvalidDataError where one of two files has a wanted column that the other lacks."""
     for name in first_meant:
         if name not in meant:
-            raise lacks(path, name, first)
+            raise missing_column_error(path, name, first)
     for name in meant:
         if name not in first_meant:
-            raise lacks(first, name, path)
+            raise missing_column_error(first, name, path)
 
 
-def _by_folded(names: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _group_by_folded(names: Iterable[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(_folded(name), []).append(name)
-    return found
+        groups.setdefault(_folded(name), []).append(name)
+    return groups
 
 
 def _folded(name: str) -> str:
-    """A name without what people vary: capitals, blanks around it, and how letters with marks are put together."""
+    """A name without capitals, surrounding blanks and differences in how accented letters are composed."""
     return unicodedata.normalize("NFC", name).strip().casefold()
 
 
 def check_header(where: str, names: Sequence[str]) -> None:
-    """Raise InvalidDataError for a table whose first line names no columns. It repeats none: they may be values.
+    """Raise InvalidDataError for a table whose first line does not name columns. It quotes none: they may be values.
 
-    Columns that are counted from 0 or 1 on are named.
+    Names that count columns from 0 or 1 on are accepted.
 
     >>> check_header("adult.csv", ["39", "State-gov", "77516"])
     Traceback (most recent call last):
@@ -161,10 +164,10 @@ def check_header(where: str, names: Sequence[str]) -> None:
     empty = [number for number, name in enumerate(names, 1) if not name.strip()]
     if empty:
         places = ", ".join(map(str, empty[:5]))
-        told = f"{len(empty)} columns have no name, at place {places}"
-        raise InvalidDataError(f"data file {where}: {told}: name them, or save the table without them")
+        unnamed = f"{len(empty)} columns have no name, at place {places}"
+        raise InvalidDataError(f"data file {where}: {unnamed}: name them, or save the table without them")
     values = sum(_is_number(name) for place, name in enumerate(names) if name not in {str(place), str(place + 1)})
-    if values > _SHARE * len(names):
+    if values > _MOST_NUMERIC * len(names):
         raise InvalidDataError(f"data file {where} has no line of names: its first line looks like values")
 
 

@@ -1,10 +1,8 @@
-"""Files of examples into a shard, batch by batch: imported only while a file is read, because pyarrow is large.
+"""Load files of examples into a shard, batch by batch: imported only while a file is read, because pyarrow is large.
 
-Batches are of some rows, of a Parquet file of a few columns at a time, so that little more than the shard is ever in
-memory. Numbers of a CSV file are parsed as such at once; only where that fails is it read again as text, to see how
-numbers are written, and to count what is none.
-
-Rows of sparse features: `parley.common.files.sparse_examples`.
+A batch has some rows, and for Parquet only a few columns, so that little more than the shard is ever in memory. Numbers
+of a CSV file are parsed as numbers at first; only if that fails is the file read again as texts, to find how its
+numbers are written and to count the cells that are none. `parley.common.files.sparse_examples` reads sparse features.
 """
 
 from __future__ import annotations
@@ -22,51 +20,52 @@ from parley.common.data.faults import UnfitDataError
 from parley.common.data.loading import BLOCK_ROWS, Loaded, Loading, RowLoading
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
-from parley.common.files.arrow import TableStream, column_of, gathered
-from parley.common.files.column_names import columns_meant, renamed, same_wanted
+from parley.common.files.arrow import TableStream, column_of, join_batches
+from parley.common.files.column_names import check_same_columns, match_columns, renaming_notes
 from parley.common.files.csv_files import CsvTable
-from parley.common.files.file_tables import file_table, source_files
+from parley.common.files.kinds import check_columns, check_names, common_kind, reading
 from parley.common.files.parquet_files import as_texts, open_parquet
 from parley.common.files.sources import CsvFormat, DataSource
 from parley.common.files.sparse_examples import list_blocks, sparse_blocks
-from parley.common.files.tables import check_columns, check_names, one_kind, reading
+from parley.common.files.tables import file_table, open_stream, source_files
 
 _GATHERED_ROWS = 2**12
 _PARQUET_COLUMNS = 8
-"""Columns of a Parquet file that are read together: each keeps a few decoded pages of some megabytes in memory."""
+"""Columns of a Parquet file that are read together: a few decoded pages of each, some megabytes, are in memory."""
 
 
-def load_examples(path: Path, study: Study, *, clip: bool = False, said: CsvFormat | None = None) -> Loaded:
-    """The examples of a file in the study's columns; other columns are not read.
+def load_examples(path: Path, study: Study, *, clip: bool = False, csv_format: CsvFormat | None = None) -> Loaded:
+    """Load the examples of a file in the study's columns; other columns are not read.
 
-    Raises InvalidDataError for a file that cannot be read, and for data that does not fit the study, as `load_columns`.
+    Raises InvalidDataError for a file that cannot be read, and for data that do not fit the study, as `load_columns`
+    does.
     """
-    return _load_files(str(path), [path], study, said, CellRules(clip))
+    return _load_files(str(path), [path], study, csv_format, CellRules(clip))
 
 
 def load_source(data: DataSource, study: Study, *, clip: bool = False) -> Loaded:
-    """The examples of a source: of a file as `load_examples`, of files, a table or a query in the order they come in.
+    """Load the examples of a source: a file as `load_examples` does, or files, a table or a query in the order of rows.
 
-    Raises InvalidDataError as `load_examples`, and for a query that is not one SELECT over the tables that are named.
+    Raises InvalidDataError as `load_examples` does, and for a query that is not one SELECT over the named tables.
     """
     rules = CellRules(clip, data.values)
     if (paths := source_files(data)) is not None:
         return _load_files(data.source, paths, study, data.csv, rules)
-    from parley.common.files.named_tables import open_stream  # noqa: PLC0415 -- databases, for who has one
-
     with open_stream(data, study.text_values) as rows:
         loading, n_rows = _collected(rows, study, rules)
         notes = _notes(rows, study)
     return _finished(loading, n_rows, notes)  # in the memory that the query had
 
 
-def _load_files(where: str, paths: Sequence[Path], study: Study, said: CsvFormat | None, rules: CellRules) -> Loaded:
-    """The rows of files of one kind."""
+def _load_files(
+    where: str, paths: Sequence[Path], study: Study, csv_format: CsvFormat | None, rules: CellRules
+) -> Loaded:
+    """Load the rows of files of one kind."""
     if study.sparse:
         return _load_sparse(paths, study, rules)
-    match one_kind(where, paths):
+    match common_kind(where, paths):
         case "csv":
-            return load_csv(CsvTable(f"data file {where}", paths, said, study.table_names), study, rules)
+            return load_csv(CsvTable(f"data file {where}", paths, csv_format, study.table_names), study, rules)
         case "parquet":
             return load_parquet(paths, study, rules)
         case _:
@@ -76,7 +75,7 @@ def _load_files(where: str, paths: Sequence[Path], study: Study, said: CsvFormat
 
 
 def _finished(loading: Loading, n_rows: int, notes: Sequence[str]) -> Loaded:
-    """The shard of the first rows, and how they were read; an error has that too."""
+    """The shard of the first rows with notes on how they were read; an error gets these notes too."""
     try:
         return replace(loading.finish(n_rows), notes=tuple(notes))
     except UnfitDataError as error:
@@ -85,17 +84,17 @@ def _finished(loading: Loading, n_rows: int, notes: Sequence[str]) -> Loaded:
 
 
 def _notes(stream: TableStream, study: Study) -> tuple[str, ...]:
-    """How a stream was read."""
-    return (*stream.notes, *renamed(columns_meant(stream.schema.names, study.table_names)))
+    """Lines on how a stream was read."""
+    return (*stream.notes, *renaming_notes(match_columns(stream.schema.names, study.table_names)))
 
 
 def _collected(stream: TableStream, study: Study, rules: CellRules) -> tuple[Loading, int]:
-    """The rows of a stream, of which nobody knows how many there are until they are counted here."""
+    """Load the rows of a stream, and count them: a stream does not know how many it has."""
     check_columns(stream.name, stream.schema.names)
     if study.sparse:
         return _collected_lists(stream, study, rules)
     loading = RowLoading(study, rules)
-    meant, texts, start = columns_meant(stream.schema.names, study.table_names), study.text_names, 0
+    meant, texts, start = match_columns(stream.schema.names, study.table_names), study.text_names, 0
     loading.expect(meant)
     for batch in stream.batches() if meant else ():
         loading.add(start, block_of(_named(batch.select(list(meant.values())), meant), texts))
@@ -105,12 +104,12 @@ def _collected(stream: TableStream, study: Study, rules: CellRules) -> tuple[Loa
 
 
 def _named(batch: Any, meant: Mapping[str, str]) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    """A batch of the columns that some names mean, in their order, by these names."""
+    """Rename the columns of a batch to the names that they match, in the order of these."""
     return batch.rename_columns(list(meant))
 
 
 def _collected_lists(stream: TableStream, study: Study, rules: CellRules) -> tuple[Loading, int]:
-    """The rows of a stream with two columns of lists, and how many there are."""
+    """Load and count the rows of a stream with two columns of lists."""
     from parley.common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- SciPy, for who needs it
 
     loading, start = SparseLoading(study, 0, rules), 0
@@ -126,7 +125,7 @@ def _collected_lists(stream: TableStream, study: Study, rules: CellRules) -> tup
 
 
 def load_parquet(paths: Sequence[Path], study: Study, rules: CellRules) -> Loaded:
-    """The rows of files, of some columns after those of others; files know their numbers of rows."""
+    """Load the rows of Parquet files, a few columns at a time; the metadata say how many rows there are."""
     with ExitStack() as stack:
         files = []
         for path in paths:
@@ -135,8 +134,8 @@ def load_parquet(paths: Sequence[Path], study: Study, rules: CellRules) -> Loade
         wanted = []
         for path, file in zip(paths, files, strict=True):
             check_names(path, names := file.schema_arrow.names)
-            wanted.append(columns_meant(names, study.table_names))
-            same_wanted(path, wanted[-1], paths[0], wanted[0])
+            wanted.append(match_columns(names, study.table_names))
+            check_same_columns(path, wanted[-1], paths[0], wanted[0])
         n_rows = sum(file.metadata.num_rows for file in files)
         loading = Loading(study, n_rows, rules)
         loading.expect(wanted[0])
@@ -148,11 +147,11 @@ def load_parquet(paths: Sequence[Path], study: Study, rules: CellRules) -> Loade
             if len(paths) > 1:
                 loading.end_file(str(path))
         pa.default_memory_pool().release_unused()
-        return _finished(loading, n_rows, renamed(wanted[0]))
+        return _finished(loading, n_rows, renaming_notes(wanted[0]))
 
 
 def _add_parquet(loading: Loading, first: int, file: Any, meant: Mapping[str, str], texts: frozenset[str]) -> None:  # noqa: ANN401 -- pyarrow has no types
-    """The rows of one file from the row ``first`` on."""
+    """Load the rows of one file, at the row ``first`` of the shard and after."""
     order = {column: place for place, column in enumerate(file.schema_arrow.names)}
     names = sorted(meant, key=lambda name: order[meant[name]])
     most = max(_PARQUET_COLUMNS, len(names) // 64)
@@ -171,8 +170,8 @@ def _add_parquet(loading: Loading, first: int, file: Any, meant: Mapping[str, st
 
 
 def load_csv(table: CsvTable, study: Study, rules: CellRules) -> Loaded:
-    """The rows as they are parsed, numbers as numbers where they are written as the first are."""
-    meant = columns_meant(table.columns, study.table_names)
+    """Load the rows of CSV files: numbers are parsed as such where all are written as the first ones are."""
+    meant = match_columns(table.columns, study.table_names)
     numbers = [column for name, column in meant.items() if name not in study.text_names]
     if table.try_signs(numbers):
         with suppress(pa.ArrowInvalid):  # a cell of a numeric column is no number, or has signs of its own
@@ -192,7 +191,7 @@ def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], rules: Ce
     types = {column: pa.string() if as_text or name in texts else pa.float64() for name, column in meant.items()}
     missing = table.missing()
     for file in table.files if meant else ():
-        for batch in gathered(table.cells_of(file, types, missing), _GATHERED_ROWS):
+        for batch in join_batches(table.cells_of(file, types, missing), _GATHERED_ROWS):
             columns = [
                 table.texts(cells, texts[name]) if name in texts else file.numbers(cells, missing) if as_text else cells
                 for name, cells in zip(meant, batch.columns, strict=True)
@@ -202,11 +201,11 @@ def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], rules: Ce
         if len(table.files) > 1:
             loading.end_file(str(file.path))
     pa.default_memory_pool().release_unused()
-    return _finished(loading, start, (*table.notes, *renamed(meant)))
+    return _finished(loading, start, (*table.notes, *renaming_notes(meant)))
 
 
 def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pyarrow has no types
-    """A record batch as arrays: numbers where they are wanted and there are any, all else by its distinct values."""
+    """A record batch as arrays: numbers where wanted and present; other columns as codes of their distinct values."""
     block = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         try:
@@ -219,7 +218,7 @@ def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pya
 
 
 def _load_sparse(paths: Sequence[Path], study: Study, rules: CellRules) -> Loaded:
-    """The examples of files in a study of sparse features, of some after those of others."""
+    """Load the examples of files in a study of sparse features, one file after another."""
     from parley.common.data.sparse_loading import SparseLoading  # noqa: PLC0415 -- as above
 
     files = []

@@ -1,10 +1,10 @@
-"""Which signs the numbers of CSV files have: imported only while a file is read, because pyarrow is large.
+"""Find which signs the numbers of a CSV file have: imported only while a file is read, because pyarrow is large.
 
-A cell such as ``1,5`` or ``1.234,5`` tells that commas are decimal signs; ``0.5`` or ``1,234.5`` that points are.
-``1.234`` tells nothing: it is 1.234 or 1234. The signs of a file are one for all of its columns. They are what its
-cells tell; nothing is guessed, nor taken from other files of a pattern: where cells contradict one another, or a sign
-stands in some and none of them tells, the file is refused until its owner says. One convention is taken without proof:
-between commas, a point is decimal.
+A cell such as ``1,5`` or ``1.234,5`` proves that a comma is the decimal sign; ``0.5`` or ``1,234.5`` proves a point.
+``1.234`` proves nothing: it is 1.234 or 1234. All columns of a file have the same signs, and only that file's cells
+count: nothing is guessed, nor taken from other files of a pattern. Where cells contradict one another, or a sign occurs
+and no cell proves what it is, the file is refused until its owner names the sign. One convention needs no proof: in a
+file whose separator is a comma, a point is the decimal sign.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _THOUSANDS = {"point": "[.]", "comma": "[,]", "space": _BLANKS, "apostrophe": "[
 _DECIMALS = {"point": "[.]", "comma": "[,]"}
 _OTHER = {"point": "comma", "comma": "point"}
 _NO_NUMBER = "no number with these signs"
-"""Stands for a cell that would be a number with other signs; it is counted as not numeric."""
+"""Replaces a cell that would be a number with other signs; it is counted as not numeric."""
 
 
 def _proof(decimal: str) -> str:
-    """Texts that are numbers only if this sign is the decimal one."""
+    """The pattern of texts that are numbers only if this sign is the decimal one."""
     d, o = _DECIMALS[decimal], _DECIMALS[_OTHER[decimal]]
-    ways = (
+    alternatives = (
         rf"\d+{d}(?:\d{{0,2}}|\d{{4,}})",  # not three places
         rf"{d}\d+",
         rf"(?:0\d*|\d{{4,}}){d}\d{{3}}",  # more than three digits before it, or a zero
         rf"\d+{d}\d{{3}}[eE][-+]?\d+",
         rf"\d{{1,3}}(?:{o}\d{{3}}|{_BLANKS}\d{{3}}|['’]\d{{3}})+{d}\d+",
-        rf"\d{{1,3}}(?:{o}\d{{3}}){{2,}}",  # what stands twice is no decimal sign
+        rf"\d{{1,3}}(?:{o}\d{{3}}){{2,}}",  # a sign that occurs twice is not the decimal one
     )
-    return rf"^\s*[-+]?(?:{'|'.join(ways)})(?:[eE][-+]?\d+)?\s*$"
+    return rf"^\s*[-+]?(?:{'|'.join(alternatives)})(?:[eE][-+]?\d+)?\s*$"
 
 
 def _either(sign: str) -> str:
-    """Texts in which a sign may be decimal, or stand between thousands."""
+    """The pattern of texts in which a sign may be decimal, or separate thousands."""
     return rf"^\s*[-+]?[1-9]\d{{0,2}}{_DECIMALS[sign]}\d{{3}}\s*$"
 
 
@@ -54,13 +54,13 @@ _EITHERS = {sign: _either(sign) for sign in _DECIMALS}
 
 @dataclass(slots=True)
 class SignEvidence:
-    """What cells tell of the signs of numbers: the first column that proves each decimal sign, and that may have it."""
+    """The first column whose cells prove each decimal sign, and the first whose cells allow it."""
 
     proved: dict[str, str] = field(default_factory=dict)
     possible: dict[str, str] = field(default_factory=dict)
 
     def add(self, column: str, cells: Any) -> None:  # noqa: ANN401 -- pyarrow has no types
-        """Look at some cells (n,) of a column, which are texts."""
+        """Examine some cells (n,) of a column of texts."""
         commas = _any(compute.match_substring(cells, ","))
         points = _any(compute.match_substring(cells, "."))
         if not commas and (not points or "point" in self.proved):
@@ -75,7 +75,7 @@ class SignEvidence:
                 self.possible[sign] = column
 
     def join(self, other: SignEvidence) -> None:
-        """Take what another column told."""
+        """Add the evidence of another column."""
         self.proved = other.proved | self.proved
         self.possible = other.possible | self.possible
 
@@ -89,18 +89,18 @@ class NumberSigns:
 
     @classmethod
     def of(cls, decimal: str) -> NumberSigns:
-        """Those of a decimal sign, with what it leaves between thousands."""
+        """The signs of numbers with this decimal sign; all others may separate thousands."""
         return cls(decimal, (_OTHER[decimal], "space", "apostrophe"))
 
     @property
     def decimal_point(self) -> str:
-        """The decimal sign itself."""
+        """The decimal sign as a character."""
         return "," if self.decimal == "comma" else "."
 
     def cleaned(self, cells: Any, missing: Collection[str] = MISSING_TEXTS, seen: set[str] | None = None) -> Any:  # noqa: ANN401 -- as above
-        """Texts (n,) as programs spell numbers, null where one stands for a missing value; what is none stays.
+        """Spell numbers (n,) as programs do: null for a missing value; a text that is no number stays as it is.
 
-        The signs that stand between thousands are added to ``seen``.
+        The signs that separate thousands in these cells are added to ``seen``.
         """
         trimmed = compute.utf8_trim_whitespace(cells)
         empty = compute.is_in(trimmed, value_set=pa.array(["", *missing], trimmed.type))
@@ -125,41 +125,40 @@ class NumberSigns:
 
 
 AS_PROGRAMS = NumberSigns()
-"""How programs write numbers."""
+"""The signs that programs write."""
 
 
-def said_sign(said: CsvFormat) -> str | None:
-    """The decimal sign that an owner says, or leaves by saying which stands between thousands."""
-    return said.decimal or _OTHER.get(said.thousands or "")
+def stated_decimal(csv_format: CsvFormat) -> str | None:
+    """The decimal sign that the owner states, or implies by stating the one between thousands; None otherwise."""
+    return csv_format.decimal or _OTHER.get(csv_format.thousands or "")
 
 
-def first_sign(evidence: SignEvidence, separator: str) -> str | None:
-    """The decimal sign that some cells of a file tell; None where they tell too little, or contradict one another."""
+def likely_decimal(evidence: SignEvidence, separator: str) -> str | None:
+    """The decimal sign to try first, by some cells; None where they suggest none, or contradict one another."""
     if len(evidence.proved) == 1:
         return next(iter(evidence.proved))
     return "point" if separator == "," and "comma" not in {*evidence.proved, *evidence.possible} else None
 
 
-def decide(evidence: SignEvidence, said: CsvFormat, separator: str, where: str) -> NumberSigns:
-    """The signs of a file's numbers, by what its owner says, else by its cells.
+def decide_signs(evidence: SignEvidence, csv_format: CsvFormat, separator: str, where: str) -> NumberSigns:
+    """The signs of a file's numbers: those that its owner states, or that its cells prove.
 
-    Raises InvalidDataError, which names columns and never a value, where cells contradict one another or tell too
-    little.
+    Raises InvalidDataError where cells contradict one another or prove too little; it names columns and never a value.
     """
-    decimal = said_sign(said) or _decided(evidence, separator, where)
-    if said.thousands is None:
+    decimal = stated_decimal(csv_format) or _proved_decimal(evidence, separator, where)
+    if csv_format.thousands is None:
         return NumberSigns.of(decimal)
-    return NumberSigns(decimal, () if said.thousands == "none" else (said.thousands,))
+    return NumberSigns(decimal, () if csv_format.thousands == "none" else (csv_format.thousands,))
 
 
-def _decided(evidence: SignEvidence, separator: str, where: str) -> str:
-    """The decimal sign that cells tell of."""
-    say = 'say which by --csv "decimal=comma" or "decimal=point", or data.csv in the settings'
+def _proved_decimal(evidence: SignEvidence, separator: str, where: str) -> str:
+    """The decimal sign that the cells prove; raises InvalidDataError."""
+    remedy = 'say which by --csv "decimal=comma" or "decimal=point", or data.csv in the settings'
     proved, possible = evidence.proved, evidence.possible
     if len(proved) == 2:  # noqa: PLR2004 -- both signs
         raise InvalidDataError(
             f"{where}: numbers have a decimal point in column {shortened(proved['point'])!r}, and a decimal comma "
-            f"in column {shortened(proved['comma'])!r}: {say}"
+            f"in column {shortened(proved['comma'])!r}: {remedy}"
         )
     if proved:
         return next(iter(proved))
@@ -169,12 +168,12 @@ def _decided(evidence: SignEvidence, separator: str, where: str) -> str:
     for sign, column in doubtful.items():
         raise InvalidDataError(
             f"{where}: in column {shortened(column)!r} a {sign} may be the decimal sign of numbers, or stand between "
-            f"thousands, and no column tells: {say}"
+            f"thousands, and no column tells: {remedy}"
         )
     return "point"
 
 
-def casts(cells: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above
+def can_cast(cells: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above
     """Whether texts can all be of a type."""
     try:
         cells.cast(kind)
@@ -183,5 +182,5 @@ def casts(cells: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above
     return True
 
 
-def _any(which: Any) -> bool:  # noqa: ANN401 -- as above
-    return bool(compute.any(which).as_py())
+def _any(flags: Any) -> bool:  # noqa: ANN401 -- as above
+    return bool(compute.any(flags).as_py())

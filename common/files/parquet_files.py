@@ -1,7 +1,8 @@
-"""Parquet files, whose texts are read as the file holds them: imported only while files are read.
+"""Read Parquet files and their texts without repeating long ones: imported only while files are read.
 
-A file may hold a text once, and name it in a million rows: in each of them it would take memory for itself. So columns
-of long texts are read as codes and the texts that these stand for, and are written out where that is not too much.
+A file may hold a text once and refer to it from a million rows; decoded, each row would have a copy of its own. So
+columns of long texts are read as dictionaries, codes and the texts that they stand for, and are expanded only where
+that does not take too much memory.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from parley.common.encoding.texts import shortened
 from parley.common.errors import InvalidDataError
 
 MOST_TEXT = 2**26
-"""Bytes that the texts of a column may have in the rows that are read together."""
+"""Bytes that the texts of a column may take in the rows that are read together."""
 _OF_DICTIONARIES = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY", "PLAIN", "RLE", "BIT_PACKED"})
-"""Encodings of which pyarrow makes a dictionary; of others it makes none."""
+"""The encodings that pyarrow can read as a dictionary."""
 
 
 def open_parquet(path: Path, buffer_size: int) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    """A Parquet file, whose columns of long texts are dictionaries; raises what pyarrow does."""
+    """Open a Parquet file with its columns of long texts as dictionaries; raises the errors of pyarrow."""
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- 5 MB, for who needs it
 
     file = ParquetFile(path, buffer_size=buffer_size, pre_buffer=False)
     metadata = file.metadata
     texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-    for are_long in (_may_be_long, _are_long):  # by what the file says of itself, then by its dictionaries
+    for are_long in (_may_be_long, _are_long):  # by the metadata of the file, then by its dictionaries
         if not (texts := are_long(file, texts)):
             break
         file.close()
@@ -43,12 +44,12 @@ def open_parquet(path: Path, buffer_size: int) -> Any:  # noqa: ANN401 -- pyarro
 
 
 def _may_be_long(file: Any, texts: Collection[str]) -> list[str]:  # noqa: ANN401 -- as above
-    """The columns of texts that may take too much once a row: where one text were all of what the file holds."""
+    """The columns of texts that might take too much memory if every row held the longest text that fits the file."""
     return list(dict.fromkeys(name for name, _ in _suspects(file.metadata, frozenset(texts))))
 
 
 def _are_long(file: Any, texts: Collection[str]) -> list[str]:  # noqa: ANN401 -- as above
-    """Which of some columns, read as dictionaries, have a long text in one."""
+    """Of some columns, read as dictionaries, those whose dictionary holds a long text."""
     long = set()
     for name, group in _suspects(file.metadata, frozenset(texts)):
         for batch in islice(file.iter_batches(1, row_groups=[group], columns=[name], use_threads=False), 1):
@@ -59,7 +60,7 @@ def _are_long(file: Any, texts: Collection[str]) -> list[str]:  # noqa: ANN401 -
 
 
 def _suspects(metadata: Any, texts: Collection[str]) -> Iterator[tuple[str, int]]:  # noqa: ANN401 -- as above
-    """The columns of texts, and groups of rows in which what a column holds, once a row, would be too much."""
+    """Columns of texts, each with a group of rows that might take too much memory, one text for each row."""
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group)
         for i in range(rows.num_columns):
@@ -70,19 +71,19 @@ def _suspects(metadata: Any, texts: Collection[str]) -> Iterator[tuple[str, int]
 
 
 def _can_be_dictionary(column: Any) -> bool:  # noqa: ANN401 -- as above
-    """Whether a column of a group of rows has a dictionary, and pyarrow reads the column as one."""
+    """Whether a column of a group of rows has a dictionary that pyarrow can read as such."""
     return "DICTIONARY" in "".join(column.encodings) and set(column.encodings) <= _OF_DICTIONARIES
 
 
 def as_texts(where: str, name: str, column: Any) -> Any:  # noqa: ANN401 -- as above
-    """A column (n,), its texts once a row if it has any; raises InvalidDataError where that takes too much."""
+    """A column (n,) with a dictionary of texts expanded; raises InvalidDataError where that takes too much memory."""
     check_texts(where, name, column)
     kind = column.type
     return column.cast(kind.value_type) if pa.types.is_dictionary(kind) and _is_text(kind.value_type) else column
 
 
 def check_texts(where: str, name: str, column: Any) -> None:  # noqa: ANN401 -- as above
-    """Raise InvalidDataError for a dictionary of texts that take too much once a row."""
+    """Raise InvalidDataError for a dictionary whose texts would take too much memory, one for each row."""
     if not pa.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
         return
     sizes = compute.binary_length(column.dictionary).cast(pa.int64())
@@ -96,4 +97,4 @@ def check_texts(where: str, name: str, column: Any) -> None:  # noqa: ANN401 -- 
 
 def _is_text(kind: Any) -> bool:  # noqa: ANN401 -- as above
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(is_so(kind) for is_so in kinds)
+    return any(is_kind(kind) for is_kind in kinds)

@@ -1,9 +1,9 @@
-"""A query over named tables, by DuckDB, which sees these and nothing else: no file, no network, no extension.
+"""Run a query over named tables with DuckDB, which sees these and nothing else: no file, no network, no extension.
 
-DuckDB never opens a file: tables reach it as streams of Arrow batches, which are read as it asks for them. It runs one
-thread, and keeps the order of rows where the query says none, so that the same tables give the same rows in the same
-order. What a query sorts or joins is in memory meanwhile, and nothing is written to a disk, unless the owner names a
-folder for it: DuckDB writes rows as they are, for it encrypts what it spills by an extension only that is downloaded.
+DuckDB never opens a file: it reads tables as streams of Arrow batches, when it needs them. It runs one thread and keeps
+the order of rows where the query states none, so that the same tables give the same rows in the same order. The rows
+that a query sorts or joins stay in memory, and nothing is written to a disk, unless the owner names a folder for it:
+DuckDB writes these rows in the clear, since its encryption needs an extension that it would download.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",
     "python_enable_replacements": False,
 }
-_TELLING = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
-"""What is wrong with the query's text; other errors may quote a value."""
+_QUERY_ERRORS = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.PermissionException)
+"""Errors about the query's text; the text of other errors may quote a value."""
 _CASTS = {pa.float16().id: pa.float32, pa.decimal256(1).id: pa.float64}
-"""What is made of types that DuckDB does not read, by the numbers that pyarrow has for them."""
-_READ = frozenset(
+"""The types that columns get if DuckDB does not read theirs, by pyarrow's numbers of types."""
+_READABLE = frozenset(
     kind.id
     for kind in (
         pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.bool_(), pa.date32(),
@@ -45,26 +45,26 @@ _READ = frozenset(
     )
 )  # fmt: skip
 _MOST_TRIED = 200
-"""So many columns of a query are tried one by one where it fails."""
+"""At most so many columns of a failed query are tried one by one."""
 _NO_TABLE = re.compile(r"^Catalog Error: Table with name .* does not exist")
 
 
 @contextmanager
-def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None = None) -> Iterator[TableStream]:
-    """The rows of a query over tables, which can be read once.
+def run_query(query: str, streams: Mapping[str, TableStream], spill: Spill | None = None) -> Iterator[TableStream]:
+    """Stream the rows of a query over tables; they can be read once.
 
-    Raises InvalidDataError for anything but one SELECT, for what it names that there is not, and where it fails; for a
-    folder to ``spill`` to as `scratch_folder`.
+    Raises InvalidDataError for anything but one SELECT, for names that do not exist, and where it fails; for the folder
+    ``spill`` as `scratch_folder` does.
     """
     with (
-        _memory(spill, sum(len(stream.schema) for stream in streams.values())) as memory,
+        _memory_settings(spill, sum(len(stream.schema) for stream in streams.values())) as memory,
         closing(duckdb.connect(":memory:", config=_LOCKED | memory)) as connection,
         ExitStack() as stack,
     ):
-        taken = {name: _taken(connection, stream) for name, stream in streams.items()}
-        streams = {name: stream for name, (stream, _) in taken.items()}
-        left_out = [f"{shortened(column)!r} of {name}" for name, (_, columns) in taken.items() for column in columns]
-        stack.enter_context(_telling(streams, left_out))
+        adapted = {name: _adapt(connection, stream) for name, stream in streams.items()}
+        streams = {name: stream for name, (stream, _) in adapted.items()}
+        left_out = [f"{shortened(column)!r} of {name}" for name, (_, columns) in adapted.items() for column in columns]
+        stack.enter_context(_query_errors(streams, left_out))
         for name, stream in streams.items():
             connection.register(name, stream)
         connection.execute("SET enable_progress_bar = false")  # which writes where a child sends what it loads
@@ -75,12 +75,12 @@ def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None 
         relation = connection.sql(statements[0].query)
         if relation is None:
             raise InvalidDataError("data.source must be one SELECT: a query that gives rows")
-        with _naming(relation, streams):
+        with _column_errors(relation, streams):
             reader = stack.enter_context(relation.to_arrow_reader(STREAM_ROWS))
             schema = reader.schema
 
         def read() -> Iterator[Any]:
-            with _telling(streams, left_out), _naming(relation, streams):
+            with _query_errors(streams, left_out), _column_errors(relation, streams):
                 yield from reader
             rows.notes[:] = notes()
 
@@ -93,29 +93,29 @@ def queried(query: str, streams: Mapping[str, TableStream], spill: Spill | None 
         yield rows
 
 
-def _taken(connection: duckdb.DuckDBPyConnection, stream: TableStream) -> tuple[TableStream, list[str]]:
-    """A table with such types as DuckDB reads, and the columns of which it reads none."""
+def _adapt(connection: duckdb.DuckDBPyConnection, stream: TableStream) -> tuple[TableStream, list[str]]:
+    """A table in types that DuckDB reads, and the names of the columns that it cannot read."""
     kinds = {field.name: _CASTS.get(field.type.id, lambda: field.type)() for field in stream.schema}  # noqa: B023 -- called at once
-    reads = {kind: _reads(connection, kind) for kind in set(kinds.values())}
+    reads = {kind: _can_read(connection, kind) for kind in set(kinds.values())}
     left_out = [name for name, kind in kinds.items() if not reads[kind]]
     schema = pa.schema([(name, kind) for name, kind in kinds.items() if reads[kind]])
-    are_alike = schema.equals(pa.schema([(field.name, field.type) for field in stream.schema]))
+    is_unchanged = schema.equals(pa.schema([(field.name, field.type) for field in stream.schema]))
 
     def read() -> Iterator[Any]:
         for batch in stream.batches():
             for field in schema:  # DuckDB gives texts once a row
                 check_texts(stream.name, field.name, batch.column(field.name))
             columns = [batch.column(field.name).cast(field.type) for field in schema]
-            yield batch if are_alike else pa.record_batch(columns, schema=schema)
+            yield batch if is_unchanged else pa.record_batch(columns, schema=schema)
 
-    taken = TableStream(stream.name, schema, read)
-    taken.notes = stream.notes
-    return taken, left_out
+    adapted = TableStream(stream.name, schema, read)
+    adapted.notes = stream.notes
+    return adapted, left_out
 
 
-def _reads(connection: duckdb.DuckDBPyConnection, kind: Any) -> bool:  # noqa: ANN401 -- pyarrow has no types
+def _can_read(connection: duckdb.DuckDBPyConnection, kind: Any) -> bool:  # noqa: ANN401 -- pyarrow has no types
     """Whether DuckDB reads columns of a type."""
-    if kind.id in _READ:
+    if kind.id in _READABLE:
         return True
     try:
         connection.register("_tried", pa.table({"x": pa.array([], kind)}))
@@ -128,16 +128,18 @@ def _reads(connection: duckdb.DuckDBPyConnection, kind: Any) -> bool:  # noqa: A
 
 
 @contextmanager
-def _naming(relation: duckdb.DuckDBPyRelation, streams: Mapping[str, TableStream]) -> Iterator[None]:
-    """Raise InvalidDataError that names the column for which a query fails: it is run for each."""
+def _column_errors(relation: duckdb.DuckDBPyRelation, streams: Mapping[str, TableStream]) -> Iterator[None]:
+    """Raise InvalidDataError that names the column for which a query fails: each is tried alone."""
     try:
         yield
     except (duckdb.Error, RuntimeError, pa.ArrowException) as error:
-        if isinstance(error, duckdb.OutOfMemoryException) or any(each.fault is not None for each in streams.values()):
+        if isinstance(error, duckdb.OutOfMemoryException) or any(
+            stream.fault is not None for stream in streams.values()
+        ):
             raise
         kinds = dict(zip(relation.columns, relation.types, strict=True))
         for name in relation.columns[:_MOST_TRIED]:
-            if not _gives(relation, name):
+            if not _is_readable(relation, name):
                 raise InvalidDataError(
                     f"data.source: column {shortened(name)!r}, of type {kinds[name]}, cannot be read "
                     f"({type(error).__name__}): leave it out, or make a number or a text of it"
@@ -145,7 +147,7 @@ def _naming(relation: duckdb.DuckDBPyRelation, streams: Mapping[str, TableStream
         raise
 
 
-def _gives(relation: duckdb.DuckDBPyRelation, name: str) -> bool:
+def _is_readable(relation: duckdb.DuckDBPyRelation, name: str) -> bool:
     """Whether one column of a query can be read."""
     try:
         with relation.select(duckdb.ColumnExpression(name)).to_arrow_reader(STREAM_ROWS) as reader:
@@ -155,8 +157,8 @@ def _gives(relation: duckdb.DuckDBPyRelation, name: str) -> bool:
 
 
 @contextmanager
-def _memory(spill: Spill | None, n_columns: int) -> Iterator[dict[str, str | bool | int | float | list[str]]]:
-    """What DuckDB is told of memory and of where the rest goes."""
+def _memory_settings(spill: Spill | None, n_columns: int) -> Iterator[dict[str, str | bool | int | float | list[str]]]:
+    """DuckDB's settings of memory and of the folder where rows beyond it go."""
     if spill is None:
         yield {}
         return
@@ -165,10 +167,10 @@ def _memory(spill: Spill | None, n_columns: int) -> Iterator[dict[str, str | boo
 
 
 @contextmanager
-def _telling(streams: Mapping[str, TableStream], left_out: Sequence[str]) -> Iterator[None]:
-    """Raise InvalidDataError for what DuckDB raises: in its words where they are about the query alone.
+def _query_errors(streams: Mapping[str, TableStream], left_out: Sequence[str]) -> Iterator[None]:
+    """Raise InvalidDataError in place of DuckDB's errors, in its words where they are about the query's text alone.
 
-    ``left_out`` are columns that the tables have and that no query can read.
+    ``left_out`` are columns of the tables that no query can read.
     """
     try:
         yield
@@ -176,12 +178,12 @@ def _telling(streams: Mapping[str, TableStream], left_out: Sequence[str]) -> Ite
         for stream in streams.values():
             if stream.fault is not None:
                 raise stream.fault from None
-        if isinstance(error, _TELLING):
-            told = str(error).splitlines()[0]
-            remedy = " Say where it is: --table NAME=WHERE, or data.tables" if _NO_TABLE.search(told) else ""
+        if isinstance(error, _QUERY_ERRORS):
+            message = str(error).splitlines()[0]
+            remedy = " Say where it is: --table NAME=WHERE, or data.tables" if _NO_TABLE.search(message) else ""
             if left_out:
                 remedy += f" No query can read these columns, by their types: {', '.join(left_out)}"
-            raise InvalidDataError(f"data.source: {told}{remedy}") from None
+            raise InvalidDataError(f"data.source: {message}{remedy}") from None
         if isinstance(error, duckdb.OutOfMemoryException):
             raise InvalidDataError(
                 "data.source: the query needs more memory than there is, or than data.spill.above_mb allows it, or the "

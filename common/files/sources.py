@@ -1,11 +1,11 @@
-"""Where an owner's examples live, as settings say it: files, a table of a database, or a query over named tables.
+"""Where an owner's examples are, as settings and options say it: files, a table of a database, or a query.
 
-A query is run by `parley.common.files.query` and sees the named tables and nothing else. What a connection to
-PostgreSQL takes is in the environment or in a file: never in the settings, so never in a log, an error or the ledger.
+A query runs over named tables and sees nothing else (`parley.common.files.query`). The connection string of a
+PostgreSQL database is in the environment or in a file, never in the settings, and so never in a log, an error or the
+ledger.
 
-What an owner says of how CSV files are written; what is not said is detected (`parley.common.files.csv_files`).
-
-Settings have it as ``data.csv``, commands as ``--csv "separator=; decimal=,"``.
+Owners may also state how their CSV files are written: in the settings as ``data.csv``, in commands as
+``--csv "separator=; decimal=,"``. What they do not state is detected (`parley.common.files.csv_files`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _DECIMALS = {"point": ".", "comma": ","}
 _CODECS = re.compile(
     r"ascii|utf-(8|8-sig|16(-[lb]e)?)|cp\d+|iso8859-\d+|mac-\w+|koi8-\w|gb\w+|big5\w*|shift_jis\w*|euc_\w+"
 )
-_SAID = re.compile(r"\s*(\w+)=(\S*)(?:\s+|$)")
+_OPTION = re.compile(r"\s*(\w+)=(\S*)(?:\s+|$)")
 
 
 def _encoding(text: object) -> object:
-    """An encoding by the name that Python has for it; raises ValueError for what is none of texts."""
+    """An encoding's name in Python; raises ValueError for one that is not of texts."""
     if text is None or not isinstance(text, str):
         return text
     try:
@@ -50,13 +50,13 @@ def _encoding(text: object) -> object:
 
 
 def _sign(names: dict[str, str]) -> BeforeValidator:
-    """Takes a sign for its name."""
+    """A validator that replaces a sign by its name."""
     by_sign = {sign: name for name, sign in names.items()} | {"\\t": "tab", "’": "apostrophe"}
     return BeforeValidator(lambda text: by_sign.get(text, text) if isinstance(text, str) else text)
 
 
 def _separator(text: str) -> str:
-    """A separator's name, or the character itself; raises ValueError for what cannot stand between cells."""
+    """A separator's name, or the character itself; raises ValueError for a character that cannot separate cells."""
     if _ESCAPED.fullmatch(text):
         text = bytes.fromhex(text[2:]).decode()
     if text not in SEPARATORS and text not in _MORE_SEPARATORS:
@@ -118,37 +118,37 @@ class CsvFormat(Setting):
         return self
 
     def options(self) -> str:
-        """What is said, as ``--csv`` takes it.
+        """The stated fields as the option ``--csv`` takes them.
 
         >>> CsvFormat(separator="tab", missing=("-99", "x")).options()
         'separator=tab missing=-99,x'
         """
-        said = self.model_dump(exclude_defaults=True)
+        stated = self.model_dump(exclude_defaults=True)
         if self.separator is not None and not self.separator.isprintable():
-            said["separator"] = f"\\x{ord(self.separator):02x}"
-        return " ".join(f"{key}={','.join(value) if key == 'missing' else value}" for key, value in said.items())
+            stated["separator"] = f"\\x{ord(self.separator):02x}"
+        return " ".join(f"{key}={','.join(value) if key == 'missing' else value}" for key, value in stated.items())
 
 
-def said_csv(text: str | None) -> CsvFormat:
-    """What ``--csv`` says: ``key=value``, with blanks between; raises InvalidInputError.
+def parse_csv_format(text: str | None) -> CsvFormat:
+    """Parse the option ``--csv``: ``key=value``, separated by blanks; raises InvalidInputError.
 
-    >>> said_csv("separator=; decimal=, missing=?,-99 skip=2").missing
+    >>> parse_csv_format("separator=; decimal=, missing=?,-99 skip=2").missing
     ('?', '-99')
     """
-    said: dict[str, object] = {}
-    rest = text or ""
-    while rest.strip():
-        match = _SAID.match(rest)
-        if match is None or match[1] not in CsvFormat.model_fields or match[1] in said:
+    stated: dict[str, object] = {}
+    unread = text or ""
+    while unread.strip():
+        match = _OPTION.match(unread)
+        if match is None or match[1] not in CsvFormat.model_fields or match[1] in stated:
             keys = ", ".join(f"{name}=" for name in CsvFormat.model_fields)
             raise InvalidInputError(
                 f'--csv: say {keys} each at most once, with blanks between, such as "separator=; decimal=,"'
             )
         key, value = match.groups()
-        said[key] = tuple(filter(None, value.split(","))) if key == "missing" else value
-        rest = rest[match.end() :]
+        stated[key] = tuple(filter(None, value.split(","))) if key == "missing" else value
+        unread = unread[match.end() :]
     try:
-        return CsvFormat.model_validate(said)
+        return CsvFormat.model_validate(stated)
     except ValidationError as error:
         raise InvalidInputError(f"--csv: {faults(error)}") from None
 
@@ -235,11 +235,11 @@ class DataSource(Setting):
 
     @property
     def is_query(self) -> bool:
-        """Whether the source is a query: only such a one has tables."""
+        """Whether the source is a query: only a query has tables."""
         return bool(self.tables) or _QUERY.match(self.source) is not None
 
     def within(self, folder: Path) -> Self:
-        """The same for whoever works in another folder: paths begin at ``folder``, and a query stays as it is."""
+        """The same source for a process that runs in another folder: paths begin at ``folder``; a query stays."""
         if self.is_query:
             return self.model_copy(update={"tables": {name: _within(folder, at) for name, at in self.tables.items()}})
         return self.model_copy(update={"source": str(folder / self.source)})
@@ -251,49 +251,48 @@ class DataSource(Setting):
         return self
 
 
-def source_named(
+def parse_source(
     data: str, tables: Sequence[str] = (), csv: str | None = None, values: Sequence[str] = ()
 ) -> DataSource:
-    """What ``--data``, each ``--table NAME=WHERE``, ``--csv`` and each ``--value`` say.
+    """Parse the options ``--data``, each ``--table NAME=WHERE``, ``--csv`` and each ``--value``.
 
-    Raises InvalidInputError where that is nothing.
+    Raises InvalidInputError for options that name no source. Its text holds the name of a table at most, so that a
+    connection string that somebody typed does not reach a log.
 
-    An error tells the name of a table and no more: whoever typed a connection string does not find it in a log.
-
-    >>> source_named("SELECT * FROM labs", ["labs=env:LAB_DSN::clinic.labs"]).tables
+    >>> parse_source("SELECT * FROM labs", ["labs=env:LAB_DSN::clinic.labs"]).tables
     {'labs': PostgresTable(postgres='env:LAB_DSN', table='clinic.labs')}
     """
     if not data:
         raise InvalidInputError("--data: name your table")
     named: dict[str, TableAt] = {}
-    said, meanings = said_csv(csv) if csv else None, said_values(tuple(values))
+    csv_format, meanings = parse_csv_format(csv) if csv else None, said_values(tuple(values))
     for text in tables:
-        name, equals, where = text.partition("=")
+        name, equals, location = text.partition("=")
         if not equals or not re.fullmatch(_TABLE_NAME, name):
             raise InvalidInputError(
                 "--table: say NAME=WHERE, with a name of letters, digits and _ that begins with no digit"
             )
         if name.lower() in map(str.lower, named):
             raise InvalidInputError(f"--table {name}: it is named twice; capitals make no other name")
-        named[name] = _table_at(name, where)
+        named[name] = _table_at(name, location)
     if _QUERY.match(data):
-        return DataSource(source=data, tables=named, csv=said, values=meanings)
+        return DataSource(source=data, tables=named, csv=csv_format, values=meanings)
     if named:
         raise InvalidInputError(
             "--table: only a query has tables: --data must begin with SELECT, WITH or FROM, and a space"
         )
     _refuse_connection_string("--data", data)
-    return DataSource(source=_home(data), csv=said, values=meanings)
+    return DataSource(source=_home(data), csv=csv_format, values=meanings)
 
 
-def _table_at(name: str, where: str) -> TableAt:
-    """Where the table of an option is; raises InvalidInputError."""
-    if not where:
+def _table_at(name: str, location: str) -> TableAt:
+    """The table that the option ``--table`` names; raises InvalidInputError."""
+    if not location:
         raise InvalidInputError(f"--table {name}: say where it is")
-    _refuse_connection_string(f"--table {name}", where)
-    if not where.startswith(("env:", "file:")):
-        return _home(where)
-    secret, _, table = where.rpartition("::")
+    _refuse_connection_string(f"--table {name}", location)
+    if not location.startswith(("env:", "file:")):
+        return _home(location)
+    secret, _, table = location.rpartition("::")
     try:
         return PostgresTable(postgres=secret, table=table)
     except ValidationError:
@@ -303,7 +302,7 @@ def _table_at(name: str, where: str) -> TableAt:
 
 
 def _refuse_connection_string(option: str, text: str) -> None:
-    """Raise InvalidInputError for what looks like one, without a word of it."""
+    """Raise InvalidInputError, which quotes nothing, for a text that looks like a connection string."""
     if _CONNECTION_STRING.search(text):
         raise InvalidInputError(
             f"{option}: others see what is typed: put the connection string into the environment or a file, and say "
@@ -315,20 +314,20 @@ def _within(folder: Path, at: TableAt) -> TableAt:
     """A table whose paths begin at a folder."""
     if isinstance(at, str):
         return str(folder / at)
-    kind, _, where = at.postgres.partition(":")
-    return at if kind == "env" else PostgresTable(postgres=f"file:{folder / _home(where)}", table=at.table)
+    kind, _, secret_path = at.postgres.partition(":")
+    return at if kind == "env" else PostgresTable(postgres=f"file:{folder / _home(secret_path)}", table=at.table)
 
 
 def _home(path: str) -> str:
-    """A path that begins at the home folder, which shells leave as ``~`` behind an equals sign."""
+    """Expand ``~`` at the start of a path, which shells leave as it is after an equals sign."""
     return os.path.expanduser(path)  # noqa: PTH111 -- Path's raises where there is no home
 
 
-def sqlite_table(text: str) -> tuple[Path, str] | None:
-    """The file and the table of ``file.sqlite::table``, or the sheet of ``file.xlsx::sheet``; None for anything else.
+def split_inner_table(text: str) -> tuple[Path, str] | None:
+    """Split ``file.sqlite::table`` or ``file.xlsx::sheet`` into file and table; None for any other text.
 
-    >>> sqlite_table("lab.sqlite::labs")
+    >>> split_inner_table("lab.sqlite::labs")
     (PosixPath('lab.sqlite'), 'labs')
     """
-    path, found, table = text.rpartition("::")
-    return (Path(path), table) if found and path and table else None
+    path, separator, table = text.rpartition("::")
+    return (Path(path), table) if separator and path and table else None

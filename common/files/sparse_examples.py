@@ -1,9 +1,9 @@
-"""Rows of sparse features in a file, some at a time: imported only while one is read, because pyarrow is large.
+"""Read rows of sparse features from a file, some at a time: imported only while one is read, because pyarrow is large.
 
-A Parquet file has two columns of lists, the places and the values of a row's entries. A LIBSVM file (``.svm``,
-``.libsvm``) has a row a line: its label, then ``place:value`` for each entry that is not zero; what follows a ``#`` is
-a comment (Chang & Lin 2011, "LIBSVM: a library for support vector machines"). There labels that are numbers are told
-apart as such: ``+1`` is the value 1 of a study. A row that begins with an entry has no label.
+A Parquet file has two columns of lists: the places and the values of a row's entries. A LIBSVM file (``.svm``,
+``.libsvm``) has one row a line: its label, then ``place:value`` for each entry that is not zero; the text after a ``#``
+is a comment (Chang & Lin 2011, "LIBSVM: a library for support vector machines"). Labels that are numbers are compared
+as numbers: ``+1`` is the value 1 of a study. A row that begins with an entry has no label.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from parley.common.data.columns import missing_policy
 from parley.common.encoding.texts import text_of
 from parley.common.errors import InvalidDataError
 from parley.common.files.arrow import TableStream, column_of
-from parley.common.files.tables import UNPACK, check_names, check_text, reading
+from parley.common.files.kinds import UNPACK, check_names, check_text, reading
 
 if TYPE_CHECKING:
     from parley.common.data.study import Study
 
 SparseBlock: TypeAlias = tuple[Entries, Column]
-"""Some rows: their entries, and their labels."""
+"""The entries and the labels of some rows."""
 _Lists: TypeAlias = tuple[FloatArray, IntArray, BoolArray]
 _LIBSVM = frozenset({".svm", ".libsvm"})
 _LISTS = (
@@ -37,46 +37,46 @@ _LISTS = (
     pa.types.is_large_list_view,
 )  # fmt: skip
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
-"""Decimals are what SQL makes of ``[0.5, 1]``; where all lists are empty nobody has said of what they are."""
+"""SQL makes decimals of ``[0.5, 1]``; lists that are all empty may have pyarrow's null type."""
 _LINES = 2**12
 _SPACE = re.compile(r"\s+")
 _ENTRIES = re.compile(r"\s*(?:[^\s:]+:[^\s:]+(?:\s+|$))*")
-"""Entries as they should be: of another line each that is none becomes one of no numbers."""
+"""A line of entries without fault; in other lines, what is no entry becomes an entry that is not a number."""
 
 
 def is_libsvm(path: Path) -> bool:
-    """Whether a file is one of LIBSVM, by its name."""
+    """Whether the name of a file is one of LIBSVM."""
     return path.suffix.lower() in _LIBSVM
 
 
 def check_kind(path: Path) -> None:
-    """Raise InvalidDataError for a file that holds no rows of sparse features, by its name; with what to do."""
+    """Raise InvalidDataError, with what to do, unless a file by its name holds rows of sparse features."""
     suffix = path.suffix.lower()
     if suffix not in {".parquet", *_LIBSVM}:
-        what = f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse"
-        raise InvalidDataError(f"{what}: {UNPACK[suffix]}" if suffix in UNPACK else what)
+        problem = f"data file {path} must end in .parquet, .svm or .libsvm, as the features are sparse"
+        raise InvalidDataError(f"{problem}: {UNPACK[suffix]}" if suffix in UNPACK else problem)
 
 
 def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterator[SparseBlock]]:
-    """How many rows a Parquet or LIBSVM file has, the names of its columns, and its rows if it has those of a study.
+    """Read a Parquet or LIBSVM file: its number of rows, its column names, and its rows if it has the study's columns.
 
-    Raises InvalidDataError for another kind of file, one that names a column twice, and columns that are no lists; and
-    OSError or pyarrow's own errors for a file that cannot be read.
+    Raises InvalidDataError for another kind of file, a name that occurs twice, and columns that are not lists; OSError
+    or pyarrow's own errors for a file that cannot be read.
     """
     check_kind(path)
     if is_libsvm(path):
         check_text(path)
-        return sum(1 for _ in _lines(path)), study.table_names, _of_lines(path)
+        return sum(1 for _ in _lines(path)), study.table_names, _libsvm_blocks(path)
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- 5 MB, for who needs it
 
     with ParquetFile(path, pre_buffer=False) as file:
         n_rows, names = file.metadata.num_rows, file.schema_arrow.names
     check_names(path, names)
-    return n_rows, names, _of_lists(path, study) if set(study.table_names) <= set(names) else iter(())
+    return n_rows, names, _list_file_blocks(path, study) if set(study.table_names) <= set(names) else iter(())
 
 
 def libsvm_table(path: Path, study: Study) -> TableStream:
-    """The rows of a LIBSVM file as a table of a study of sparse features: two columns of lists, and labels as spelt.
+    """The rows of a LIBSVM file as a table of a study of sparse features: two columns of lists, and labels as texts.
 
     Raises InvalidDataError for a file that cannot be read.
     """
@@ -86,54 +86,54 @@ def libsvm_table(path: Path, study: Study) -> TableStream:
     schema = pa.schema(dict(zip(study.table_names, (numbers, numbers, pa.string()), strict=True)))
 
     def read() -> Iterator[Any]:
-        for heads, rests in _halves(path):
-            entries = _entries(rests)
+        for labels, entry_texts in _split_lines(path):
+            entries = _entries(entry_texts)
             starts = pa.array(entries.starts, pa.int32())
-            lists = [pa.ListArray.from_arrays(starts, pa.array(each)) for each in (entries.places, entries.values)]
-            yield pa.record_batch([*lists, pa.array(heads)], schema=schema)
+            lists = [pa.ListArray.from_arrays(starts, pa.array(column)) for column in (entries.places, entries.values)]
+            yield pa.record_batch([*lists, pa.array(labels)], schema=schema)
 
     return TableStream(f"data file {path}", schema, read)
 
 
-def _of_lines(path: Path) -> Iterator[SparseBlock]:
-    for heads, rests in _halves(path):
-        yield _entries(rests), _labels(heads)
+def _libsvm_blocks(path: Path) -> Iterator[SparseBlock]:
+    for labels, entry_texts in _split_lines(path):
+        yield _entries(entry_texts), _labels(labels)
 
 
-def _halves(path: Path) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The labels of some lines, and what follows them."""
+def _split_lines(path: Path) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The labels of some lines at a time, and the texts of their entries."""
     lines = _lines(path)
     while batch := list(islice(lines, _LINES)):
-        heads, rests = zip(*map(_half, batch), strict=True)
-        yield heads, rests
+        labels, entry_texts = zip(*map(_split_line, batch), strict=True)
+        yield labels, entry_texts
 
 
-def _half(line: str) -> tuple[str, str]:
-    """The label of a line, which is empty where there is none, and its entries."""
-    head, rest = _SPACE.split(f"{line} ", maxsplit=1)
-    return ("", line) if ":" in head else (head, rest)
+def _split_line(line: str) -> tuple[str, str]:
+    """The label of a line, empty where it has none, and the text of its entries."""
+    label, entry_text = _SPACE.split(f"{line} ", maxsplit=1)
+    return ("", line) if ":" in label else (label, entry_text)
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines that are rows, without their comments."""
+    """The lines that are rows, without comments."""
     with text_of(path.open("rb"), errors="replace") as file:
         yield from (row for line in file if (row := line.partition("#")[0].strip()))
 
 
-def _entries(rests: tuple[str, ...]) -> Entries:
-    """What follows the labels of some lines, as entries."""
-    if all(map(_ENTRIES.fullmatch, rests)):
-        counts, spelt = [rest.count(":") for rest in rests], " ".join(rests).replace(":", " ").split()
+def _entries(entry_texts: tuple[str, ...]) -> Entries:
+    """Parse the texts of some lines' entries."""
+    if all(map(_ENTRIES.fullmatch, entry_texts)):
+        counts, spelt = [text.count(":") for text in entry_texts], " ".join(entry_texts).replace(":", " ").split()
     else:
-        each = [[token.partition(":")[::2] for token in rest.split()] for rest in rests]
-        counts, spelt = [len(entries) for entries in each], [part for row in each for entry in row for part in entry]
+        rows = [[token.partition(":")[::2] for token in text.split()] for text in entry_texts]
+        counts, spelt = [len(entries) for entries in rows], [part for row in rows for entry in row for part in entry]
     numbers = _numbers(spelt)
-    none = np.zeros(len(rests), dtype=np.bool_)
-    return Entries(numbers[0::2], numbers[1::2], np.cumsum([0, *counts]), none, none)
+    no_row = np.zeros(len(entry_texts), dtype=np.bool_)
+    return Entries(numbers[0::2], numbers[1::2], np.cumsum([0, *counts]), no_row, no_row)
 
 
 def _numbers(spelt: list[str]) -> FloatArray:
-    """Texts as numbers, NaN for what is none."""
+    """Texts as numbers, NaN for a text that is none."""
     try:
         return np.array(spelt, dtype=np.float64)
     except ValueError:
@@ -147,15 +147,15 @@ def _number(text: str) -> float:
         return float("nan")
 
 
-def _labels(heads: tuple[str, ...]) -> Column:
-    """Labels as numbers where they are such."""
-    numbers = _numbers(list(heads))
+def _labels(labels: tuple[str, ...]) -> Column:
+    """Labels as numbers where they spell numbers, as texts otherwise."""
+    numbers = _numbers(list(labels))
     if np.isnan(numbers).any():
-        return np.where(np.isnan(numbers), np.array(heads, dtype=object), numbers)
+        return np.where(np.isnan(numbers), np.array(labels, dtype=object), numbers)
     return numbers
 
 
-def _of_lists(path: Path, study: Study) -> Iterator[SparseBlock]:
+def _list_file_blocks(path: Path, study: Study) -> Iterator[SparseBlock]:
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415 -- as above
 
     with ParquetFile(path, pre_buffer=False) as file:
@@ -175,7 +175,7 @@ def list_blocks(batches: Iterable[Any], study: Study) -> Iterator[SparseBlock]:
 
 
 def _paired(index: _Lists, value: _Lists) -> Entries:
-    """Lists of places and lists of values as entries."""
+    """Combine lists of places and lists of values into entries."""
     (places, at, no_places), (values, to, no_values) = index, value
     lengths, missing = np.diff(at), no_places | no_values
     unequal = (lengths != np.diff(to)) & ~missing
@@ -185,18 +185,18 @@ def _paired(index: _Lists, value: _Lists) -> Entries:
 
 
 def _without_gaps(lists: _Lists) -> _Lists:
-    """The same, where a row of which a number is missing has none: in lists of numbers NaN says nothing else."""
+    """Mark a row as missing where one of its numbers is: in a list of numbers NaN means nothing else."""
     numbers, starts, missing = lists
     gaps = np.cumsum([0, *np.isnan(numbers)])
     return numbers, starts, missing | (gaps[starts[1:]] > gaps[starts[:-1]])
 
 
 def _lists(array: Any, name: str) -> _Lists:  # noqa: ANN401 -- as above
-    """Numbers of a column of lists, where each row's start, (n + 1,), and which rows have none."""
+    """The numbers of a column of lists, the start of each row (n + 1,), and whether a row has no list (n,)."""
     kind = array.type
     if not any(is_kind(kind) for is_kind in _LISTS) or not any(is_kind(kind.value_type) for is_kind in _NUMBERS):
         raise InvalidDataError(f"column {name!r} must hold lists of numbers")
-    array = array.cast(pa.large_list(kind.value_type))  # whose offsets every kind has then
+    array = array.cast(pa.large_list(kind.value_type))  # large lists, whose offsets all kinds then have
     missing = array.is_null().to_numpy(zero_copy_only=False)
     lengths = np.where(missing, 0, np.diff(array.offsets.to_numpy()))
     numbers = array.flatten().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""A study on disk: the JSON file that every owner and the learner agree on, plain or signed by the learner."""
+"""Read a study from disk: the JSON file that every owner and the learner agree on, plain or signed by the learner."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def read_study(path: Path, keys: Collection[str] = ()) -> Study:
-    """A study from a JSON file; raises InvalidInputError that names the file and the faulty fields.
+    """Read a study from a JSON file; raises InvalidInputError that names the file and the faulty fields.
 
-    One that is signed must verify, and by one of the ``keys`` where any are known.
+    The signature of a signed study must verify, and be by one of the ``keys`` unless there are none.
     """
     study, signed = read_study_file(path)
     if signed is not None and keys and signed.public_key not in keys:
@@ -29,15 +29,15 @@ def read_study(path: Path, keys: Collection[str] = ()) -> Study:
     return study
 
 
-def whose_word(signed: SignedStudy | None) -> str:
-    """By whose word a study stands, for people; never the words of its key, which are for its operator to tell."""
+def describe_signer(signed: SignedStudy | None) -> str:
+    """Say who signed a study, for people; never the words of the key: the owner compares these with its operator."""
     if signed is None:
         return "not signed: whether it is the learner's is for you to find out"
     return f"signed by {signed.learner}, by its own word: parley-party join compares its key with its operator"
 
 
 def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
-    """The study of a file, and what signs it, verified, if anything does; raises InvalidInputError as `read_study`."""
+    """Read a study and its verified signature, None for a plain one; raises InvalidInputError as `read_study` does."""
     try:
         content = read_handed_json(path)
     except OSError as error:
@@ -61,5 +61,5 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
 def _is_signed(content: bytes) -> bool:
     try:
         return "signature" in json.loads(content)
-    except (ValueError, TypeError, RecursionError):  # what it is instead, the study's own check says
+    except (ValueError, TypeError, RecursionError):  # validation says what is wrong with it
         return False

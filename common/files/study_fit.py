@@ -1,6 +1,7 @@
-"""Whether an owner's table fits a study, before anything is set up: names of columns and counts, never a value.
+"""Check an owner's table against a study before anything is set up, and survey a table to draft a study from.
 
-What a table is made of: names and kinds of columns, and, of a public table alone, their values and ranges.
+`StudyFit` reports names of columns and counts, never a value. `survey_table` reports the names and kinds of columns
+and, for a public table alone, their values and ranges.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from parley.common.data.study import Study
 from parley.common.encoding.texts import shortened, so_many, spelling
 from parley.common.errors import InvalidDataError
 from parley.common.files.arrow import TableStream, column_of
-from parley.common.files.column_names import check_header, columns_meant, identifier_words, near_name, person_words
+from parley.common.files.column_names import check_header, match_columns, names_identifier, numbers_people, similar_name
 from parley.common.files.examples import load_examples, load_source
-from parley.common.files.file_tables import column_names, file_table, source_files
+from parley.common.files.kinds import check_columns
 from parley.common.files.sources import DataSource
-from parley.common.files.tables import check_columns
+from parley.common.files.tables import column_names, file_table, open_stream, source_files
 from parley.common.strict import PLAIN
 
 _MOST_EMPTY = 0.5
@@ -38,16 +39,19 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class StudyFit:
-    """What of a table fits a study. All of it is for the owner alone, and none of it is a value.
+    """How a table fits a study. All of it is for the owner alone, and none of it is a value of the table.
 
-    ``faults`` counts, by column and kind, the rows that do not fit; an absent column is one fault. ``extra`` are
-    columns that the study does not name, which are never read. ``identifiers`` are columns of the *study* whose names
-    say that they tell who somebody is. ``n_rows`` is None where faults kept the table from being loaded. ``clipped``
-    are the shares of values that were clipped, by column; ``dropped`` that of rows which miss a value, ``missing`` how
-    many miss that of a column, the most first. ``narrow`` are columns whose bounds are far wider than what is in them,
-    ``others`` the shares of values that the study does not name and takes as other ones, by column. ``file`` is the
-    first of several files with a fault, where that is known. ``notes`` say how the table is read,
-    ``doubts`` what fits by the letter and is most likely read wrongly, unless its owner takes it ``as_is``.
+    - ``n_rows`` is the number of rows; None where faults kept the table from being loaded.
+    - ``faults`` counts, by column and kind, the rows that do not fit; an absent column is one fault.
+    - ``extra`` are columns that the study does not name, which are never read.
+    - ``identifiers`` are columns of the *study* whose names say that they identify a person.
+    - ``clipped`` are the shares of values that were clipped, by column.
+    - ``dropped`` is the share of rows that miss a value; ``missing`` counts them by column, the most first.
+    - ``narrow`` are columns whose bounds are far wider than their values.
+    - ``others`` are the shares of values that the study does not list and takes as other ones, by column.
+    - ``file`` is the first of several files that has a fault, where that is known.
+    - ``notes`` say how the table is read.
+    - ``doubts`` are columns that fit and are most likely read wrongly, unless the owner takes the table ``as_is``.
     """
 
     study: str
@@ -68,17 +72,17 @@ class StudyFit:
 
     @property
     def fits(self) -> bool:
-        """Whether a party could start with this table, of which nothing is in doubt, or which is taken as it is."""
+        """Whether a party could start with this table: nothing in it is doubtful, or the owner takes it as it is."""
         return self.has_room and (self.as_is or not self.doubts)
 
     @property
     def has_room(self) -> bool:
-        """Whether all rows fit by the letter, and there are enough."""
+        """Whether all rows have valid values, and there are enough rows."""
         return self.n_rows is not None and self.n_rows >= self.minimum_rows
 
     @property
     def mostly_empty(self) -> bool:
-        """Whether more than half of the rows would be empty ones: the table fits, and hardly teaches anything."""
+        """Whether more than half of the rows would be empty ones: the table fits, and teaches almost nothing."""
         return self.dropped > _MOST_EMPTY
 
     @property
@@ -112,11 +116,11 @@ class StudyFit:
         return f"the data does not fit {self.study}: {len(self.faults):,} {columns} not"
 
     def _warnings(self) -> list[str]:
-        """What an owner should not overlook where a table fits."""
+        """Warnings about a table that fits."""
         return [*self._emptiness(), *self._narrowness()]
 
     def _narrowness(self) -> list[str]:
-        """That rows are alike, for the study expects far wider ones."""
+        """A warning that rows differ little, since the study expects far wider values."""
         if not self.narrow:
             return []
         more = f" and {len(self.narrow) - _MOST_NAMED:,} more" if len(self.narrow) > _MOST_NAMED else ""
@@ -127,20 +131,20 @@ class StudyFit:
         ]
 
     def _emptiness(self) -> list[str]:
-        """That most rows miss a value."""
+        """A warning that most rows miss a value."""
         if self.n_rows is None or not self.mostly_empty:
             return []
-        told = ", ".join(f"{name} in {rows:,}" for name, rows in list(self.missing.items())[:_MOST_NAMED])
+        counts = ", ".join(f"{name} in {rows:,}" for name, rows in list(self.missing.items())[:_MOST_NAMED])
         empty = f"{round(self.dropped * self.n_rows):,} of its {self.n_rows:,} rows ({self.dropped:.2%})"
         remedy = 'a study may leave such columns out, or put a "fill" there by "missing": "value"'
         return [
-            f"warning: {empty} miss a value and would be empty ones, of which nothing is learnt",
-            f"  most often missing: {told}; {remedy}",
+            f"warning: {empty} miss a value and would be empty ones, which teach nothing",
+            f"  most often missing: {counts}; {remedy}",
         ]
 
     def _faults(self) -> list[str]:
-        """What does not fit, by column."""
-        told = [
+        """The faults, one column a line."""
+        lines = [
             f"{name}: "
             + ", ".join(
                 self._absent(name) if kind == "absent" else f"{kind}: {so_many(n, 'row')}" for kind, n in kinds.items()
@@ -148,15 +152,15 @@ class StudyFit:
             for name, kinds in list(self.faults.items())[:MOST_COLUMNS]
         ]
         more = len(self.faults) - MOST_COLUMNS
-        return [*told, *([f"and {more:,} columns more"] if more > 0 else [])]
+        return [*lines, *([f"and {more:,} columns more"] if more > 0 else [])]
 
     def _absent(self, name: str) -> str:
-        """That a column is absent, and which may be meant."""
-        near = near_name(name, self.extra)
+        """Say that a column is absent, and which one may be meant."""
+        near = similar_name(name, self.extra)
         return "absent" if near is None else f"absent, but there is {near!r}: its name has to be spelt alike"
 
     def _hints(self) -> list[str]:
-        """What helps, and what the owner should know, whether the table fits or not."""
+        """Remedies, and facts that the owner should know whether the table fits or not."""
         hints = remedies(self.faults, self.file)
         hints += [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
         hints += [
@@ -174,15 +178,17 @@ class StudyFit:
 def fit_of(
     study: Study, names: Sequence[str], load: Callable[[], Loaded], minimum_rows: int = 1, *, as_is: bool = False
 ) -> StudyFit:
-    """How a table with columns ``names`` fits a study; ``load`` loads it, and raises `UnfitDataError` where it cannot.
+    """Check a table with columns ``names`` against a study; ``load`` loads it, or raises `UnfitDataError`.
 
     Any other InvalidDataError passes: then there is no table, or no row.
     """
-    known = frozenset(columns_meant(names, study.table_names).values())
-    extra = tuple(shortened(name) for name in names if name and name not in known)
-    numbers = {each.name for each in study.named if isinstance(each, Feature) and each.upper - each.lower > 1}
+    read = frozenset(match_columns(names, study.table_names).values())
+    extra = tuple(shortened(name) for name in names if name and name not in read)
+    numbers = {
+        feature.name for feature in study.named if isinstance(feature, Feature) and feature.upper - feature.lower > 1
+    }
     wanted = tuple(
-        name for name in study.table_names if identifier_words(name) or (name in numbers and person_words(name))
+        name for name in study.table_names if names_identifier(name) or (name in numbers and numbers_people(name))
     )
     try:
         loaded = load()
@@ -222,7 +228,7 @@ def fit_of(
 
 
 def fit_of_file(study: Study, path: Path, *, clip: bool = False, minimum_rows: int = 1) -> StudyFit:
-    """How a file fits a study; ``clip`` is whether its owner would clip values to the study's bounds.
+    """Check a file against a study; ``clip`` is whether its owner would clip values to the study's bounds.
 
     Raises InvalidDataError for a file that is no table, or has no row, or no names in its first line.
     """
@@ -234,43 +240,41 @@ def fit_of_file(study: Study, path: Path, *, clip: bool = False, minimum_rows: i
 def fit_of_source(
     study: Study, data: DataSource, *, clip: bool = False, as_is: bool = False, minimum_rows: int = 1
 ) -> StudyFit:
-    """How a source fits a study: a file, a pattern of some, or a table of SQLite; raises what `fit_of_file` raises."""
+    """Check a source against a study: a file, a pattern, a table or a query; raises as `fit_of_file` does."""
     names = () if study.sparse or data.is_query else _source_names(data)
     _check_header(study, data.source, names)
     return fit_of(study, names, lambda: load_source(data, study, clip=clip), minimum_rows, as_is=as_is)
 
 
 def _source_names(data: DataSource) -> tuple[str, ...]:
-    """The columns of a source that is no query: of several files those of the first."""
+    """The columns of a source that is not a query; those of the first of several files."""
     if (paths := source_files(data)) is not None:
         return column_names(paths[0], data.csv)
-    from parley.common.files.named_tables import open_stream  # noqa: PLC0415 -- databases, for who has one
-
     with open_stream(data) as rows:
         return tuple(rows.schema.names)
 
 
 def _check_header(study: Study, where: str, names: Sequence[str]) -> None:
-    """Raise InvalidDataError where no name is the study's, and the first line names no columns."""
-    if not columns_meant(names, study.table_names):
+    """Raise InvalidDataError where no column matches the study and the first line does not name columns."""
+    if not match_columns(names, study.table_names):
         check_header(where, [name for name in names if name])
 
 
 ColumnKind = Literal["number", "text", "date", "figure", "mixed", "empty"]
-"""A figure is a number with a sign that programs do not read; mixed are numbers beside a few texts."""
+"""A ``figure`` is a number with a sign that programs do not read; ``mixed`` are numbers and a few texts."""
 
 MOST_VALUES = 200
-"""A category of more values than these is taken for free text."""
+"""A column of texts with more values than these is free text, not a category."""
 _FEW_ROWS = 20
-"""Of fewer rows, all values of a column being different tells nothing."""
+"""In fewer rows, it means nothing that all values of a column differ."""
 _NEARLY_ALL = 0.95
-"""Of a public table, the share of rows from which on texts or integers are taken for different in each."""
+"""In a public table, texts or integers count as all different if at least this share of the rows differ."""
 _FEW, _FEW_SHARE = 100, 0.05
-"""At most so many values, and so large a share of the rows, tell nobody apart, whatever a public column is called."""
+"""In a public column of any name, at most so many values, and at most this share of the rows, identify nobody."""
 _LEAST_CODE = 1000
-"""Of fewer digits, whole numbers of equal length are no codes."""
+"""Whole numbers of equal length below this are not codes."""
 _LEAST_RANGE = 1e-300
-"""A smaller range has no two digits more."""
+"""A smaller range cannot be rounded to two more digits."""
 _DATE = re.compile(
     r"\s*(\d{4}[./-]\d{1,2}[./-]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
     r"|(\d{1,2}[ -])?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]\d{2,4})([ T].*)?",
@@ -278,7 +282,7 @@ _DATE = re.compile(
 )
 _FIGURE = re.compile(r"\s*[$€£¥]?\s*[-+]?\d+([.,' ]\d{3})*([.,]\d+)?\s*[%$€£¥]?\s*")
 _MANY_NUMBERS, _FEW_TEXTS = 20, 3
-"""Of so many different numbers, or more, so many different texts, or fewer, stand for something that is missing."""
+"""Beside at least so many different numbers, at most so many different texts stand for missing values."""
 _WARNINGS: dict[ColumnKind, str] = {
     "date": "is a date: make a number of it, such as an age in years",
     "figure": "holds numbers with a comma, a % or a currency: write them plainly, such as 1234.5",
@@ -289,10 +293,10 @@ _WARNINGS: dict[ColumnKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SurveyedColumn:
-    """A column: its kind, and what a study should not take it for.
+    """A column of a surveyed table: its kind, and why a study should leave it out.
 
-    Of public tables alone: ``values`` and what part of the rows that have one holds each, ``shares``; ``bounds``, the
-    ``median``, the ``mean`` and its ``deviation``; and the share of rows that are ``blank``.
+    Public tables alone have ``values``, with the share of non-empty rows that holds each, ``shares``; ``bounds``, the
+    ``median``, the ``mean`` and the standard ``deviation``; and the share of rows that are ``blank``.
     """
 
     name: str
@@ -310,7 +314,7 @@ class SurveyedColumn:
 
     @property
     def warning(self) -> str | None:
-        """Why a study should leave it out, or None."""
+        """Why a study should leave the column out, or None."""
         if not re.match(PLAIN, self.name):
             return "has a name of more than one line of plain text: rename it"
         if self.named_identifier or self.all_different:
@@ -319,128 +323,131 @@ class SurveyedColumn:
 
 
 def survey_table(
-    data: DataSource, *, public: bool = False, tell: Callable[[str], object] = str
+    data: DataSource, *, public: bool = False, show_note: Callable[[str], object] = str
 ) -> tuple[SurveyedColumn, ...]:
-    """The columns of a source; their values and ranges only where it is said to be ``public``.
+    """Survey the columns of a source; values and ranges only if the source is ``public``.
 
-    How the source is read is told to ``tell``, in lines. Raises InvalidDataError for what is no table, or has no names,
-    or no row, and as `open_stream`.
+    ``show_note`` is called with each line on how the source is read. Raises InvalidDataError for a source that is no
+    table, or has no names, or no row, and as `open_stream` does.
     """
-    with _opened(data) as stream:
+    with _open_texts(data) as stream:
         table, where = pa.Table.from_batches(stream.batches(), stream.schema), stream.name
         for note in stream.notes:
-            tell(note)
+            show_note(note)
     if not table.num_rows:
         raise InvalidDataError(f"{where} has no row")
-    return tuple(_surveyed(name, table.column(name).combine_chunks(), public=public) for name in table.column_names)
+    return tuple(
+        _survey_column(name, table.column(name).combine_chunks(), public=public) for name in table.column_names
+    )
 
 
 @contextmanager
-def _opened(data: DataSource) -> Iterator[TableStream]:
-    """The rows of a source, texts of CSV files as they stand there."""
+def _open_texts(data: DataSource) -> Iterator[TableStream]:
+    """Open the rows of a source, with the columns of CSV files as texts."""
     if source_files(data) is not None:
-        stream = file_table(data.source, said=data.csv, as_texts=True)
+        stream = file_table(data.source, csv_format=data.csv, as_texts=True)
         check_header(data.source, stream.schema.names)
         check_columns(stream.name, stream.schema.names)
         yield stream
         return
-    from parley.common.files.named_tables import open_stream  # noqa: PLC0415 -- databases, for who has one
-
     with open_stream(data, as_texts=True) as stream:
         check_columns(stream.name, stream.schema.names)
         yield stream
 
 
-def _surveyed(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa: ANN401 -- as above
+def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  # noqa: ANN401 -- as above
     if pa.types.is_temporal(array.type):
-        return SurveyedColumn(name, "date", identifier_words(name))
+        return SurveyedColumn(name, "date", names_identifier(name))
     coded = as_coded(column_of(array, as_number=False))
     texts = [text if (text := spelling(value)) and text not in MISSING_TEXTS else None for value in coded.values]
     spelt = {text for text in texts if text}
     numbers, strange = as_numbers(coded)
-    found = numbers[np.isfinite(numbers)]
-    kind = _kind(array, spelt, found, strange is None)
+    finite = numbers[np.isfinite(numbers)]
+    kind = _kind(array, spelt, finite, strange is None)
     n_rows = int((coded.codes >= 0).sum())
-    values = tuple(sorted(spelt, key=_in_order)) if public and len(spelt) <= MOST_VALUES else None
+    values = tuple(sorted(spelt, key=_sort_key)) if public and len(spelt) <= MOST_VALUES else None
     is_public_number = public and kind == "number"
-    whole = kind == "number" and bool((found == np.trunc(found)).all())
-    apart = kind == "text" or whole
-    different = apart and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1)
-    named = identifier_words(name) and not (public and (not apart or _few(len(spelt), n_rows)))
+    is_whole = kind == "number" and bool((finite == np.trunc(finite)).all())
+    may_identify = kind == "text" or is_whole
+    is_different = may_identify and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1)
+    named = names_identifier(name) and not (public and (not may_identify or _is_category(len(spelt), n_rows)))
     return SurveyedColumn(
         name,
         kind,
-        named_identifier=named or (person_words(name) and apart and len(spelt) > 2),  # noqa: PLR2004 -- yes and no
-        all_different=different and not (whole and _quantity(found)),
+        named_identifier=named or (numbers_people(name) and may_identify and len(spelt) > 2),  # noqa: PLR2004 -- yes and no
+        all_different=is_different and not (is_whole and _may_be_quantity(finite)),
         constant=len(spelt) == 1,
         values=values,
         shares=_shares(values, texts, coded.codes) if values else None,
-        bounds=_rounded(found) if is_public_number else None,
-        median=float(f"{np.median(found):.12g}") if is_public_number else None,
-        mean=float(found.mean()) if is_public_number else None,
-        deviation=float(found.std()) if is_public_number else None,
+        bounds=_rounded_bounds(finite) if is_public_number else None,
+        median=float(f"{np.median(finite):.12g}") if is_public_number else None,
+        mean=float(finite.mean()) if is_public_number else None,
+        deviation=float(finite.std()) if is_public_number else None,
         blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
     )
 
 
-def _kind(array: Any, spelt: set[str], found: FloatArray, all_numbers: bool) -> ColumnKind:  # noqa: ANN401, FBT001
-    """What a column holds, by all of its values."""
+def _kind(array: Any, spelt: set[str], finite: FloatArray, all_numbers: bool) -> ColumnKind:  # noqa: ANN401, FBT001
+    """The kind of a column, by all of its values."""
     if not spelt:
         return "empty"
-    if all_numbers and len(found):
+    if all_numbers and len(finite):
         return "number"
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         if all(map(_DATE.fullmatch, spelt)):
             return "date"
         if all(map(_FIGURE.fullmatch, spelt)):
             return "figure"
-        n_numbers = len(np.unique(found))
+        n_numbers = len(np.unique(finite))
         if n_numbers >= _MANY_NUMBERS and len(spelt) - n_numbers <= _FEW_TEXTS:
             return "mixed"
     return "text"
 
 
 def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray) -> tuple[float, ...]:
-    """What part of the rows that hold any value holds each; ``texts`` has that of each code, -1 is none."""
+    """The share of non-empty rows that holds each value; ``texts`` are those of the codes, and -1 is an empty cell."""
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
-    each = dict.fromkeys(values, 0)
+    counts_by_text = dict.fromkeys(values, 0)
     for text, count in zip(texts, counts.tolist(), strict=True):
         if text:
-            each[text] += count
-    total = sum(each.values())
-    return tuple(count / total for count in each.values())
+            counts_by_text[text] += count
+    total = sum(counts_by_text.values())
+    return tuple(count / total for count in counts_by_text.values())
 
 
-def _few(n_values: int, n_rows: int) -> bool:
-    """Whether values are too few for the rows to tell who somebody is."""
+def _is_category(n_values: int, n_rows: int) -> bool:
+    """Whether a column has too few values for its rows to identify people."""
     return n_rows >= _FEW_ROWS and n_values <= max(2, min(_FEW, n_rows * _FEW_SHARE))
 
 
-def _quantity(found: FloatArray) -> bool:
-    """Whether whole numbers that hardly repeat may well measure something, such as seconds or amounts.
+def _may_be_quantity(values: FloatArray) -> bool:
+    """Whether whole numbers that rarely repeat may measure something, such as seconds or amounts.
 
-    They do where numbers drawn from their range would hardly repeat either, unless all are written alike: as codes of
-    so many digits.
+    They may if random numbers from their range would rarely repeat either, unless all have the same number of digits,
+    as codes do.
     """
-    lower, upper = float(found.min()), float(found.max())
-    n, places = len(found), upper - lower + 1
+    lower, upper = float(values.min()), float(values.max())
+    n, places = len(values), upper - lower + 1
     by_chance = n + places * math.expm1(-n / places)
-    repeats = n - len(np.unique(found))
-    coded = lower >= _LEAST_CODE and math.floor(math.log10(lower)) == math.floor(math.log10(upper))
-    return not coded and repeats + 2 * math.sqrt(by_chance) >= by_chance
+    repeats = n - len(np.unique(values))
+    are_codes = lower >= _LEAST_CODE and math.floor(math.log10(lower)) == math.floor(math.log10(upper))
+    return not are_codes and repeats + 2 * math.sqrt(by_chance) >= by_chance
 
 
-def _in_order(value: str) -> tuple[bool, float, str]:
-    """Numbers by size, then texts."""
+def _sort_key(value: str) -> tuple[bool, float, str]:
+    """A sort key: numbers by size, then texts."""
     try:
         return False, float(value), value
     except ValueError:
         return True, 0.0, value
 
 
-def _rounded(found: FloatArray) -> tuple[float, float]:
-    """Bounds around numbers, by two digits of the range more: what is proposed should not be one record's number."""
-    lower, upper = float(found.min()), float(found.max())
+def _rounded_bounds(values: FloatArray) -> tuple[float, float]:
+    """Bounds around numbers, rounded outwards to two digits of their range.
+
+    A proposed bound should not be the number of one record.
+    """
+    lower, upper = float(values.min()), float(values.max())
     if lower == upper:
         return lower - 1, upper + 1
     if not _LEAST_RANGE < upper - lower < math.inf:

@@ -1,12 +1,12 @@
-"""The web side that every service shares: who may ask, how much, what is said when something is wrong.
+"""The web side that every service shares: authentication, limits, turns, problem documents, and the OpenAPI document.
 
-A request passes one `Boundary` before any route: it gets an identifier, must not be compressed, must carry a known
-bearer token unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). What goes
-wrong, foreseen or not, leaves as a problem document. So a route cannot forget any of this.
+A request passes one `Boundary` before any route: it gets an identifier, must not be compressed, must carry a valid
+bearer token unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). Every error,
+foreseen or not, is answered with a problem document. So no route can forget any of this.
 
-Requests to a service that keeps a chain are worked at beside the event loop, with receipts both ways (`Desk`).
+Work on a chain is done beside the event loop, with receipts both ways (`Desk`).
 
-A service's OpenAPI document: names that stay, who may ask, and nothing that OpenAPI 3.1 does not know.
+The OpenAPI document (`completed`) has stable names, says which paths need a token, and uses nothing beyond OpenAPI 3.1.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}}},
     }
 }
-"""What every route may answer besides what it promises."""
+"""The answer that every route may give besides its own."""
 
 
 def operation_id(route: APIRoute) -> str:
-    """A route's name in the document, and its function's in a client generated from it: that of its own function."""
+    """The name of a route in the document, and so of a function in generated clients: that of its function here."""
     return route.name
 
 
 def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[str, Any]:
-    """A document as FastAPI draws it, completed: all but the public paths need a bearer token.
+    """Complete the document that FastAPI makes: all but the public paths need a bearer token.
 
-    A stream of events has no type: some readers would take it for that of an event, and some for that of the stream.
+    A stream of events has no schema: some readers would apply it to one event, others to the whole stream.
     """
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["bearer"] = {"type": "http", "scheme": "bearer"}
@@ -88,13 +88,13 @@ def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[st
 
 REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
-"""What anybody may ask without a token."""
+"""The paths that need no token."""
 
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
-"""FastAPI's own would send messages of errors, and time what is drawn after an answer; `tracing` not."""
+"""FastAPI's own would send texts of errors, and time what runs after an answer; `tracing` does neither."""
 _HEALTH_PATH = "/healthz"
 _SLICE_SECONDS, _MEMORY_SECONDS, _REST_SECONDS = 2.0, 2.0, 0.25
-"""How long a request counts as its caller's turn, its caller as active after it, and rests at most: `CallerTurns`."""
+"""How long a request counts as a turn, its caller counts as active after it, and a caller rests: see `CallerTurns`."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -102,7 +102,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 
-def service(  # noqa: PLR0913 -- what a service is, by name
+def service(  # noqa: PLR0913 -- all by keyword
     title: str,
     description: str,
     *,
@@ -116,13 +116,13 @@ def service(  # noqa: PLR0913 -- what a service is, by name
     shares: Shares | None = None,
     keeps_room_for: Callable[[AnyCaller], bool] = lambda _caller: False,
 ) -> FastAPI:
-    """An application with everything but its own routes.
+    """Make an application with everything but its own routes.
 
-    ``tokens`` say who may ask; a route finds the caller's name with `caller`. ``ready`` raises a ParleyError while the
-    service cannot do its work. Bodies of ``round_paths`` may have ``limits.round_bytes``, and ``limits.body_bytes`` all
-    others; the routes of these paths allow them less by themselves. ``shares`` are what each caller may have; where too
-    many connections are open, those that it ``keeps_room_for`` are served still. What `serve` looks after while the
-    application runs is its ``state``: ``tokens`` and ``metrics``.
+    ``tokens`` are those of the callers; a route gets the caller's name from `caller`. ``ready`` raises a ParleyError
+    while the service cannot work. A body may have ``limits.round_bytes`` on ``round_paths``, and ``limits.body_bytes``
+    on all others; routes may allow less. ``shares`` bound what each caller may have; where too many connections are
+    open, callers for whom it ``keeps_room_for`` are still served. The application's ``state`` has ``tokens`` and
+    ``metrics``, which `serve` maintains while it runs.
     """
     shares = shares or Shares()
     app = FastAPI(
@@ -220,7 +220,7 @@ def add_witness(app: FastAPI, desk: Desk, witness: Witness) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The outermost layer of a service, in plain ASGI so that it costs little."""
+    """The outermost layer of a service, in plain ASGI, which is fast."""
 
     app: ASGIApp
     tokens: Tokens
@@ -233,27 +233,27 @@ class Boundary:
     keeps_room_for: Callable[[AnyCaller], bool]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if it may, and answer it in any case."""
+        """Pass a valid request on, and answer every request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         reply = _Reply(send, _request_id(scope), is_head=scope["method"] == "HEAD")
         method, scope = scope["method"], {**scope, "method": "GET"} if reply.is_head else scope
-        asks: AnyCaller | str = _address(scope)
+        asker: AnyCaller | str = _address(scope)
         try:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
             body = CountedBody(receive, self.limits, "round_bytes" if is_round else "body_bytes")
-            asks = self._identify(scope)
+            asker = self._identify(scope)
             self._sign_in(scope)
-            async with self.turns.turn(asks, is_probe="parley.caller" not in scope) as reply.turn:
+            async with self.turns.turn(asker, is_probe="parley.caller" not in scope) as reply.turn:
                 self._admit(scope, body)
                 await traced_answers(self.app)(scope, body.receive, reply.send)
         except ParleyError as error:
-            async with self.turns.turn(asks) as reply.turn:  # refusals are work as well
+            async with self.turns.turn(asker) as reply.turn:  # refusals are work as well
                 await self._refusal(error, scope)(scope, receive, reply.send)
         except ClientDisconnect:
             return
-        except Exception as error:  # noqa: BLE001 -- the boundary: whatever it was, its text stays inside
+        except Exception as error:  # noqa: BLE001 -- the boundary: the text of any error stays inside
             structlog.get_logger().error("internal", error=type(error).__name__, place=place_of(error))
             if not reply.status:
                 await problems.internal()(scope, receive, reply.send)
@@ -261,7 +261,7 @@ class Boundary:
         self.metrics.requests.labels(method if route != "none" else "none", route, reply.status).inc()
 
     def _identify(self, scope: Scope) -> AnyCaller | str:
-        """Who asks; without a token for a public path: its address and the path. Raises SignInError for a stranger."""
+        """The caller; on a public path without a token, its address and the path. Raises SignInError otherwise."""
         path: str = scope["path"]
         if path == _HEALTH_PATH:
             return path
@@ -274,9 +274,9 @@ class Boundary:
         return caller
 
     def _sign_in(self, scope: Scope) -> None:
-        """Have the connection be that of who asks, if a token says who.
+        """Assign the connection to the caller, if the request carries a token.
 
-        Raises UnavailableError in a crowd, ShareUsedUpError for too many connections.
+        Raises UnavailableError where too many connections are open, ShareUsedUpError where the caller has too many.
         """
         caller, state = scope.get("parley.caller"), scope.get("state", {})
         if caller is not None and SIGNED_IN in state:
@@ -291,33 +291,33 @@ class Boundary:
         body.check(int(length[:20]) if length.isdecimal() else sys.maxsize)
 
     def _refusal(self, error: ParleyError, scope: Scope) -> Response:
-        """The answer to what was refused, which is counted; one more connection than may be is closed by it."""
+        """The answer to a refused request, which is counted; one connection too many is closed with it."""
         if isinstance(error, SignInError):
-            return problems.of_error(self._judged(error, scope))
+            return problems.of_error(self._count_failed_sign_in(error, scope))
         self.metrics.count_refusal(error)
         response = problems.of_error(error)
         if error.facts.get("share") == "connections":
             response.headers["Connection"] = "close"
         return response
 
-    def _judged(self, error: SignInError, scope: Scope) -> ParleyError:
-        """What to answer to a sign-in that failed, which is counted and logged: whence and why, never the token."""
+    def _count_failed_sign_in(self, error: SignInError, scope: Scope) -> ParleyError:
+        """Count and log a failed sign-in by address and reason, never the token; returns the error to answer."""
         address, log = _address(scope), structlog.get_logger()
-        self.metrics.failed_sign_ins.labels(error.why).inc()
+        self.metrics.failed_sign_ins.labels(error.reason).inc()
         try:
             is_last = self.sign_ins.fail(address, error.detail)
-        except ShareUsedUpError as too_many:  # which are not logged each: the log says once that there are many
+        except ShareUsedUpError as too_many:  # these are not logged one by one: the log says once that there are many
             return too_many
-        log.warning("sign-in", why=error.why, peer=address, **({"then": "unlogged for a minute"} if is_last else {}))
+        log.warning("sign-in", why=error.reason, peer=address, **({"then": "unlogged for a minute"} if is_last else {}))
         return error
 
 
 @dataclass(slots=True)
 class _Reply:
-    """The way out: notes the status, adds the identifier, leaves out the body for HEAD.
+    """The sending side: notes the status, adds the identifier, and omits the body for HEAD.
 
-    The caller's turn lasts until the answer has been sent, for an answer may be made while it is; that of a stream of
-    events, which waits for them, until it begins.
+    The caller's turn lasts until the answer has been sent, since an answer may be made while it is sent. For a stream
+    of events, which waits for them, it ends when the stream begins.
     """
 
     forward: Send
@@ -334,29 +334,29 @@ class _Reply:
                 self.turn.end()
             headers[REQUEST_ID] = self.request_id
             await self.forward(message)
-            if self.is_head:  # the answer ends here, also where a body would never end
+            if self.is_head:  # the answer ends here, even if its body would never end
                 await self.forward({"type": "http.response.body", "body": b"", "more_body": False})
         elif not self.is_head:
             await self.forward(message)
 
 
 def _address(scope: Scope) -> str:
-    """Where a request comes from."""
+    """The address that a request comes from."""
     return str((scope.get("client") or ("unknown",))[0])
 
 
 def _request_id(scope: Scope) -> str:
-    """The identifier that the caller chose, if it is a sane one, or a new one."""
-    given = Headers(scope=scope).get(REQUEST_ID, "")
-    return given if _SANE_ID.fullmatch(given) else secrets.token_hex(8)
+    """The identifier that the client chose, if it is a plain one, or a new one."""
+    chosen = Headers(scope=scope).get(REQUEST_ID, "")
+    return chosen if _SANE_ID.fullmatch(chosen) else secrets.token_hex(8)
 
 
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:
-    """The routes for those who run the service."""
+    """Add the routes for operators."""
 
     @app.get("/healthz", summary="Whether the process answers", tags=["operations"])
     async def check_health() -> dict[str, str]:
-        """Always ``{"status": "ok"}``: that an answer came is the news."""
+        """Always ``{"status": "ok"}``: any answer shows that the process runs."""
         return {"status": "ok"}
 
     @app.get("/readyz", summary="Whether the service can do its work", tags=["operations"])
@@ -372,6 +372,6 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
 
 
 def _complete_document(app: FastAPI, public_paths: frozenset[str]) -> None:
-    """Have the application hand out its OpenAPI document completed."""
+    """Make the application serve its OpenAPI document completed."""
     plain = app.openapi
     app.openapi = lambda: completed(plain(), public_paths)  # type: ignore[method-assign]

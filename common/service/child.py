@@ -1,16 +1,16 @@
-"""Arrays made by a child process, so that the memory of what makes them is given back when it ends.
+"""Arrays made by a child process, whose memory is returned when it ends.
 
-Reading a file of columns loads pyarrow, whose 40 MB a process never gives back; a service reads once and then lives for
+Reading a file of columns loads pyarrow, whose 40 MB a process never returns; a service reads once and then runs for
 months. So a child reads, and this process receives no more than the numbers.
 
-The child writes to a pipe, for each array a line of JSON with its type and shape, then its bytes, which the parent has
-the system write straight into the new array: nothing is copied in between, and nothing touches a disk. What it has sent
-it gives back to the system meanwhile, so that both processes together hold an array once. A refusal is a
-line as well, and is raised again in the parent. Of any other error the parent learns type and place but never the text,
-which may quote a private value.
+For each array the child writes to a pipe a line of JSON with type and shape, then the bytes, which the parent has the
+system write straight into the new array: nothing is copied in between, and nothing touches a disk. The child returns
+the memory of what it has sent, so that both processes together hold an array once. A refusal is a line as well, and is
+raised again in the parent. Of any other error the parent learns type and place, but never the text, which may quote a
+private value.
 
-A child that decodes what strangers sent works within `ChildBounds`: a small body may be a large table, and only
-the decoder finds out what it takes. What goes wrong there is the fault of what was sent: an error of its sender.
+A child that decodes what others sent works within `ChildBounds`: a small body may be a large table, and only the
+decoder finds out how much memory it takes. A failure there is the fault of what was sent: an error of its sender.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from parley.common.errors import InvalidDataError, InvalidInputError, ParleyErro
 AnyArray = npt.NDArray[Any]
 
 _BLOCK = 2**22
-"""Bytes that are sent before the memory that they were in is given back: a multiple of any page's size."""
+"""Bytes that are sent before their memory is returned: a multiple of any page's size."""
 
 MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": str(2**19)}
-"""The environment in which a child gives memory back as soon as it is free: Arrow's own pools keep some for later."""
+"""The environment in which a child returns memory as soon as it is free: Arrow's own pools keep some for later."""
 
 _LEAN = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""The environment in which memory that is only reserved, for threads, does not count towards a bound."""
+"""The environment that reserves no memory for threads, which would count towards a bound."""
 
 _ERRORS = {error.kind: error for error in (InvalidDataError, InvalidInputError, ParleyError, TooLargeError)}
 _USED_UP = frozenset({signal.SIGXCPU, signal.SIGKILL, signal.SIGABRT})
-"""What ends a child that has used up its time, or whose libraries end it where memory has run out."""
+"""The signals that end a child whose time or memory is used up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildBounds:
-    """What a child may take.
+    """Bounds on the memory and the time of a child process.
 
-    ``memory`` is in bytes, beyond what the child has when its work begins; ``processor_seconds`` are its work's, and
-    ``seconds`` those of the clock from its start, which tell on a machine that has much else to do. ``what`` is what it
-    reads, and ``remedy`` what helps where that takes more.
+    ``memory`` is in bytes, beyond what the child has when its work begins. ``processor_seconds`` count from then on;
+    ``seconds`` of the clock count from its start, and matter on a busy machine. ``what`` names what it reads, and
+    ``remedy`` says what helps where that takes more.
     """
 
     memory: int
@@ -70,37 +70,37 @@ class ChildBounds:
     remedy: str = "send less"
 
     def begin(self) -> None:
-        """Hold this process to the bounds of memory and of the processor from now on."""
+        """Bound the memory and the processor time of this process from now on."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         allow_seconds(self.processor_seconds)
-        with suppress(OSError):  # a system that does not tell what a process has
+        with suppress(OSError):  # a system that does not report the memory of a process
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
             most = pages * mmap.PAGESIZE + self.memory
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
     @property
     def words(self) -> str:
-        """What reading may take."""
+        """The bounds in words."""
         return f"{self.memory // 2**20} MB or {self.processor_seconds} seconds"
 
 
 def allow_seconds(seconds: int) -> None:
-    """End this process when it has used the processor for so many seconds from now on."""
+    """End this process when it has used so many seconds of the processor from now on."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
 
 
 def receive_arrays(
-    module: str, *arguments: str, given: bytes = b"", bounds: ChildBounds | None = None
+    module: str, *arguments: str, input_bytes: bytes = b"", bounds: ChildBounds | None = None
 ) -> Generator[AnyArray, None, None]:
-    """The arrays that ``python -m module arguments`` sends with `send_arrays`, each as soon as it is made.
+    """Run ``python -m module arguments`` and yield each array that it sends with `send_arrays`, as soon as it is made.
 
-    What is ``given`` it reads from its standard input, where other users of the machine do not see it. With ``bounds``
-    it is ended when its time is over.
+    The child reads ``input_bytes`` from its standard input, where other users of the machine do not see them. With
+    ``bounds`` it is ended when its time is over.
 
-    Raises InvalidInputError, InvalidDataError or TooLargeError in the words of the child, and ParleyError where it
-    failed or died; where it has bounds, TooLargeError if it died of them, and InvalidDataError if it failed otherwise.
-    The child has ended when this has.
+    Raises InvalidInputError, InvalidDataError or TooLargeError with the child's text, and ParleyError where it failed
+    or died; with bounds, TooLargeError if it exceeded them, and InvalidDataError if it failed otherwise. The child has
+    ended when this generator has.
     """
     command = [sys.executable, "-P", "-m", module, *arguments]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -113,8 +113,8 @@ def receive_arrays(
             if bounds:
                 clock = Timer(bounds.seconds, child.kill)
                 clock.start()
-            with suppress(BrokenPipeError), child.stdin:  # whether it died is seen below
-                child.stdin.write(given)
+            with suppress(BrokenPipeError), child.stdin:  # its status is checked below
+                child.stdin.write(input_bytes)
             is_whole = yield from _read_all(child.stdout)
         except BaseException:
             child.kill()
@@ -127,7 +127,7 @@ def receive_arrays(
 
 
 def _death(module: str, status: int, bounds: ChildBounds | None) -> ParleyError:
-    """What to say of a child that ended before its work did; ``status`` is negative where a signal ended it."""
+    """The error for a child that ended before its work did; ``status`` is negative where a signal ended it."""
     if bounds and -status in _USED_UP:
         return TooLargeError(f"{bounds.what} takes more than {bounds.words} to read: {bounds.remedy}")
     if bounds:
@@ -136,9 +136,9 @@ def _death(module: str, status: int, bounds: ChildBounds | None) -> ParleyError:
 
 
 def send_arrays(make: Callable[[], Iterable[AnyArray]], bounds: ChildBounds | None = None) -> None:
-    """The child's side, and the last thing it does: send the parent what ``make`` makes, or why it cannot be made.
+    """Send the parent the arrays of ``make``, or the error; the last thing that a child does.
 
-    What an array held is lost when it has been sent. With ``bounds`` whatever goes wrong is put down to what is read.
+    The content of an array is lost once it is sent. With ``bounds`` any failure is blamed on what is read.
     """
     pipe = sys.stdout.buffer
     if bounds:
@@ -151,14 +151,14 @@ def send_arrays(make: Callable[[], Iterable[AnyArray]], bounds: ChildBounds | No
                 block = content[start : start + _BLOCK]
                 pipe.write(block)
                 _give_back(block)
-    except Exception as error:  # noqa: BLE001 -- the boundary: whatever it was, its text stays inside
-        told = _told(error, bounds)
-        _write_line(pipe, {"error": told.kind, "detail": told.detail})
+    except Exception as error:  # noqa: BLE001 -- the boundary: the text of any error stays inside
+        reported = _reported_error(error, bounds)
+        _write_line(pipe, {"error": reported.kind, "detail": reported.detail})
     pipe.flush()
 
 
-def _told(error: Exception, bounds: ChildBounds | None) -> ParleyError:
-    """What to tell the parent of an error."""
+def _reported_error(error: Exception, bounds: ChildBounds | None) -> ParleyError:
+    """The error to report to the parent."""
     if bounds and _ran_out(error):
         return _death("", -signal.SIGXCPU, bounds)
     if isinstance(error, InvalidDataError | InvalidInputError | TooLargeError):
@@ -171,14 +171,14 @@ def _told(error: Exception, bounds: ChildBounds | None) -> ParleyError:
 
 
 def _ran_out(error: BaseException | None) -> bool:
-    """Whether memory has run out, and whatever is told of it came from that."""
+    """Whether an error is, or was raised after, one that memory has run out."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__context__
     return error is not None
 
 
 def _read_all(pipe: BufferedReader) -> Generator[AnyArray, None, bool]:
-    """The arrays on a pipe, to its end, and whether that is an end of them; raises the error that ends them."""
+    """Yield the arrays on a pipe; returns whether the last is complete; raises the error that the child reported."""
     while line := pipe.readline():
         if not line.endswith(b"\n"):
             return False
@@ -193,12 +193,12 @@ def _read_all(pipe: BufferedReader) -> Generator[AnyArray, None, bool]:
 
 
 def _write_line(pipe: IO[bytes], head: Mapping[str, Any]) -> None:
-    """One line of JSON."""
+    """Write one line of JSON."""
     pipe.write(json.dumps(head).encode() + b"\n")
 
 
 def _give_back(memory: memoryview) -> None:
-    """Give the system the pages that lie within some memory: they read as zeros after, on Linux."""
+    """Return the whole pages of some memory to the system: on Linux they read as zeros afterwards."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return
     start = np.asarray(memory).ctypes.data
@@ -209,5 +209,5 @@ def _give_back(memory: memoryview) -> None:
 
 
 def _bytes_of(array: AnyArray) -> memoryview:
-    """The bytes of a contiguous array, not copied."""
+    """The bytes of a contiguous array, without a copy."""
     return array.reshape(-1).view(np.uint8).data

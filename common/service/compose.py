@@ -1,8 +1,8 @@
 """The Compose file of one service at a site of its own, for Compose 1.29 and 2: ``docker-compose.NAME.yml``.
 
-A folder is mounted where it is on the machine, so that its settings hold inside the container and outside alike, and
-the container runs as whoever made the folder: private keys stay readable by that one alone. The service writes to the
-folder ``state`` and nowhere else.
+A folder is mounted at its own path, so that its settings are valid inside the container and outside. The container runs
+as the user who made the folder, so that private keys stay readable by that user alone. The service writes only to the
+folder ``state``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from parley.common.storage.keys import writing
 from parley.common.strict import is_loopback
 
 IMAGE_USER = 10001
-"""Whom a container runs as whose folder root has made: the images' own user."""
+"""The user that a container runs as if root made its folder: the images' own user."""
 
 _TEMPLATE = """\
 # {name}: docker compose -f {file} up -d (or docker-compose, version 1).
@@ -53,7 +53,7 @@ services:
 
 @dataclass(frozen=True, slots=True)
 class ContainerService:
-    """What runs in the container: ``command`` takes ``serve``, ``health`` and ``--config``.
+    """The service in the container; ``command`` takes ``serve``, ``health`` and ``--config``.
 
     ``ports`` are published as Compose spells them; a service that opens its connections itself has none.
     """
@@ -66,13 +66,13 @@ class ContainerService:
 
     @property
     def file(self) -> Path:
-        """Where its Compose file is: beside its settings."""
+        """The path of its Compose file, beside its settings."""
         return self.settings.parent / f"docker-compose.{self.name}.yml"
 
     def write(self) -> str:
-        """Write the file, if there is none, and hand a folder of root's over; the command that starts the service.
+        """Write the file unless it exists, and give a folder of root to the image's user; returns the command to start.
 
-        Raises UnavailableError where the disk does not take it.
+        Raises UnavailableError where the disk refuses it.
         """
         folder = self.settings.parent
         user, group = os.getuid() or IMAGE_USER, os.getgid() or IMAGE_USER
@@ -85,7 +85,7 @@ class ContainerService:
         return f"docker compose -f {quote(str(self.file))} up -d"
 
     def text(self, user: str) -> str:
-        """The file's text, for a container that runs as ``user``, uid:gid; no secret is in it."""
+        """The text of the file, for a container that runs as ``user``, uid:gid; it holds no secret."""
         folder = self.settings.parent
         mounts = [_mount(folder), _mount(folder / "state", read_only=False), *map(_mount, self.reads)]
         program, *words = self.command
@@ -102,7 +102,7 @@ class ContainerService:
 
 
 def data_folder(source: str) -> Path:
-    """What a container has to see of a source of data: a file, or the folder that a pattern of files begins with.
+    """The path that a container needs to read a source of data: a file, or the folder where a pattern begins.
 
     >>> str(data_folder("/data/*.parquet")), str(data_folder("/data/lab.sqlite::labs"))
     ('/data', '/data/lab.sqlite')
@@ -112,7 +112,7 @@ def data_folder(source: str) -> Path:
 
 
 def check_reachable(url: str) -> None:
-    """Raise InvalidInputError for an address that is the machine's alone: within a container it is another's."""
+    """Raise InvalidInputError for a loopback address: within a container it is the container's own."""
     host = urlsplit(url).hostname or ""
     if is_loopback(host):
         raise InvalidInputError(f"--compose: within a container, {host} is the container: the learner needs a name")
@@ -123,5 +123,5 @@ def _mount(path: Path, *, read_only: bool = True) -> str:
 
 
 def _quoted(value: Sequence[str] | dict[str, object]) -> str:
-    """YAML that Compose takes as it is: JSON's spelling is YAML's, and a doubled dollar is no variable."""
+    """A value as YAML for Compose: JSON is YAML, and a doubled dollar sign begins no variable."""
     return json.dumps(value, ensure_ascii=False).replace("$", "$$")

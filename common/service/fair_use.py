@@ -1,12 +1,13 @@
 """Fair use of a service: a share for each caller, and turns, so that nobody waits long for others.
 
-A `Share` bounds how much one caller may have of something that lasts, such as an event stream. `CallerTurns` say whose
-work is done now: every caller may have one piece of work under way, whatever the others have. More than one is for a
-caller that is alone. So a caller with a single piece of work competes with at most one piece of each other caller,
-however many of them wait. A turn counts for a slice of time: work that lasts longer waits for others, such as a slow
-party. And where others are active, a caller whose queue would follow turn upon turn rests after each for as long as it
-took: so a short piece of somebody else's work meets a free service as often as not, and not always the middle of a
-long piece.
+A `Share` bounds how much one caller may have of something that lasts, such as an event stream. `CallerTurns` decide
+whose work is done now: every caller may have one piece of work under way, however much the others have. Only a caller
+that is alone may have more. So a caller with a single piece of work competes with at most one piece of each other
+caller, however many of them wait.
+
+A turn counts for a slice of time: work that lasts longer waits for others, such as a slow party. And where others are
+active, a caller whose queue would take turn upon turn rests after each for as long as it took. So a short piece of
+somebody else's work finds a free service about half of the time, and not always the middle of a long piece.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from parley.common.errors import ShareUsedUpError
 
 _MOST_ADDRESSES = 10_000
 _WINDOW = 60.0  # seconds in which failed sign-ins are counted
-_RECHECK = 0.05  # seconds after which those who wait are looked at again
+_RECHECK = 0.05  # seconds after which waiting turns are reconsidered
 
 
 @dataclass(slots=True)
 class Share:
     """How much of one thing each caller may have at a time: at most ``most``, by the setting ``shares.<name>``.
 
-    ``things`` are what it is, in words; ``remedy`` is what helps a caller that has them all, and ``retry_seconds`` when
-    to ask again.
+    ``things`` names it in words; ``remedy`` says what helps a caller that has its share, ``retry_seconds`` when to ask
+    again.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Share:
 
     @contextmanager
     def taken_by(self, caller: Hashable) -> Iterator[None]:
-        """One more for a caller, while the block lasts; raises ShareUsedUpError."""
+        """Count one more for a caller during the block; raises ShareUsedUpError."""
         self.take(caller)
         try:
             yield
@@ -53,18 +54,18 @@ class Share:
             self.give_back(caller)
 
     def take(self, caller: Hashable) -> None:
-        """One more for a caller, until it is given back; raises ShareUsedUpError."""
+        """Count one more for a caller, until it is given back; raises ShareUsedUpError."""
         self.check(caller, self._taken[caller])
         self._taken[caller] += 1
 
     def give_back(self, caller: Hashable) -> None:
-        """One less for a caller."""
+        """Count one less for a caller."""
         self._taken[caller] -= 1
         if not self._taken[caller]:
             del self._taken[caller]
 
     def check(self, caller: Hashable, count: int) -> None:
-        """Raise ShareUsedUpError for a caller that has ``count`` of them, if that is all it may have."""
+        """Raise ShareUsedUpError if ``count`` is all that a caller may have."""
         if count >= self.most:
             raise ShareUsedUpError(
                 f"{caller} has {count} {self.things}, and one caller may have {self.most} (shares.{self.name}): "
@@ -76,9 +77,9 @@ class Share:
 
 
 class Turn:
-    """A caller's turn, once it has come, while a block lasts or until it is ended.
+    """A caller's turn: a block that begins when the turn has come, and ends it unless it was ended before.
 
-    That of a probe, such as a check of health, makes its caller active only while it lasts.
+    A turn of a probe, such as a check of health, makes its caller active only while it lasts.
     """
 
     __slots__ = ("_turns", "began", "caller", "is_probe")
@@ -94,11 +95,11 @@ class Turn:
         self.end()
 
     def end(self) -> None:
-        """End the turn, if it has not ended."""
+        """End the turn, unless it has ended."""
         self._turns.end(self)
 
     async def pass_on(self) -> None:
-        """Begin the next slice of the same work: at once if nobody else is active, else in the caller's turn."""
+        """Begin the next slice of the same work: at once if nobody else is active, in the caller's turn otherwise."""
         await self._turns.pass_on(self)
 
 
@@ -106,26 +107,26 @@ _Waiting = tuple[Turn, "asyncio.Future[None]"]
 
 
 class CallerTurns:
-    """CallerTurns between callers, for one event loop.
+    """Turns of callers, for one event loop.
 
-    Every caller may have one turn at any time. A caller who is alone may have ``each``, and all callers together
-    ``total``, beside the one of each. A turn counts for ``slice_seconds``. A caller is active while it has a turn that
-    counts, or waits, and for ``memory_seconds`` after its last turn began. Those who wait are served in rotation. A
-    caller with more that waits rests, while others are active, for as long as its last turn took, and at most
+    Every caller may have one turn at any time. A caller who is alone may have ``per_caller``, and all callers together
+    ``total``, besides the one of each. A turn counts for ``slice_seconds``. A caller is active while it has a turn that
+    counts, or waits, and for ``memory_seconds`` after its last turn began. Waiting callers are served in rotation. A
+    caller with more work waiting rests, while others are active, for as long as its last turn took, and at most
     ``rest_seconds``.
     """
 
     def __init__(
         self,
-        each: int,
+        per_caller: int,
         total: float = math.inf,
         slice_seconds: float = math.inf,
         memory_seconds: float = 0.0,
         rest_seconds: float = 0.0,
     ) -> None:
-        self._each, self._total = each, total
+        self._per_caller, self._total = per_caller, total
         self._slice, self._memory, self._most_rest = slice_seconds, memory_seconds, rest_seconds
-        self._rests: dict[Hashable, float] = {}  # until when callers rest that have more waiting
+        self._rests: dict[Hashable, float] = {}  # until when callers with more work waiting rest
         self._turns: dict[Hashable, set[Turn]] = {}
         self._count = 0
         self._waiting: dict[Hashable, deque[_Waiting]] = {}
@@ -133,18 +134,18 @@ class CallerTurns:
         self._recheck: asyncio.TimerHandle | None = None
 
     def turn(self, caller: Hashable, *, is_probe: bool = False) -> Turn:
-        """A turn of a caller, to be entered."""
+        """A turn of a caller, as a context."""
         return Turn(self, caller, is_probe=is_probe)
 
     async def begin(self, turn: Turn) -> None:
-        """Begin a turn, once it may begin."""
+        """Begin a turn, as soon as it may begin."""
         if turn.caller not in self._waiting and self._may_begin(turn.caller, time.monotonic()):
             self._begin(turn)
         else:
             await self._come(turn, self._enqueue(turn))
 
     def end(self, turn: Turn) -> None:
-        """See `Turn.end`. It counts until the loop has looked at all others: else one queue would be one turn."""
+        """See `Turn.end`. It counts until the loop has run all others: otherwise a queue would be one long turn."""
         if turn in self._turns.get(turn.caller, ()):
             asyncio.get_running_loop().call_soon(self._remove, turn)
 
@@ -155,7 +156,7 @@ class CallerTurns:
             turn.began = now
             self._see(turn.caller, now)
             return
-        future = self._enqueue(turn, is_first=True)  # before others of the same caller: what has begun goes on
+        future = self._enqueue(turn, is_first=True)  # before others of the same caller: begun work continues
         self._remove(turn, goes_on=True)
         await self._come(turn, future)
 
@@ -167,7 +168,7 @@ class CallerTurns:
         return future
 
     async def _come(self, turn: Turn, future: asyncio.Future[None]) -> None:
-        """Wait until a turn has come."""
+        """Wait until a turn begins."""
         try:
             await future
         except asyncio.CancelledError:
@@ -182,12 +183,12 @@ class CallerTurns:
     def _may_begin(self, caller: Hashable, now: float) -> bool:
         if self._is_resting(caller, now):
             return False
-        if not (own := self._turns.get(caller)):
+        if not (turns := self._turns.get(caller)):
             return True
         if self._count >= self._total:
             return False
-        counting = sum(now - turn.began < self._slice for turn in own)
-        return counting < (1 if self._is_contended(caller, now) else self._each)
+        counting = sum(now - turn.began < self._slice for turn in turns)
+        return counting < (1 if self._is_contended(caller, now) else self._per_caller)
 
     def _is_resting(self, caller: Hashable, now: float) -> bool:
         if caller not in self._rests:
@@ -215,7 +216,7 @@ class CallerTurns:
         self._count += 1
 
     def see(self, caller: Hashable) -> None:
-        """Note that a caller is active, though it asks for no turn here."""
+        """Note that a caller is active, though it takes no turn here."""
         self._see(caller, time.monotonic())
 
     def _see(self, caller: Hashable, now: float) -> None:
@@ -238,7 +239,7 @@ class CallerTurns:
             self._serve()
 
     def _rest_after(self, turn: Turn, now: float) -> None:
-        """Have a caller that has more waiting rest, unless it is alone."""
+        """Make a caller with more work waiting rest, unless it is alone."""
         if self._is_contended(turn.caller, now):
             seconds = min(now - turn.began, self._most_rest)
             self._rests[turn.caller] = now + seconds
@@ -251,7 +252,7 @@ class CallerTurns:
             has_begun = False
             for caller in list(self._waiting):
                 if self._may_begin(caller, time.monotonic()):
-                    queue = self._waiting.pop(caller)  # to come back behind all others
+                    queue = self._waiting.pop(caller)  # it returns to the end of the rotation
                     turn, future = queue.popleft()
                     if queue:
                         self._waiting[caller] = queue
@@ -262,7 +263,7 @@ class CallerTurns:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Have those who wait looked at again soon, for turns cease to count as time passes."""
+        """Reconsider waiting turns soon, since running turns cease to count as time passes."""
         if self._waiting and self._recheck is None and (self._slice < math.inf or self._memory):
             self._recheck = asyncio.get_running_loop().call_later(_RECHECK, self._recheck_now)
 
@@ -272,9 +273,9 @@ class CallerTurns:
 
 
 class SignIns:
-    """Failed sign-ins, by the address that they come from: beyond ``most`` a minute it is told to wait.
+    """Failed sign-ins by address: beyond ``most`` a minute, the answer is to wait.
 
-    Others behind the same address are not kept out: a token that counts is always taken.
+    Others behind the same address are not locked out: a valid token is always accepted.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -282,9 +283,9 @@ class SignIns:
         self._failed: dict[str, tuple[float, int]] = {}
 
     def fail(self, address: str, detail: str) -> bool:
-        """Count one that failed, with the words ``detail``; whether it is the last for which an answer says just that.
+        """Count a failed sign-in, which is answered with ``detail``; returns whether it is the last with that answer.
 
-        Raises ShareUsedUpError for each one more.
+        Raises ShareUsedUpError for each one beyond.
         """
         network, now = network_of(address), self._clock()
         since, count = self._failed.get(network, (now, 0))
@@ -297,7 +298,7 @@ class SignIns:
         if count >= self._most:
             raise ShareUsedUpError(
                 f"{detail}; {count} sign-ins from this address have failed within a minute, and {self._most} may "
-                "(shares.failed_sign_ins): wait, or show a token that counts, which is taken at any time",
+                "(shares.failed_sign_ins): wait, or show a valid token, which is accepted at any time",
                 share="failed_sign_ins",
                 most=self._most,
                 retry_after=math.ceil(since + _WINDOW - now),
@@ -306,7 +307,7 @@ class SignIns:
 
 
 def network_of(address: str) -> str:
-    """Whom an address stands for: itself, or the network of 64 bits that one customer has of IPv6.
+    """The client that an address stands for: itself, or for IPv6 the network of 64 bits that one customer has.
 
     >>> network_of("192.0.2.7"), network_of("2001:db8:1:2:3:4:5:6"), network_of("a socket")
     ('192.0.2.7', '2001:db8:1:2::', 'a socket')

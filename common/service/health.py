@@ -1,4 +1,4 @@
-"""A service asked by itself whether it is ready: for the health checks of whoever runs it."""
+"""Ask a service on this machine whether it is ready: for health checks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from parley.common.strict import spelt_address
 
 _SECONDS = 5.0
 _LONGEST_REASON = 2**14  # bytes of a problem document that are read
-_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- where one listens on all addresses, one asks this one
+_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- the address to ask a service that listens on all
 
 
 def ask_ready(settings: ServiceSettings) -> None:
     """Ask the service of these settings, on this machine, for its ``/readyz``.
 
-    Under TLS it is believed by the certificate that the settings name and by no other, and is shown that one where it
-    wants to see one. Raises UnavailableError that says why it is not ready, and InvalidInputError when the settings do
-    not say where it is, or their certificate cannot be used.
+    Under TLS only the certificate that the settings name is accepted, and it is also presented if the service wants
+    one. Raises UnavailableError that says why the service is not ready; InvalidInputError where the settings do not say
+    where it listens, or their certificate cannot be used.
     """
     if not settings.port:
         raise InvalidInputError("port 0 does not say where the service listens")
@@ -37,34 +37,34 @@ def ask_ready(settings: ServiceSettings) -> None:
             with connection.getresponse() as response:
                 reason = _reason(response)
     except ssl.SSLCertVerificationError as error:
-        why = f"its certificate is refused ({error.verify_message})"
-        raise _not_ready(settings, why) from None
+        refusal = f"its certificate is refused ({error.verify_message})"
+        raise _not_ready(settings, refusal) from None
     except (OSError, HTTPException) as error:
         raise _not_ready(settings, f"{spelt_address(host, port)} does not answer ({type(error).__name__})") from None
     if reason is not None:
         raise _not_ready(settings, reason)
 
 
-def _not_ready(settings: ServiceSettings, why: str) -> UnavailableError:
-    return UnavailableError(f"{settings.name} is not ready: {why}")
+def _not_ready(settings: ServiceSettings, reason: str) -> UnavailableError:
+    return UnavailableError(f"{settings.name} is not ready: {reason}")
 
 
 def _own_context(tls: Tls) -> ssl.SSLContext:
-    """A client's TLS 1.3 context that knows nothing but the service's own certificate."""
+    """A client's TLS 1.3 context that trusts the service's own certificate alone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the certificate itself is known, and need not name the loopback address
+    context.check_hostname = False  # the certificate itself is trusted, and need not name the loopback address
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=read_authority(tls.certificate))
         load_chain(context, tls.certificate, tls.key)
-    except (OSError, UnicodeDecodeError):  # the first of which ssl.SSLError is
+    except (OSError, UnicodeDecodeError):  # ssl.SSLError is an OSError
         raise InvalidInputError(f"tls: {tls.certificate} or {tls.key} cannot be used") from None
     return context
 
 
 def _reason(response: HTTPResponse) -> str | None:
-    """Why a service says that it is not ready; None where it is."""
+    """The reason that a service gives for not being ready; None where it is ready."""
     if response.status == 200:  # noqa: PLR2004 -- OK
         return None
     try:

@@ -1,8 +1,8 @@
 """Structured logs: events with public values only, as JSON lines or as text, on standard error.
 
-Whoever logs names what it logs: names, identifiers, rounds, kinds of error. No message, array or traceback of foreign
-code is ever logged, for it may quote a private value; an unforeseen error is logged as its type and the place. A line
-that cannot be written is lost, and what was logged goes on: the disk of the logs may be full, or their reader gone.
+Code that logs names what it logs: names, identifiers, rounds, kinds of error. No message, array or traceback of foreign
+code is ever logged, for it may quote a private value; an unforeseen error is logged as its type and its place. A line
+that cannot be written is lost, and the service goes on: the disk of the logs may be full, or their reader gone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def configure(log_format: Literal["json", "text"] = "json", level: int = logging
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.WriteLogger(_standard_error()),  # as it is when something is logged
+        logger_factory=lambda *_: structlog.WriteLogger(_standard_error()),  # looked up for each line
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(_standard_error())
@@ -43,7 +43,7 @@ def configure(log_format: Literal["json", "text"] = "json", level: int = logging
 
 
 def _standard_error() -> TextIO:
-    """Standard error as it is now, less what cannot be written."""
+    """Standard error as it is now, in a stream that loses what cannot be written."""
     return cast("TextIO", _Lossy(sys.stderr))
 
 
@@ -54,19 +54,19 @@ class _Lossy(io.TextIOBase):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text if that can be."""
-        with suppress(OSError, ValueError):  # the second of a stream that is closed
+        """Write a text, or lose it."""
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Have it written, if that can be."""
+        """Flush the stream if possible."""
         with suppress(OSError, ValueError):
             self._stream.flush()
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error was raised, as ``file:line``: all that a log may say of an unforeseen one beside its type."""
+    """Where an error was raised, as ``file:line``: all that a log may say of an unforeseen one but for its type."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -74,13 +74,13 @@ def place_of(error: BaseException) -> str:
 
 
 def _traced(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Name the trace that is on, so that its lines are found."""
-    if (found := current_trace()) is not None:
-        event["trace"] = found
+    """Add the current trace to an event."""
+    if (trace := current_trace()) is not None:
+        event["trace"] = trace
     return event
 
 
 def _quiet(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Drop the traceback of a library's record."""
+    """Remove the traceback from a library's record."""
     event.pop("exc_info", None)
     return event

@@ -1,7 +1,8 @@
-"""Problem documents (RFC 9457): what a service says when it does not do what was asked.
+"""Problem documents (RFC 9457): the answers to requests that a service refuses.
 
-``type`` is ``urn:parley:problem:`` and the error's kind; ``detail`` names what was wrong. A fault of the request's form
-says where (``loc``), which rule (``type``) and in words what the rule asks for (``reason``), never what was sent.
+``type`` is ``urn:parley:problem:`` and the error's kind; ``detail`` names what was wrong. For a fault in the form of a
+request it says where (``loc``), which rule (``type``), and in words what the rule requires (``reason``), never what was
+sent.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _REASONS = {
     "union_tag_invalid": "must be of kind {expected_tags}",
     "union_tag_not_found": "must name its kind",
 }
-"""What rules ask for, by the type of the fault or by its first word; what stands in braces is the schema's own."""
+"""What each rule requires, by the type of the fault or by its first word; braces hold values of the schema."""
 _SANE_NAME = re.compile(r"[\w.\- ]{1,100}")
 
 _KINDS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
@@ -101,7 +102,7 @@ def of_error(error: ParleyError) -> JSONResponse:
 
 
 def internal() -> JSONResponse:
-    """The problem document of an unforeseen error: no details, which might be private."""
+    """The problem document of an unforeseen error, without details, which might be private."""
     return problem(500, "internal", "an internal error; the service's log says where")
 
 
@@ -139,14 +140,14 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """All methods of a path, whose routes are one a method; Starlette tells those of the first alone."""
+    """All methods of a path: each route has one method, and Starlette names only the first route's."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
     return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:
-    """What a rule that was broken asks for, in words: of the schema alone, and so nothing of what was sent.
+    """The requirement of the broken rule in words, from the schema alone: nothing of what was sent.
 
     >>> reason_of({"type": "greater_than_equal", "input": "secret", "ctx": {"ge": 1}})
     'must be at least 1'
@@ -159,5 +160,5 @@ def reason_of(fault: Mapping[str, Any]) -> str:
 
 
 def _sane(part: int | str) -> int | str:
-    """A part of a fault's place; a name that the asker made up is told only if it is one."""
+    """A part of a fault's place; a name that the client made up is repeated only if it is a plain one."""
     return part if isinstance(part, int) or _SANE_NAME.fullmatch(part) else "?"

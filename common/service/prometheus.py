@@ -6,13 +6,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 
 from parley.common.errors import ForbiddenError, ParleyError
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # time stamps of no use
+disable_created_metrics()  # type: ignore[no-untyped-call]  # these time stamps are of no use
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """One application's registry; every service counts its requests, and adds counters and gauges of its own."""
+    """One application's registry: every service counts its requests, and adds counters and gauges of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -24,7 +24,7 @@ class Metrics:
         )
         self.failed_sign_ins = Counter(
             "parley_failed_sign_ins",
-            "Requests without a bearer token that counts, by why.",
+            "Requests without a valid bearer token, by reason.",
             ["why"],
             registry=self.registry,
         )
@@ -42,7 +42,7 @@ class Metrics:
         )
 
     def count_refusal(self, error: ParleyError) -> None:
-        """Count an error that a request is answered with; rules are this code's, and never what somebody sent."""
+        """Count an error that answers a request; the labels are rules of this code, never what a client sent."""
         rule = error.facts.get("rule", "") if isinstance(error, ForbiddenError) else ""
         self.refusals.labels(error.kind, rule).inc()
 

@@ -1,13 +1,12 @@
-"""Run an application on uvicorn, with TLS 1.3 by settings, until it is told to stop.
+"""Run an application on uvicorn, with TLS 1.3 by its settings, until it is told to stop.
 
-Meanwhile its settings file and its TLS files are looked at again: new tokens and certificates count from then on, and
-no connection is dropped for it. SIGHUP has the settings file read at once.
+Meanwhile the settings file and the TLS files are watched: new tokens and certificates become valid without a restart,
+and no connection is dropped for it. SIGHUP makes it read the settings file at once.
 
-When Python's collector of cyclic garbage looks at all objects of a service, for which all threads wait.
-
-It takes time with the objects that there are. A run of 70,000 columns has a million of them while it is read, compared
-and written, so the collector would look at them again and again just then. So a service tells it when: every half
-minute, but not while there are many more objects than there have been; of these they may be the work of a moment.
+It also schedules Python's collector of cyclic garbage (`FullCollections`), which stops all threads while it examines
+all objects. A run of 70,000 columns has a million objects while it is read, compared and written, and the collector
+would examine them again and again meanwhile. So the service runs it every half minute, but not while there are many
+more objects than at the least: these may be gone in a moment.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from parley.common.service.tokens import Tokens
 from parley.common.service.tracing import Tracing, trace_with
 
 _AFTER = (50_000, 1, 2**31 - 1)
-"""New objects before the collector looks at them, not 700: it took most of the time that a large JSON body took. It
-looks at them once more, after as many others, and never at all objects by itself."""
+"""The collector examines new objects after this many, not after 700, which took most of the time of a large JSON body.
+It examines them once more, after as many others, and never all objects by itself."""
 _EVERY, _AT_LATEST = 30.0, 600.0  # seconds
-_MANY = 2**20  # pieces of memory: the collector looks at what is in them within some 50 ms
+_MANY = 2**20  # pieces of memory, which the collector examines within some 50 ms
 
 
 class FullCollections:
-    """Looks at all objects made from now on, when `tend` finds it time for that."""
+    """Collects garbage among all objects made from now on, when `tend` is called at a good time."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, count: Callable[[], int] = sys.getallocatedblocks
@@ -58,13 +57,13 @@ class FullCollections:
         self._last, self._least = -math.inf, sys.maxsize
 
     def begin(self) -> None:
-        """Take the collector's times over; what there is by now stays, and is not looked at any more."""
-        gc.freeze()  # to look through it again and again costs a tenth of a round
+        """Take over the collector's schedule; objects that exist now are never examined again."""
+        gc.freeze()  # examining them again and again costs a tenth of a round
         gc.set_threshold(*_AFTER)
         self._last, self._least = self._clock(), self._count()
 
     def tend(self) -> None:
-        """Collect garbage from all objects if it is time for that, and they are not many or have been for long."""
+        """Collect garbage among all objects if it is time, and they are not many or have been many for long."""
         now, count = self._clock(), self._count()
         self._least = min(self._least, count)
         if now - self._last >= (_EVERY if count < self._least + _MANY else _AT_LATEST):
@@ -75,17 +74,16 @@ class FullCollections:
 _WARNING_DAYS = 30
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGE = 2**23
-"""Bytes of an array so large that its memory goes back to the system as soon as it is free."""
+"""Bytes from which on the memory of an array is returned to the system as soon as it is free."""
 _SWITCH_SECONDS = 0.0005
-"""For which a thread of Python keeps another waiting, not 0.005: a short request waits several times."""
+"""How long a thread of Python makes another wait, not 0.005: a short request waits several times."""
 
 
 def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()) -> None:
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
 
-    ``beside`` runs for as long, such as what opens connections to those who ask.
-    Raises InvalidInputError when the certificate or its key cannot be used, tracing is not installed, or the process
-    may have too few files open.
+    ``beside`` runs for as long, such as code that opens connections to others. Raises InvalidInputError where the
+    certificate or its key cannot be used, tracing is not installed, or the process may have too few files open.
     """
     logs.configure(settings.log_format)
     begin_tracing(settings.tracing, settings.name)
@@ -108,7 +106,7 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
         "serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls), connections=most
     )
     upkeep = Upkeep(settings, app.state.tokens, app.state.metrics)
-    for stop in (signal.SIGINT, signal.SIGTERM):  # which uvicorn handles, and raises again when it is done
+    for stop in (signal.SIGINT, signal.SIGTERM):  # uvicorn handles these, and raises them again at its end
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
     _give_memory_back()
@@ -137,14 +135,14 @@ def begin_tracing(settings: Tracing | None, service: str) -> None:
 
 
 def _allow_connections() -> None:
-    """Let the process have as many open files as it may: each party that connects is one."""
+    """Raise the limit on open files as far as allowed: each connected party needs one."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _give_memory_back() -> None:
-    """Have the GNU C library keep no large memory that is free, as it would once such was freed; others are let be."""
+    """Make the GNU C library return large free memory at once; other C libraries are left as they are."""
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
@@ -152,12 +150,12 @@ def _give_memory_back() -> None:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """A server's TLS 1.3 context, which asks clients for a certificate if it has an authority to check them by."""
+    """A server's TLS 1.3 context, which requests certificates of clients if it has an authority to verify them."""
     return FreshContext.of(lambda: _make_context(tls), tls.certificate, tls.key, tls.client_ca)
 
 
 def _make_context(tls: Tls) -> ssl.SSLContext:
-    """The context by the files as they are now."""
+    """A context from the files as they are now."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -171,31 +169,30 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
 
 
 class Upkeep:
-    """What is looked after while a service runs: the tokens of its settings file, and what will soon expire."""
+    """Maintains a running service: the tokens of its settings file, and warnings about what will soon expire."""
 
     def __init__(self, settings: ServiceSettings, tokens: Tokens, metrics: Metrics) -> None:
         self._path, self._kind = settings.source, type(settings)
-        self._first = (
-            self._kind.load(self._path) if self._path else settings
-        )  # what a command changed is not in the file
+        # from the file again: the options of a command may have changed the settings
+        self._first = self._kind.load(self._path) if self._path else settings
         self._tokens, self._metrics = tokens, metrics
         self._stamp = self._read_stamp()
-        self._told: date | None = None
+        self._warned_on: date | None = None
 
     def look_again(self) -> None:
-        """Have the settings file read the next time, changed or not."""
+        """Have the settings file read the next time, even if it has not changed."""
         self._stamp = None
 
     async def tend(self) -> None:
-        """Read the settings file if it has changed; tell what expires, once a day."""
+        """Read the settings file if it has changed; report what expires, once a day."""
         if self._path and (stamp := self._read_stamp()) != self._stamp:
             self._stamp = stamp
             await asyncio.to_thread(self.reload)
-        if self._told != self._tokens.today():
+        if self._warned_on != self._tokens.today():
             await asyncio.to_thread(self.tell_expiries)
 
     def reload(self) -> None:
-        """Take the tokens of the settings file; a file that cannot be used changes nothing."""
+        """Take the tokens from the settings file; a file that cannot be used changes nothing."""
         try:
             settings = self._kind.load(self._path)
         except InvalidInputError as error:
@@ -204,29 +201,29 @@ class Upkeep:
         callers = {token.caller for token in self._first.tokens}  # a new caller is more than a token
         self._tokens.replace(token for token in settings.tokens if token.caller in callers)
         structlog.get_logger().info("settings", read=str(self._path))
-        self._told = None
+        self._warned_on = None
         if changed := _other_changes(self._first, settings):
             structlog.get_logger().warning("settings", needs_restart=changed)
 
     def tell_expiries(self) -> None:
-        """Show how long the first token and the first certificate will last, and warn when it is not long."""
-        self._told = self._tokens.today()
+        """Show in how many days the first token and the first certificate expire, and warn if these are few."""
+        self._warned_on = self._tokens.today()
         if (token := self._tokens.next_expiry()) and token.expires:
-            self._tell_of("token", token.expires, of=str(token.caller))
+            self._show_expiry("token", token.expires, str(token.caller))
         ends = {path: day for path in self._first.certificates if (day := certificate_expiry(path))}
         if ends:
             first = min(ends, key=ends.__getitem__)
-            self._tell_of("certificate", ends[first], of=str(first))
+            self._show_expiry("certificate", ends[first], str(first))
 
-    def _tell_of(self, what: str, ends: date, of: str) -> None:
-        """Show how long one thing will last."""
+    def _show_expiry(self, kind: str, ends: date, name: str) -> None:
+        """Show in how many days something expires."""
         days = (ends - self._tokens.today()).days
-        self._metrics.expiry_days.labels(what).set(days)
+        self._metrics.expiry_days.labels(kind).set(days)
         if days <= _WARNING_DAYS:
-            structlog.get_logger().warning("expires", what=what, of=of, days=days)
+            structlog.get_logger().warning("expires", what=kind, of=name, days=days)
 
     def _read_stamp(self) -> tuple[int, int] | None:
-        """What changes when the settings file does."""
+        """The inode and time of change of the settings file, which differ once it has changed."""
         try:
             status = self._path.stat() if self._path else None
         except OSError:
@@ -235,7 +232,7 @@ class Upkeep:
 
 
 def _other_changes(first: ServiceSettings, second: ServiceSettings) -> list[str]:
-    """The top level's keys that differ otherwise than in tokens."""
+    """The keys of the top level that differ in more than tokens."""
 
     def plain(settings: ServiceSettings, name: str) -> Any:  # noqa: ANN401 -- any setting
         if name != settings.callers_key:

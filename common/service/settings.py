@@ -2,12 +2,11 @@
 
 ``PARLEY_PARTY_PORT=8001`` sets ``port``; ``PARLEY_PARTY_POLICY__EPSILON=2`` sets ``epsilon`` in the table ``[policy]``;
 lists and tables may be given as JSON. A variable ending in ``_FILE``, or a key of the file's top level ending in
-``_file``, names a file that holds the value: for secrets. The environment wins over the settings file. What is not a
-setting is refused, in either place.
+``_file``, names a file that holds the value: for secrets. The environment takes precedence over the file. A name that
+is not a setting is refused, in either place.
 
-Settings that explain themselves: every one with type, default and meaning, from the settings' own fields.
-
-One source, the pydantic models: nested tables and lists of tables are walked, so nothing can be left out.
+`explain_settings` and `settings_in_effect` list every setting with type, default and meaning, or with value and source.
+They walk the pydantic models, nested tables and lists of tables included, so that nothing can be left out.
 """
 
 from __future__ import annotations
@@ -128,12 +127,12 @@ class Settings(BaseSettings):
 
     @property
     def source(self) -> Path | None:
-        """The file that these were read from."""
+        """The file that these were read from, or None."""
         return self._source
 
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
-        """The settings of a TOML file (or of none) and of the environment.
+        """Load the settings of a TOML file (or none) and the environment.
 
         Raises InvalidInputError that names the file and the faulty keys, never a value.
         """
@@ -166,7 +165,7 @@ class Settings(BaseSettings):
 
 
 class ServiceSettings(Settings):
-    """What every service has to know; a subclass names those who may ask by the key ``callers_key``."""
+    """The settings that all services share; a subclass declares the callers by the key ``callers_key``."""
 
     callers_key: ClassVar[str] = "learners"
 
@@ -196,14 +195,14 @@ class ServiceSettings(Settings):
 
     @model_validator(mode="after")
     def _protected(self) -> Self:
-        """Nobody speaks in the clear beyond this machine by oversight."""
+        """Refuse plain HTTP beyond this machine unless it is stated."""
         if self.tls is None and not self.plain_http and not is_loopback(self.host):
             raise ValueError(f"host: {self.host} is not this machine alone: set tls, or plain_http = true")
         return self
 
     @model_validator(mode="after")
     def _callers_distinct(self) -> Self:
-        """One caller must not pass for another."""
+        """Refuse two callers with one name or token."""
         callers: tuple[Caller, ...] = getattr(self, self.callers_key, ())
         for values in ([caller.name for caller in callers], [token.hash for token in self.tokens]):
             if len(set(values)) != len(values):
@@ -212,22 +211,22 @@ class ServiceSettings(Settings):
 
     @property
     def tokens(self) -> tuple[KnownToken, ...]:
-        """The tokens of all who may ask."""
+        """The tokens of all callers."""
         callers: tuple[Caller, ...] = getattr(self, self.callers_key, ())
         return tuple(token for caller in callers for token in caller.known_tokens)
 
     @property
     def peer_connections(self) -> int:
-        """How many others the service itself connects to."""
+        """The number of services that this one connects to."""
         return 0
 
     @property
     def certificates(self) -> tuple[Path, ...]:
-        """The certificates that the service shows, to those who ask it and to those whom it asks."""
+        """The certificates that the service presents, as a server and as a client."""
         return (self.tls.certificate,) if self.tls else ()
 
     def signing_key(self) -> Ed25519PrivateKey:
-        """The service's identity; raises OwnKeyError when it cannot be used, or its file is open to others."""
+        """The service's signing key; raises OwnKeyError where it cannot be used, or its file is open to others."""
         if self.identity_key is None:
             return identity_key(self.state / "identity.key")
         return read_key(self.identity_key.get_secret_value().encode(), "identity_key")
@@ -238,7 +237,7 @@ class ServiceSettings(Settings):
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file's tables; raises InvalidInputError."""
+    """Read a TOML file; raises InvalidInputError."""
     try:
         return tomllib.loads(decode_text(path.read_bytes()))
     except FileNotFoundError as error:
@@ -247,14 +246,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InvalidInputError(f"settings {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"settings {path}: not a TOML file, for it is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:  # whose text may hold some of a secret
+    except tomllib.TOMLDecodeError as error:  # its text may hold a part of a secret
         place = re.search(r"\(at (line \d+, column \d+|end of document)\)$", str(error))
         where = f": see {place[1]}" if place else ""
         raise InvalidInputError(f"settings {path}: not a TOML file{where}") from None
 
 
 def _refuse_unknown_variables(cls: type[Settings]) -> None:
-    """A misspelt variable must not pass for a setting: raises InvalidInputError that names it."""
+    """Raise InvalidInputError that names a misspelt variable, which would otherwise be ignored."""
     prefix = cls.model_config.get("env_prefix", "").lower()
     for variable in os.environ:
         name = variable.lower()
@@ -265,9 +264,9 @@ def _refuse_unknown_variables(cls: type[Settings]) -> None:
 
 
 def _with_files_read(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Values by name, in which ``x_file`` (or ``X_FILE``) has become ``x`` with the content of the file.
+    """Replace each ``x_file`` (or ``X_FILE``) among values by ``x`` with the content of the file.
 
-    Raises InvalidInputError that begins with ``where`` and the name for a file that cannot be read.
+    Raises InvalidInputError that begins with ``where`` and the name, for a file that cannot be read.
     """
     read: dict[str, Any] = {}
     for name, value in values.items():
@@ -291,7 +290,7 @@ _BARE = {str: "text", int: "whole number", float: "number", bool: "true or false
 
 @dataclass(frozen=True, slots=True)
 class ExplainedSetting:
-    """A setting: its key, such as ``policy.epsilon`` or ``learners[].name``; ``required`` where it has no default."""
+    """A setting and its meaning: its key, as ``policy.epsilon`` or ``learners[].name``; ``required`` if no default."""
 
     key: str
     type: str
@@ -301,13 +300,13 @@ class ExplainedSetting:
 
     @property
     def head(self) -> str:
-        """Key, type and default on a line."""
+        """Key, type and default in a line."""
         return f"{self.key}  ({self.type}{', required' if self.required else f'; {_spelt(self.default)} if not given'})"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingInEffect:
-    """A setting as a service would use it, secrets hidden, and whether file, environment or neither says so."""
+    """A setting as a service would use it, secrets hidden, and where its value comes from."""
 
     key: str
     value: Any
@@ -315,16 +314,16 @@ class SettingInEffect:
 
     @property
     def line(self) -> str:
-        """Key, value and source on a line."""
+        """Key, value and source in a line."""
         return f"{self.key} = {_spelt(self.value)}  ({self.source})"
 
 
 def explain_settings(
     model: type[BaseModel], prefix: str = "", defaults: BaseModel | None = None
 ) -> Iterator[ExplainedSetting]:
-    """Every setting of a model, tables and lists of tables walked, in their order; each model's own before its tables'.
+    """Explain every setting of a model, in order, nested tables and lists of tables after the model's own fields.
 
-    ``defaults`` is the table that stands in where none is given.
+    ``defaults`` is the table that applies where none is given.
 
     >>> from parley.common.service.settings import Tls
     >>> print(next(explain_settings(Tls)).head)
@@ -339,37 +338,37 @@ def explain_settings(
             default, table = None, default
         yield ExplainedSetting(key, _type_of(field), required, _plain(default), _meaning(model, field))
         below = f"{key}{'[]' if _is_list(field.annotation) else ''}."
-        nested += [(below, each, table) for each in _models(field.annotation)]
-    for below, each, table in nested:
-        yield from explain_settings(each, below, table)
+        nested += [(below, inner, table) for inner in _models(field.annotation)]
+    for below, inner, table in nested:
+        yield from explain_settings(inner, below, table)
 
 
 def _meaning(model: type[BaseModel], field: FieldInfo) -> str:
-    """A field's description; of the word that tells one table from others, what that table is."""
+    """A field's description; for the tag that distinguishes tables, the summary of its table."""
     is_tag = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
     return field.description or ((model.__doc__ or "").partition("\n")[0] if is_tag else "")
 
 
 def settings_in_effect(settings: Settings) -> Iterator[SettingInEffect]:
-    """Every setting in effect, with secrets hidden."""
+    """List every setting in effect, with secrets hidden."""
     prefix = type(settings).model_config.get("env_prefix", "").upper()
     variables = frozenset(name.upper().removesuffix("_FILE") for name in os.environ)
 
     def walk(model: BaseModel, path: tuple[str, ...]) -> Iterator[SettingInEffect]:
         for name in type(model).model_fields:
-            value, here = getattr(model, name), (*path, name)
+            value, keys = getattr(model, name), (*path, name)
             if isinstance(value, BaseModel):
-                yield from walk(value, here)
+                yield from walk(value, keys)
                 continue
-            spoken = any(f"{prefix}{'__'.join(here[:n])}".upper() in variables for n in range(1, len(here) + 1))
-            given: SettingSource = "file" if name in model.model_fields_set else "default"
-            yield SettingInEffect(".".join(here), _plain(value), "environment" if spoken else given)
+            overridden = any(f"{prefix}{'__'.join(keys[:n])}".upper() in variables for n in range(1, len(keys) + 1))
+            source: SettingSource = "file" if name in model.model_fields_set else "default"
+            yield SettingInEffect(".".join(keys), _plain(value), "environment" if overridden else source)
 
     yield from walk(settings, ())
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 -- any annotation
-    """The models that an annotation names."""
+    """The models in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
@@ -378,7 +377,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 -- an
 
 
 def _is_list(annotation: Any) -> bool:  # noqa: ANN401 -- as above
-    """Whether an annotation is one of lists, or may be one."""
+    """Whether an annotation is a list, or may be one."""
     return get_origin(annotation) in {tuple, list} or any(map(_is_list, get_args(annotation)))
 
 
@@ -401,7 +400,7 @@ def _type_words(annotation: Any) -> str:  # noqa: ANN401 -- as above
 
 
 def _name_of(annotation: Any) -> str:  # noqa: ANN401 -- as above
-    """What a type without parts is called in a settings file."""
+    """The name of a type without parts, as settings files use it."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "table"
     name = getattr(annotation, "__name__", str(annotation))
@@ -409,20 +408,20 @@ def _name_of(annotation: Any) -> str:  # noqa: ANN401 -- as above
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 -- any value of a setting
-    """A value as JSON has it, secrets hidden."""
+    """A value as in JSON, secrets hidden."""
     if isinstance(value, SecretStr):
         return _HIDDEN
     if isinstance(value, BaseModel):
         return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, Sequence | frozenset) and not isinstance(value, str | bytes):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _spelt(value: Any) -> str:  # noqa: ANN401 -- as above
-    """A value for people."""
+    """A value as people read it."""
     import json  # noqa: PLC0415 -- for text alone
 
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Bearer tokens: 256 random bits, kept by their owner, known to the other side by their hash alone.
+"""Bearer tokens: 256 random bits, which their owner keeps and the other side knows by their hash alone.
 
 A token is random, not chosen by a person, so plain SHA-256 is enough: there is no dictionary to try, and a slow or
-salted hash would add nothing. A caller may have several tokens at a time, each until a day, so that a new one can be
-handed out before the old one ends.
+salted hash would add nothing. A caller may have several tokens at a time, each with a last day, so that a new one can
+be handed out before the old one ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def new_token() -> str:
 
 
 def hash_token(token: str) -> str:
-    """What the other side stores of a token: ``sha256:`` and 64 hexadecimal digits."""
+    """The hash of a token that the other side stores: ``sha256:`` and 64 hexadecimal digits."""
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
@@ -39,7 +39,7 @@ def hash_of_bearer(authorization: str) -> str:
 
 
 class Token(Setting):
-    """A bearer token that counts until a day."""
+    """A bearer token that is valid until a day."""
 
     hash: Annotated[TokenHash, Field(description="the token's hash, as the command `token` prints it")]
     expires: Annotated[
@@ -48,7 +48,7 @@ class Token(Setting):
 
 
 class Caller(Setting):
-    """Somebody whom a service knows by bearer tokens."""
+    """A caller that a service recognises by bearer tokens."""
 
     name: Annotated[Identifier, Field(description="the caller's name")]
     token_hash: Annotated[
@@ -56,7 +56,7 @@ class Caller(Setting):
         Field(description="hash of the caller's only token, which does not expire, as the command `token` prints it"),
     ] = None
     tokens: Annotated[
-        tuple[Token, ...], Field(description="or several tokens, all of which count until they expire")
+        tuple[Token, ...], Field(description="or several tokens, which are all valid until they expire")
     ] = ()
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class Caller(Setting):
 
     @property
     def known_tokens(self) -> tuple[KnownToken, ...]:
-        """All tokens of this caller, however they are written."""
+        """All tokens of this caller, from either field."""
         tokens = self.tokens or (Token(hash=self.token_hash or ""),)
         return tuple(KnownToken(token.hash, NamedCaller(self.name), token.expires) for token in tokens)
 
@@ -116,45 +116,45 @@ class KnownToken:
 
 
 class SignInError(UnauthorizedError):
-    """A request that carries no token that counts; ``why`` is ``absent``, ``unknown`` or ``expired``."""
+    """A request without a valid token; ``reason`` is ``absent``, ``unknown`` or ``expired``."""
 
-    def __init__(self, why: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
-        self.why = why
+        self.reason = reason
 
 
 class Tokens:
-    """Which tokens count now. They may be replaced while the service runs."""
+    """The valid tokens; they may be replaced while the service runs."""
 
     def __init__(
-        self, known: Iterable[KnownToken], today: Callable[[], date] = lambda: datetime.now(UTC).date()
+        self, tokens: Iterable[KnownToken], today: Callable[[], date] = lambda: datetime.now(UTC).date()
     ) -> None:
-        self._known = tuple(known)
+        self._tokens = tuple(tokens)
         self.others: Callable[[], Iterable[KnownToken]] = tuple
-        """What else counts, asked each time: of callers who come and go while the service runs."""
+        """Called for more valid tokens each time: those of callers that come and go while the service runs."""
         self.today = today
 
-    def replace(self, known: Iterable[KnownToken]) -> None:
-        """From now on, these count and no others."""
-        self._known = tuple(known)
+    def replace(self, tokens: Iterable[KnownToken]) -> None:
+        """Make these the only valid tokens from now on."""
+        self._tokens = tuple(tokens)
 
     def identify(self, authorization: str | None) -> AnyCaller:
         """The caller whose token an ``Authorization`` header carries.
 
-        Every hash is compared, each in constant time. Raises SignInError for no bearer token, nobody's, or one that
-        has expired.
+        Every hash is compared, each in constant time. Raises SignInError where there is no bearer token, it is
+        nobody's, or it has expired.
         """
         if authorization is None or not authorization.lower().startswith(_SCHEME):
             raise SignInError("absent", "a bearer token is needed")
         presented = hash_of_bearer(authorization)
-        found = [token for token in (*self._known, *self.others()) if hmac.compare_digest(token.hash, presented)]
-        if not found:
+        matches = [token for token in (*self._tokens, *self.others()) if hmac.compare_digest(token.hash, presented)]
+        if not matches:
             raise SignInError("unknown", "the bearer token is not known here")
-        if found[0].expires is not None and found[0].expires <= self.today():
+        if matches[0].expires is not None and matches[0].expires <= self.today():
             raise SignInError("expired", "the bearer token has expired: ask for a new one")
-        return found[0].caller
+        return matches[0].caller
 
     def next_expiry(self) -> KnownToken | None:
-        """The token that expires next of those that still count; None if none of them ever does."""
-        ahead = [token for token in self._known if token.expires is not None and token.expires > self.today()]
+        """The valid token that expires next; None if none ever does."""
+        ahead = [token for token in self._tokens if token.expires is not None and token.expires > self.today()]
         return min(ahead, key=lambda token: token.expires or date.max, default=None)

@@ -1,4 +1,4 @@
-"""Threads beside the event loop, for work that must not hold the loop: one where it is done piece after piece."""
+"""Threads beside the event loop, for work that would block it: a queue of pieces that are done one after another."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Piece = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], An
 
 
 class Worker:
-    """Does pieces of work in the order in which they come, in one thread unless there are to be more.
+    """Does pieces of work in the order in which they come, in one thread or several.
 
-    A round goes through here: to hand a piece over costs a fraction of what an executor of the standard library takes,
-    which makes two futures, of threads and of the loop, and chains them.
+    Every round passes through here: handing over a piece costs a fraction of what an executor of the standard library
+    takes, which makes two futures, one for threads and one for the loop, and chains them.
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
@@ -25,11 +25,11 @@ class Worker:
         self._threads = [Thread(target=self._work, name=f"{name}_{number}") for number in range(threads)]
         self._is_closed = False
         for thread in self._threads:
-            thread.daemon = True  # `close` waits for what was begun; a program that ends without it does not
+            thread.daemon = True  # `close` waits for work that has begun; a program that ends without it does not
             thread.start()
 
     async def do(self, work: Callable[[], _T]) -> _T:
-        """Do some work when a thread is free; it is done to its end even if nobody waits for it any more."""
+        """Do some work when a thread is free; it is finished even if nobody waits for it any more."""
         if self._is_closed:
             raise RuntimeError("the worker is closed")
         loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ class Worker:
         return await done
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish the work that has begun, and end the threads."""
         self._is_closed = True
         for _ in self._threads:
             self._pieces.put(None)
@@ -46,20 +46,20 @@ class Worker:
             thread.join()
 
     def _work(self) -> None:
-        """Take piece after piece, until there is none to come."""
+        """Do one piece after another, until the worker is closed."""
         while (piece := self._pieces.get()) is not None:
             loop, done, work = piece
             try:
                 value, error = work(), None
-            except BaseException as raised:  # noqa: BLE001 -- it is raised again where it is waited for
+            except BaseException as raised:  # noqa: BLE001 -- it is raised again in the coroutine that waits
                 value, error = None, raised
             with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
                 loop.call_soon_threadsafe(_settle, done, value, error)
-            del piece, done, work, value, error  # nothing is kept while there is nothing to do
+            del piece, done, work, value, error  # no reference is kept while the thread waits
 
 
 def _settle(done: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-    """Give whoever waits for a piece of work what came of it."""
+    """Give the result of a piece of work to the coroutine that waits for it."""
     if done.cancelled():
         return
     if error is None:

@@ -1,7 +1,7 @@
-"""Certificates by an authority of a deployment's own, for servers and clients alike (X.509, RFC 5280).
+"""Certificates by a deployment's own authority, for servers and clients (X.509, RFC 5280).
 
-A service's certificate is good for both sides of a connection: the learner shows its own to parties and key holder, and
-each service shows its own to itself when its health is asked for.
+A service's certificate serves both sides of a connection: the learner presents its own to parties and key holders, and
+each service presents its own to itself when its health is checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from parley.common.encoding.texts import as_utf8
 
 AUTHORITY_LASTS, CERTIFICATE_LASTS = dt.timedelta(days=3650), dt.timedelta(days=365)
-_SKEW = dt.timedelta(hours=1)  # by which the clock of another machine may be behind
+_SKEW = dt.timedelta(hours=1)  # how far the clock of another machine may be behind
 _USES = (
     "digital_signature",
     "content_commitment",
@@ -43,21 +43,21 @@ class Credentials:
 
     @classmethod
     def read(cls, certificate: bytes, key: bytes) -> Credentials:
-        """From PEM; raises ValueError for what is none, or where they do not belong together."""
+        """Read both from PEM; raises ValueError where either is invalid, or they do not belong together."""
         private = load_pem_private_key(as_utf8(key), None)
-        shown = x509.load_pem_x509_certificate(as_utf8(certificate))
-        if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != shown.public_key():
+        parsed = x509.load_pem_x509_certificate(as_utf8(certificate))
+        if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != parsed.public_key():
             raise ValueError("the private key is not the certificate's")
-        return cls(shown, private)
+        return cls(parsed, private)
 
     @property
     def certificate_pem(self) -> str:
-        """The certificate as a file has it."""
+        """The certificate as PEM."""
         return pem_of(self.certificate)
 
     @property
     def key_pem(self) -> str:
-        """The private key as a file has it, in the clear."""
+        """The private key as PEM, not encrypted."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
 
     @property
@@ -71,12 +71,12 @@ class Credentials:
         return self.lasts / (self.certificate.not_valid_after_utc - self.certificate.not_valid_before_utc)
 
     def request(self) -> str:
-        """What an authority is asked to sign for the same name and key again, as PEM."""
+        """A request, as PEM, for a new certificate of the same name and key."""
         return _request(self.certificate.subject, self.key)
 
 
 def make_authority(name: str, lasts: dt.timedelta = AUTHORITY_LASTS) -> Credentials:
-    """An authority that signs services' certificates and no other authority's."""
+    """Make an authority that signs the certificates of services, and of no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(name, key.public_key(), lasts)
@@ -88,18 +88,20 @@ def make_authority(name: str, lasts: dt.timedelta = AUTHORITY_LASTS) -> Credenti
 
 
 def issue(authority: Credentials, hosts: Sequence[str], lasts: dt.timedelta = CERTIFICATE_LASTS) -> Credentials:
-    """A service's certificate for its names and addresses, of which the first is its subject, and a new key."""
+    """Issue a service's certificate for its names and addresses, the first being its subject, with a new key."""
     key = ec.generate_private_key(ec.SECP256R1())
     return Credentials(_certify(authority, hosts, key.public_key(), lasts), key)
 
 
-def renew(authority: Credentials, held: Credentials, lasts: dt.timedelta = CERTIFICATE_LASTS) -> Credentials:
-    """A service's certificate anew, for the same names and key."""
-    return Credentials(_certify(authority, hosts_of(held.certificate), held.key.public_key(), lasts), held.key)
+def renew(authority: Credentials, credentials: Credentials, lasts: dt.timedelta = CERTIFICATE_LASTS) -> Credentials:
+    """Issue a new certificate for the same names and key."""
+    return Credentials(
+        _certify(authority, hosts_of(credentials.certificate), credentials.key.public_key(), lasts), credentials.key
+    )
 
 
 def request_certificate(name: str) -> tuple[str, str]:
-    """``(request, key)`` as PEM: what an authority is asked to sign for a name, and the new key, which stays here."""
+    """``(request, key)`` as PEM: the request for an authority to sign, and the new private key, which stays here."""
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return _request(_common_name(name), key), private.decode("ascii")
@@ -113,10 +115,10 @@ def _request(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> str:
 def answer_request(
     authority: Credentials, request: str, name: str, lasts: dt.timedelta = CERTIFICATE_LASTS
 ) -> x509.Certificate:
-    """A certificate of the requested key for a name, whatever the request's is; raises ValueError for no request."""
-    asked = x509.load_pem_x509_csr(request.encode())
-    key = asked.public_key()
-    if not asked.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
+    """Certify the key of a request for a name, whichever name it asks for; raises ValueError for an invalid request."""
+    csr = x509.load_pem_x509_csr(request.encode())
+    key = csr.public_key()
+    if not csr.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
         raise ValueError("not a request that is signed by an elliptic curve's key")
     return _certify(authority, [name], key, lasts)
 
@@ -124,7 +126,7 @@ def answer_request(
 def _certify(
     authority: Credentials, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, lasts: dt.timedelta
 ) -> x509.Certificate:
-    """A service's certificate."""
+    """Sign a service's certificate."""
     issuer = authority.certificate
     builder = (
         _builder(hosts[0], key, lasts)
@@ -146,7 +148,7 @@ def _certify(
 
 
 def pem_of(certificate: x509.Certificate) -> str:
-    """A certificate as a file has it."""
+    """A certificate as PEM."""
     return certificate.public_bytes(Encoding.PEM).decode("ascii")
 
 
@@ -157,7 +159,7 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
 
 
 def _builder(name: str, key: ec.EllipticCurvePublicKey, lasts: dt.timedelta) -> x509.CertificateBuilder:
-    """What authorities and services share."""
+    """The fields that certificates of authorities and of services share."""
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
@@ -175,7 +177,7 @@ def _common_name(name: str) -> x509.Name:
 
 
 def _general_name(host: str) -> x509.GeneralName:
-    """An address where it is one, a DNS name otherwise."""
+    """An IP address if the text is one, a DNS name otherwise."""
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:

@@ -1,29 +1,26 @@
-"""An append-only chain of records on disk: each link is a hash over the link before and over the record.
+"""An append-only chain of records on disk: each link is a hash over the previous link and the record.
 
-So one link names all that the chain holds up to there. A record is canonical JSON; bytes that are too long for it are
-*attachments*, whose SHA-256 the record names, and which are compared with it whenever they are read. All that a
-service knows it works out from its records, which it reads once when it starts and as they are added: there is nothing
-stored that a link does not cover. Links stay in memory (see `Links`), so a record that is changed later is noticed when
-it is read again.
+So one link covers all records up to it. A record is canonical JSON; bytes that are too long for it are *attachments*:
+the record holds their SHA-256, and they are compared with it whenever they are read. A service derives all its state
+from the records, which it reads once when it starts and as they are appended: nothing is stored that no link covers.
+Links stay in memory, so that a record that is changed later is noticed when it is read again.
 
-The newest head also stands in a file beside the database, by which an old copy of the database alone is known.
+Links in memory (`Links`): all links of the newest records, and every sixteenth of older ones. A link that is remembered
+proves all that precedes it in the file: hashed on from any stored link, the records up to the next remembered link lead
+to it only if neither they nor the stored link were changed. Reading an old record costs a few hashes more than reading
+a new one, and a record takes 2 bytes of memory rather than 32.
 
-A chain's head as a service keeps it outside its database, to know an old copy of the database by.
+The head file (`HeadFile`): the newest head also stands in a file beside the database, so that an old copy of the
+database alone is recognised. It is written after each commit and before the answer is sent, in place and with a fixed
+length, so that it is never torn. After a crash or a power cut it may lag behind the database. It is never ahead of it:
+if it is, the database is an old copy.
 
-The file is written after each commit and before the answer is sent, in place and of fixed length, so that it is never
-torn. It may lag behind the database, by a crash in between or by a power cut, and never runs ahead of it: if it does,
-the database is an old copy.
+Receipts (`SignedChain`): a keeper signs its head into receipts. One that holds a later head than the chain shows that
+the chain is an old copy.
 
-The links of a chain as a process remembers them: all of the newest records, and every sixteenth of older ones.
-
-A link is a hash over the link before and the record, so one that is remembered proves all that stands in the file
-before it: hashed on from any link that is stored there, the records up to the next remembered link lead to it only if
-neither they nor the stored link were changed. To look at an old record costs a few hashes more than at a new one, and
-a record takes two bytes of memory in the place of 32.
-
-A chain whose keeper signs its head into receipts, and knows an old copy of it by those that it is shown.
-
-What is left of a chain that cannot be used any more: to read it as far as it is whole, and to put it aside.
+The beginning and the end: `begin_chain` creates a chain with its first record, all or nothing; `check_begun` tells a
+chain that was never begun from one whose files are missing. `salvage` reads a damaged chain up to the first change, and
+`set_aside` moves a chain out of the way.
 """
 
 from __future__ import annotations
@@ -32,6 +29,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -51,6 +49,8 @@ from parley.common.protocol.receipts import (
     verify_receipt,
     write_receipt,
 )
+from parley.common.storage.folders import locked
+from parley.common.storage.keys import sync_directory, writing
 from parley.common.storage.sqlite import Database, Schema
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
 
 
 class HeadFile:
-    """The file that names the newest head that a service showed anyone.
+    """The file that holds the newest head that a service has shown to anyone.
 
-    Whoever has it open shares a lock on it, so that nobody puts another chain in the place of one that is in use.
-    Raises UnavailableError while somebody does.
+    A process that has it open holds a shared lock, so that nobody can replace a chain that is in use. Raises
+    UnavailableError while the chain is being replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,7 +77,7 @@ class HeadFile:
             raise UnavailableError(f"{path.with_suffix('')} is being replaced: try again") from None
 
     def read(self) -> Head | None:
-        """The head; None in a new file. Raises LedgerError when the file holds something else."""
+        """The head; None in a new file. Raises LedgerError for any other content."""
         content = os.pread(self.descriptor, 4096, 0)
         line = _LINE.fullmatch(content)
         if content and not line:
@@ -89,7 +89,7 @@ class HeadFile:
         os.pwrite(self.descriptor, f"{head.count:020d} {head.link}\n".encode(), 0)
 
     def sync(self) -> None:
-        """Have the file on the disk, so that all later writes leave its length as it is."""
+        """Flush the file to disk; no later write changes its length."""
         os.fsync(self.descriptor)
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class HeadFile:
 
 @contextmanager
 def unused(path: Path) -> Iterator[None]:
-    """For as long as nobody may open a head file, if there is one; raises ConflictError where somebody has it open."""
+    """Keep a head file, if there is one, from being opened; raises ConflictError where a process has it open."""
     if not path.exists():
         yield
         return
@@ -113,23 +113,23 @@ def unused(path: Path) -> Iterator[None]:
 
 LINK_BYTES = 32
 FIRST = bytes(LINK_BYTES)
-"""The link before all records."""
+"""The link before the first record."""
 SPACING = 16
-"""Of older records, each of so many is remembered, the first record's among them."""
+"""One older link in so many is remembered, counted from the first."""
 NEWEST = 1024
-"""At least so many of the newest are remembered; a multiple of `SPACING`."""
+"""At least so many of the newest links are remembered; a multiple of `SPACING`."""
 
 
 class Links:
-    """Links by the number of their record, (32,) each; 0 is before all. Any thread may look while one adds."""
+    """Links by the number of their record, (32,) each; 0 precedes all. Any thread may read while one adds."""
 
     __slots__ = ("_newest", "_older", "head")
 
     def __init__(self) -> None:
         self._older = bytearray()
-        """Those of records 1, 1 + `SPACING`, and so on."""
+        """The links of records 1, 1 + `SPACING`, and so on."""
         self._newest = 1, bytearray()
-        """The number of a record, and all links from that on."""
+        """The number of a record, and all links from there on."""
         self.head = Head(0, FIRST.hex())
         """The count of records, and the last link."""
 
@@ -144,14 +144,14 @@ class Links:
             self._newest = first + NEWEST, newest[NEWEST * LINK_BYTES :]
 
     def find(self, number: int) -> bytes | None:
-        """The link of a record from 0 to the last, or None where it is not remembered."""
+        """The link of a record, from 0 to the last; None where it is not remembered."""
         if number == 0:
             return FIRST
         following, link = self.following(number)
         return link if following == number else None
 
     def following(self, number: int) -> tuple[int, bytes]:
-        """The first record from this one on, of 1 to the last, whose link is remembered: its number, and the link."""
+        """The first record at or after this one, from 1 to the last, whose link is remembered: its number and link."""
         first, newest = self._newest
         if number < first:
             number += (1 - number) % SPACING
@@ -183,11 +183,11 @@ _Row = tuple[int, bytes, bytes]
 """A record's number, the record, and its link."""
 ChainRecord = dict[str, Any]
 Apply = Callable[[int, ChainRecord], None]
-"""Is told each record, with its number, in order."""
+"""Called with each record and its number, in order."""
 
 
 def chain_schema(name: str, application: int) -> Schema:
-    """The schema of a chain that is called so in words, with the number of its kind of file."""
+    """The schema of a chain: its name in words, and the number of its kind of file."""
     return Schema(name, application, 1, _TABLES)
 
 
@@ -196,20 +196,20 @@ def next_link(link: bytes, record: bytes) -> bytes:
     return hashlib.sha256(link + record).digest()
 
 
-def attached(attachments: Mapping[str, bytes]) -> dict[str, str]:
-    """What a record names its attachments by."""
+def attachment_digests(attachments: Mapping[str, bytes]) -> dict[str, str]:
+    """The SHA-256 of each attachment, as a record holds them."""
     return {name: hashlib.sha256(value).hexdigest() for name, value in attachments.items()}
 
 
 class Chain:
-    """The chain in the files ``stem``.db and ``stem``.head; ``apply`` is told all records.
+    """The chain in the files ``stem``.db and ``stem``.head; ``apply`` is called with all records.
 
     Several processes may share the files. Every method raises UnavailableError while they cannot be used, and
     LedgerError where they were changed or are an old copy.
     """
 
     def __init__(self, stem: Path, schema: Schema, apply: Apply) -> None:
-        """Read the chain; what is missing is begun: whether it may be is the caller's business."""
+        """Read the chain; missing files are created: the caller decides before whether they may be."""
         self.name = schema.name
         self._apply = apply
         self._links = Links()
@@ -235,20 +235,20 @@ class Chain:
 
     @property
     def head(self) -> Head:
-        """The head, as this process knows it."""
+        """The head, as far as this process has read."""
         return self._links.head
 
     @property
     def origin(self) -> str:
-        """The first link, by which the chain is told from others; it must have a record."""
+        """The first link, which identifies the chain; the chain must have a record."""
         return self._links.following(1)[1].hex()
 
     def holds(self, head: Head) -> bool:
-        """Whether the chain once had this head, as this process knows it; raises LedgerError where it was changed."""
+        """Whether the chain once had this head, as far as this process has read; raises LedgerError for a change."""
         return 0 <= head.count <= self._count and self._link(head.count).hex() == head.link
 
     def forbid(self, head: Head) -> None:
-        """Refuse from now on, after a restart too, because somebody has shown a later head than there is."""
+        """Refuse all use from now on, also after a restart: somebody has shown a later head than the chain has."""
         with self._database.reading():  # while no other thread writes the file
             self._forbidden = True
             self._file.write(head)
@@ -256,9 +256,9 @@ class Chain:
 
     @contextmanager
     def transaction(self) -> Iterator[Appending]:
-        """Look at the chain as it is now, and append: all or nothing. What was appended is read back at the end.
+        """Read the chain as it is now, and append: all or nothing. What was appended is read back at the end.
 
-        Within it, `apply` has been told all that other processes appended, and not yet what is appended in it.
+        Within the block, ``apply`` has seen all that other processes appended, and not yet what the block appends.
         """
 
         def read_back(connection: sqlite3.Connection) -> None:
@@ -276,32 +276,32 @@ class Chain:
             yield appending
 
     def look(self) -> None:
-        """Take what other processes have appended."""
+        """Read what other processes have appended."""
         with self.transaction():
             pass
 
     def attachment(self, number: int, name: str) -> bytes:
-        """An attachment of a record. Raises LedgerError where record or attachment were changed, or it is gone."""
+        """Read an attachment of a record. Raises LedgerError where either was changed, or the attachment is erased."""
         return self.read(number, name)[1]
 
     def read(self, number: int, name: str) -> tuple[ChainRecord, bytes]:
-        """A record and one of its attachments; raises as `attachment` does."""
-        newest, record = self._newest  # which each transaction reads again and compares
+        """Read a record and one of its attachments; raises as `attachment` does."""
+        newest, record = self._newest  # each transaction reads and compares it again
         if number != newest:
             record = self.record(number)
         with self._database.reading() as connection:
             value = connection.execute(_ATTACHED, (number, name)).fetchone()
         named = record.get("attached", {}).get(name)
-        if value is None or not _is_blob(value[0]) or attached({name: value[0]})[name] != named:
+        if value is None or not _is_blob(value[0]) or attachment_digests({name: value[0]})[name] != named:
             raise self._changed(number)
         return record, value[0]
 
     def record(self, number: int) -> ChainRecord:
-        """A record; raises LedgerError where it was changed."""
+        """Read a record; raises LedgerError where it was changed."""
         return dict(own_json(self._genuine(number)[0][1]))
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """All records as they are stored, checked, with their numbers; raises LedgerError at one that was changed."""
+        """Read and check all records as they are stored, with their numbers; raises LedgerError at a changed one."""
         read = 0
         while read < self._count:
             rows = self._genuine(read + 1)
@@ -309,7 +309,7 @@ class Chain:
             read += len(rows)
 
     def probe(self, room: int = 0) -> None:
-        """Raise UnavailableError unless a record with so many bytes attached can be written next."""
+        """Raise UnavailableError unless a record with so many attached bytes can be written next."""
         self._database.probe(room)
 
     @property
@@ -317,18 +317,18 @@ class Chain:
         return self._links.head.count
 
     def _link(self, count: int) -> bytes:
-        """The link of record number ``count``; of 0, the one before all."""
+        """The link of record number ``count``; for 0, the link before the first record."""
         return self._links.find(count) or self._genuine(count)[0][2]
 
     def _genuine(self, number: int) -> list[_Row]:
-        """A record as this process first read it, and all after it up to the first whose link is remembered."""
+        """A record and all after it up to the first whose link is remembered, proved equal to those read at first."""
         if not 1 <= number <= self._count:
             raise self._changed(number)
         link, (last, proof) = self._links.find(number - 1), self._links.following(number)
         with self._database.reading() as connection:
             rows: list[_Row] = connection.execute(_BETWEEN, (number - (link is None), last)).fetchall()
         if link is None and rows:
-            link = rows.pop(0)[2]  # as it is stored: the rows prove it
+            link = rows.pop(0)[2]  # a stored link: the rows below prove it
         if not _is_blob(link) or len(link) != LINK_BYTES:  # a longer one might take bytes from the record
             raise self._changed(number)
         for expected, row in zip_longest(range(number, last + 1), rows):
@@ -340,7 +340,7 @@ class Chain:
         return rows
 
     def _begin(self) -> None:
-        outside = self._file.read()  # first: meanwhile another process may append, and write a later head
+        outside = self._file.read()  # before the database: another process may append, and write a later head
         with self._database.transaction() as connection:
             self._catch_up(connection)
         if outside is None and self._count:
@@ -351,20 +351,20 @@ class Chain:
         self._file.sync()
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
-        """Tell `apply` what was appended since the last time; raises LedgerError where what was known is not there."""
+        """Apply what was appended since the last time; raises LedgerError where records read before are missing."""
         rows = iter(connection.execute(_FROM, (max(self._count, 1),)))
         if self._count and not self._is_last(next(rows, None)):
             raise self._old_copy()
         for number, record, link in rows:
             if not _follows((number, record, link), self._count + 1, self._link(self._count)):
                 raise self._changed(number)
-            told: ChainRecord = own_json(record)
-            self._apply(number, told)
+            content: ChainRecord = own_json(record)
+            self._apply(number, content)
             self._links.add(link)
-            self._newest = number, told
+            self._newest = number, content
 
     def _is_last(self, row: _Row | None) -> bool:
-        """Whether a row is the last record that this process knows."""
+        """Whether a row is the last record that this process has read."""
         if row is None or row[2] != self._link(self._count):
             return False
         return _follows(row, self._count, self._link(self._count - 1))
@@ -377,26 +377,26 @@ class Chain:
 
 
 def _follows(row: _Row, number: int, before: bytes) -> bool:
-    """Whether a row is record ``number``, and its link follows from the link before."""
+    """Whether a row is record ``number``, and its link follows from the previous link."""
     return row[0] == number and _is_blob(row[1]) and next_link(before, row[1]) == row[2]
 
 
 def _is_blob(value: object) -> TypeGuard[bytes]:
-    """Whether a value read can be what was written: a bit that flips may make another type of it."""
+    """Whether a value can be one that was written: a flipped bit may change its type."""
     return isinstance(value, bytes)
 
 
 @dataclass(slots=True)
 class Appending:
-    """What a transaction appends; ``head`` is the chain's after it."""
+    """The appending side of a transaction; ``head`` is the chain's head after what was appended."""
 
     connection: sqlite3.Connection
     head: Head
 
     def append(self, record: ChainRecord, attachments: Mapping[str, bytes] | None = None) -> int:
-        """Append a record with its attachments; its number."""
-        whole = record | {"attached": attached(attachments)} if attachments else record
-        content, number = canonical(whole), self.head.count + 1
+        """Append a record with its attachments; returns its number."""
+        complete = record | {"attached": attachment_digests(attachments)} if attachments else record
+        content, number = canonical(complete), self.head.count + 1
         link = next_link(bytes.fromhex(self.head.link), content)
         self.connection.execute(_ADD, (number, content, link))
         if attachments:
@@ -420,53 +420,53 @@ class SignedChain(Chain):
         super().__init__(stem, schema, apply)
 
     def totals(self) -> dict[str, Any]:
-        """The keeper's own public sums, as receipts say them."""
+        """The keeper's own public sums, which its receipts state."""
         return {}
 
     def has_replaced(self, receipt: Receipt) -> bool:  # noqa: ARG002 -- for chains that replace others
-        """Whether what a receipt of another chain of the same keeper says is accounted for in this one."""
+        """Whether this chain accounts for a receipt of another chain of the same keeper."""
         return False
 
     def witnessed(self, to: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
-        """What some work gives somebody who has ``shown`` its newest receipt, and the chain's receipt after it.
+        """Do some work for somebody who has ``shown`` a receipt; returns its result and the chain's receipt after it.
 
-        An `Answer` is bound by that receipt. Raises as `check_receipt` does, before anything is done.
+        That receipt binds an `Answer`. Raises as `check_receipt` does, before any work.
         """
         receipt = None if shown is None else self.check_receipt(shown)
         value = work()
         return value, self.receipt(to, receipt, value.bound if isinstance(value, Answer) else None)
 
-    def receipt(self, to: str = "", shown: Receipt | None = None, answer: Binding | None = None) -> str:
-        """A receipt of the chain as it stands, for whom it is ``shown`` to; see `Receipt`."""
+    def receipt(self, to: str = "", shown_before: Receipt | None = None, answer: Binding | None = None) -> str:
+        """Sign a receipt of the chain for ``to``, who showed the receipt ``shown_before``; see `Receipt`."""
         written = write_receipt(
             self._identity.signing_key,
             signer=self._identity.name,
             ledger=self.origin,
             head=self.head,
             to=to,
-            shown=None if shown is None else shown.head,
+            shown=None if shown_before is None else shown_before.head,
             answer=answer,
             totals=self.totals(),
         )
-        self._written = written  # what it is shown next, most likely
+        self._written = written  # most likely the next one that is shown
         return written.text
 
     def check_receipt(self, text: str) -> Receipt:
-        """A receipt whose history this chain contains, or has replaced.
+        """Check that this chain contains, or has replaced, the history of a receipt.
 
         Raises InvalidReceiptError for a text that is no receipt, or that the keeper did not sign. Raises LedgerError
         for any other receipt of the keeper: the chain is an old copy, and refuses everybody from now on.
         """
         newest = self._written
-        if newest and newest.text == text:  # as in most requests: it needs no second look at its signature
+        if newest and newest.text == text:  # as in most requests: its signature needs no second check
             return newest
         receipt = read_receipt(text)
-        is_replaced = self.has_replaced(receipt)  # then it may be by an earlier key
+        is_replaced = self.has_replaced(receipt)  # an earlier key may have signed it
         verify_receipt(text, self._identity.name, receipt.key if is_replaced else self._identity.key)
         if is_replaced or self._contains(receipt):
             return receipt
         self.look()
-        if self._contains(receipt):  # as another process has written it
+        if self._contains(receipt):  # another process has appended it
             return receipt
         self.forbid(receipt.head)
         raise LedgerError(
@@ -492,7 +492,7 @@ def salvage(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def set_aside(stem: Path) -> None:
-    """Move what there is of a chain into a folder of its own beside it."""
+    """Move the files of a chain into a new folder beside it."""
     present = [path for end in _ENDS if (path := stem.with_suffix(end)).exists()]
     if not present:
         return
@@ -513,3 +513,92 @@ def _rows(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
             yield from connection.execute("SELECT number, record, link FROM entries ORDER BY number")
     except sqlite3.DatabaseError:
         return
+
+
+def begin_chain(stem: Path, schema: Schema, first: ChainRecord, *, replaces: bool = False) -> None:
+    """Begin a chain with its first record. If it is interrupted, either all of it is there or nothing has begun.
+
+    With ``replaces``, an existing chain is set aside once the new one is on disk. Raises LedgerError where any file of
+    a chain exists otherwise, UnavailableError where the new one cannot be written.
+    """
+    with writing(f"the {schema.name}"):
+        stem.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with locked(stem.parent):
+            _finish(stem)
+            if _present(stem) and not replaces:
+                raise LedgerError(f"there is a {schema.name} in {stem.parent} already, or a part of one")
+            draft = stem.parent / f".{stem.name}.new"
+            shutil.rmtree(draft, ignore_errors=True)
+            try:
+                _write(draft / stem.name, schema, first)
+                draft.rename(_written(stem))
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+            sync_directory(stem.parent)
+            _finish(stem)
+
+
+def check_begun(stem: Path, schema: Schema, *, missing: str, recover: str) -> None:
+    """Raise LedgerError where there is no chain, or only a part of one.
+
+    The error says what to do about a ``missing`` chain, and which command can ``recover`` a part of one.
+    """
+    if not has_begun(stem):
+        raise LedgerError(f"there is no {schema.name} in {stem.parent}: {missing}")
+    present = _present(stem)
+    if len(present) == 1:
+        raise LedgerError(f"of the {schema.name} in {stem.parent} only {present[0]} is left: run {recover}")
+
+
+def finish_beginning(stem: Path) -> None:
+    """Move a chain into place whose beginning was interrupted after it had been written; call it before reading files.
+
+    Raises UnavailableError where it cannot be moved.
+    """
+    if _written(stem).exists():
+        with writing(stem), locked(stem.parent):
+            _finish(stem)
+
+
+def has_begun(stem: Path) -> bool:
+    """Whether any file of a chain exists; raises as `finish_beginning` does."""
+    finish_beginning(stem)
+    return bool(_present(stem))
+
+
+def _present(stem: Path) -> list[str]:
+    """The names of a chain's files that exist."""
+    return [path.name for end in (".db", ".head") if (path := stem.with_suffix(end)).exists()]
+
+
+def _written(stem: Path) -> Path:
+    """The folder of a chain that is completely written, and not yet in place."""
+    return stem.parent / f".{stem.name}.written"
+
+
+def _finish(stem: Path) -> None:
+    """Move a completely written chain into place; continues a move that was interrupted."""
+    written = _written(stem)
+    if not written.exists():
+        return
+    head, database = (written / stem.name).with_suffix(".head"), (written / stem.name).with_suffix(".db")
+    if head.exists():
+        set_aside(stem)
+        head.rename(stem.with_suffix(".head"))
+    if database.exists():
+        database.rename(stem.with_suffix(".db"))
+    sync_directory(stem.parent)
+    shutil.rmtree(written)
+
+
+def _write(stem: Path, schema: Schema, first: ChainRecord) -> None:
+    """Write a chain of one record to files that hold all of it; raises UnavailableError."""
+    chain = Chain(stem, schema, lambda _number, _record: None)
+    try:
+        with chain.transaction() as appending:
+            appending.append(first)
+    finally:
+        chain.close()
+    if stem.with_suffix(".db-wal").exists():  # closing a database empties its log, or fails silently
+        raise UnavailableError(f"the {schema.name} cannot be written: its disk is full")

@@ -1,6 +1,6 @@
-"""Folders on a disk: their locks, and one of the owner's for what does not fit into memory.
+"""Locks of folders, and private scratch folders.
 
-That one is shut to others, and empty once the work is done.
+A scratch folder holds what does not fit into memory: it is closed to others, and removed after the work.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ _PREFIX = "parley-scratch-"
 
 @contextmanager
 def scratch_folder(within: Path, key: str) -> Iterator[Path]:
-    """A new folder, mode 0700, that is removed in the end; and whatever processes that were killed have left there.
+    """A new folder, mode 0700, that is removed at the end, as are those that killed processes have left.
 
-    Raises InvalidInputError, which names the setting ``key``, unless ``within`` is a folder of this user's that nobody
+    Raises InvalidInputError, which names the setting ``key``, unless ``within`` is a folder of this user that nobody
     else may open and that can be written to.
     """
     check_private_folder(within, key)
     with ExitStack() as stack:
         try:
-            with locked(within):  # so that nobody takes a folder that is not locked yet for one that was left
-                for left in within.glob(f"{_PREFIX}*"):
-                    with suppress(BlockingIOError), locked(left, fcntl.LOCK_NB):
-                        shutil.rmtree(left)
-                made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
-                stack.enter_context(locked(made))
+            with locked(within):  # so that nobody removes a new folder before it is locked
+                for abandoned in within.glob(f"{_PREFIX}*"):
+                    with suppress(BlockingIOError), locked(abandoned, fcntl.LOCK_NB):
+                        shutil.rmtree(abandoned)
+                folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
+                stack.enter_context(locked(folder))
         except OSError as error:
             raise InvalidInputError(f"{key}: {within} cannot be written: {error.strerror}") from None
-        stack.callback(shutil.rmtree, made, ignore_errors=True)
-        yield made
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield folder
 
 
 def check_private_folder(path: Path, key: str) -> None:
-    """Raise InvalidInputError, which names the setting, unless it is a folder of this user's, shut to all others."""
+    """Raise InvalidInputError, which names the setting, unless a folder is this user's and closed to others."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise InvalidInputError(f"{key}: {path}: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise InvalidInputError(f"{key}: {path} is no folder")
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise InvalidInputError(f"{key}: {path} belongs to another user")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         raise InvalidInputError(f"{key}: others can open {path}: chmod 700 {path}")
 
 
 @contextmanager
 def locked(folder: Path, flag: int = 0) -> Iterator[None]:
-    """Hold a folder's lock, which goes with the process; raises BlockingIOError by LOCK_NB where another holds it."""
+    """Lock a folder until the block or the process ends; with LOCK_NB, raise BlockingIOError where it is locked."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | flag)

@@ -1,4 +1,4 @@
-"""Files that others have handed over, an invitation, a study, receipts: read no further than such a file goes."""
+"""Read files that other people hand over, such as an invitation, a study or receipts: with bounds on their size."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError, TooLargeError
 
 _LONGEST = 2**23
-"""Bytes: as many as a body in JSON may have, and more."""
-_MOST_VALUES, _MOST_NESTS = 2**19, 2**18  # a study of the most columns has four values, and two nests, in each
+"""Bytes, more than a body in JSON may have."""
+_MOST_VALUES, _MOST_NESTS = 2**19, 2**18  # a study of the most columns has 4 values and 2 nested ones in each
 
 
 def read_handed_json(path: Path) -> bytes:
-    """The JSON in a file that somebody has handed over, for a reader that says what else is wrong with it.
+    """Read the JSON of such a file; the caller's validation reports other faults.
 
-    Raises as `read_handed`, and InvalidInputError for a name twice in an object, or more names than any has.
+    Raises as `read_handed` does, and InvalidInputError for a name that occurs twice in an object, or too many names.
     """
     content = read_handed(path).encode()
     try:
@@ -33,9 +33,9 @@ def read_handed_json(path: Path) -> bytes:
 
 
 def read_handed(path: Path) -> str:
-    """The text of a file that somebody has handed over.
+    """Read the text of such a file.
 
-    Raises InvalidInputError for a file that is longer than any such, or would make more objects than any; OSError and
+    Raises InvalidInputError for a file that is too long, or would make too many objects; OSError and
     UnicodeDecodeError.
     """
     with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""Key files: private to their owner or refused, and the Ed25519 key that a service signs with.
+"""Key files, private to their owner, and the Ed25519 key that a service signs with.
 
-A file is written whole or not at all: to the disk first under another name, then renamed. Its mode is 0600, and a file
-that others may read is refused rather than mended: what was readable once may have been read.
+A file is written completely or not at all: first to disk under another name, then renamed. Its mode is 0600. A file
+that others may read is refused, and its mode is not corrected: somebody may have read it already.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_private(path: Path) -> bytes:
-    """A file that its owner alone may read. Raises OwnKeyError(key_file_unreadable, key_file_open)."""
+    """Read a file that only its owner may read. Raises OwnKeyError(key_file_unreadable, key_file_open)."""
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -42,7 +42,7 @@ def read_private(path: Path) -> bytes:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file of mode 0600, on the disk when this returns; where there is one already, that one stays."""
+    """Write a new file of mode 0600, flushed to disk on return; an existing file stays as it is."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -60,7 +60,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600 in the place of what was there, on the disk when this returns."""
+    """Write a file of mode 0600 in place of an existing one, flushed to disk on return."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     write_private(draft, content)
     draft.replace(path)
@@ -68,16 +68,16 @@ def replace_private(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def writing(what: object, advice: str = "") -> Iterator[None]:
-    """Raise UnavailableError, which says that ``what`` cannot be written and why, in the place of an OSError."""
+def writing(subject: object, advice: str = "") -> Iterator[None]:
+    """Replace an OSError by UnavailableError, which says that ``subject`` cannot be written and why."""
     try:
         yield
     except OSError as error:
-        raise UnavailableError(f"{what} cannot be written: {error.strerror}{advice}") from None
+        raise UnavailableError(f"{subject} cannot be written: {error.strerror}{advice}") from None
 
 
 def sync_directory(path: Path) -> None:
-    """Have the names in a directory on the disk."""
+    """Flush the names in a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -86,9 +86,9 @@ def sync_directory(path: Path) -> None:
 
 
 def identity_key(path: Path) -> Ed25519PrivateKey:
-    """The key that a service signs with, from a PEM file that is made on the first start.
+    """The key that a service signs with, from a PEM file that is created on the first start.
 
-    Raises OwnKeyError: the file cannot be read or written, others may read it, or it is no Ed25519 key.
+    Raises OwnKeyError: the file cannot be read or written, others may read it, or it holds no Ed25519 key.
     """
     try:
         if not path.exists():
@@ -98,17 +98,17 @@ def identity_key(path: Path) -> Ed25519PrivateKey:
     return read_key(read_private(path), f"key file {path}")
 
 
-def read_key(pem: bytes, what: str) -> Ed25519PrivateKey:
-    """The Ed25519 key of a PEM text; raises OwnKeyError that says ``what`` holds none."""
+def read_key(pem: bytes, subject: str) -> Ed25519PrivateKey:
+    """The Ed25519 key of a PEM text; raises OwnKeyError that says that ``subject`` holds none."""
     try:
         key = load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise OwnKeyError(f"{what} holds no Ed25519 key", reason=Reason.KEY_FILE_CORRUPT)
+        raise OwnKeyError(f"{subject} holds no Ed25519 key", reason=Reason.KEY_FILE_CORRUPT)
     return key
 
 
 def write_key(key: Ed25519PrivateKey) -> bytes:
-    """A key as `read_key` reads it."""
+    """A key as PEM, which `read_key` reads."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,35 +1,28 @@
-"""SQLite, set up to survive a crash and a power cut, and to let nobody race.
+"""SQLite, set up to survive a crash or a power cut, and to be shared by threads and processes.
 
-Write-ahead log with ``synchronous=FULL``: a commit is on the disk before it returns. Every transaction is ``BEGIN
-IMMEDIATE``: it takes the write lock at once, so that what it read still holds when it writes. A process has one
-connection, lent to one thread at a time (to close a connection that a thread uses crashes the process). SQLite before
-3.51.3 may corrupt its log when two connections write and checkpoint at once, be they of one process or of two, so
-processes take `WriterTurns` at whole transactions, within which all checkpoints are. Files carry the version of their
-tables: an unknown one is refused, an older one is migrated.
+Durability: write-ahead log with ``synchronous=FULL``: a commit is on disk before it returns. Every transaction is
+``BEGIN IMMEDIATE``: it takes the write lock at once, so that what it has read still holds when it writes. Files carry
+the version of their tables: an unknown version is refused, an older one is migrated.
 
-What is committed counts only where somebody will find it: the names of the file and of its lock are looked at before a
-transaction, and those of all open files at its end (see `OpenFiles`). A mismatch is an error, and from then on
-nothing is read or written while it lasts. A name can go to another file while the first is open: something is renamed
-over it (as rsync and restore tools do), it is deleted, its folder is moved away, or something is mounted there. The
-process would go on reading and writing a file that nobody else finds and that is gone with the process.
+Threads: a process has one connection, lent to one thread at a time by a `FairLock` (closing a connection that a thread
+uses crashes the process). Readers and writers wait in two lines, each served in order, and the lines alternate: a
+thread that writes again and again keeps no reader out, and a reader waits for a writer or two, however many there are.
 
-Room on the disk is kept for what is to be written next.
+Processes: SQLite before 3.51.3 may corrupt its log when two connections write and checkpoint at once, in one process or
+in two. So processes take turns (`WriterTurns`) for whole transactions, which include all checkpoints. The turns are two
+locks on two files beside the database, which the system releases when a process dies. A writer holds the first, the
+queue, until it has the second, and releases that once it has written. So a process that writes again and again queues
+behind the others, and turns come in about the order of requests. `flock` works between processes of one machine: a
+database must be on a disk of this machine (SQLite's own log needs the same).
 
-A lock with two lines of threads that wait: each is served in its order, and the lines in turn.
+Files: a commit counts only if somebody can find it. The names of the file and of its lock are checked before a
+transaction, and those of all open files at its end (`OpenFiles`). A name can come to refer to another file: something
+is renamed over it (as rsync and restore tools do), it is deleted, its folder is moved away, or something is mounted
+there. The process would go on reading and writing a file that nobody else sees and that disappears with the process. A
+mismatch is an error, and nothing is read or written while it lasts. `keep_room` reserves disk space for the next write.
 
-One that writes again and again keeps no reader out, and a reader waits for a writer or two, however many there are.
-
-Turns of processes that write to one database, in about the order in which they asked.
-
-Two locks on two files beside the database, which the system takes back from a process that dies. A writer holds the
-first, the queue, until it has the second, and lets go of that once it has written: so a process that writes
-again and again has to queue behind those that wait, and none of them waits for ever. `flock` holds between processes of
-one machine: a database must lie on a disk of this machine (SQLite's own log asks for the same).
-
-What a service finds damaged among what it wrote down itself: one error, whatever a decoder says of it.
-
-A disk, a copy that was cut off, or somebody with an editor may change any byte. What is read of a row is decoded within
-`decoding`, so that no error of a decoder leaves as it is, and none that says that a request was wrong.
+Damage: a disk, an interrupted copy, or somebody with an editor may change any byte. Rows are decoded within `decoding`,
+so that each error of a decoder becomes a DamagedError, and none of them blames a request.
 """
 
 from __future__ import annotations
@@ -60,27 +53,27 @@ _ADVICE = (
 
 
 class OpenFiles:
-    """The open files of one thing, which is called ``what`` in errors, by name."""
+    """Open files by name; ``subject`` is what errors call them together."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
         self._identities: dict[str, tuple[int, int]] = {}
         self._logged: str | None = None
 
     def watch(self, path: Path, descriptor: int | None = None) -> None:
-        """Watch the name of a file: of the one that is open as ``descriptor``, or of the one it stands for now."""
+        """Watch the name of a file: the one that is open as ``descriptor``, or the one that the name refers to now."""
         status = os.stat(path) if descriptor is None else os.fstat(descriptor)  # noqa: PTH116 -- one way for both
         self._identities[str(path)] = (status.st_dev, status.st_ino)
 
     def check(self) -> None:
-        """Raise UnavailableError where a name does not stand for the open file any more; the log says what to do."""
+        """Raise UnavailableError where a name no longer refers to the open file; the log says what to do."""
         for path, identity in self._identities.items():
             if _identity(path) != identity:
                 raise self._replaced(path)
         self._logged = None
 
     def check_first(self, *paths: Path) -> None:
-        """The same of some names; of all, once one of all was another file's, so that nothing more is done then."""
+        """Check some names only; check all names once any of them has failed, so that no work goes on meanwhile."""
         if self._logged is not None:
             self.check()
         for name in map(str, paths):
@@ -88,24 +81,24 @@ class OpenFiles:
                 raise self._replaced(name)
 
     def _replaced(self, path: str) -> UnavailableError:
-        """The error for a name of another file, which is logged once."""
+        """The error for a name that refers to another file; it is logged once."""
         if self._logged != path:
             self._logged = path
-            structlog.get_logger().error("replaced", what=self._what, path=path, advice=_ADVICE)
+            structlog.get_logger().error("replaced", what=self._subject, path=path, advice=_ADVICE)
         return UnavailableError(
-            f"a file of the {self._what} was replaced, moved or deleted while it was open: nothing is read from it or "
-            "written until its service is started again"
+            f"a file of the {self._subject} was replaced, moved or deleted while it was open: nothing is read from it "
+            "or written until its service is started again"
         )
 
     @property
     def are_others(self) -> bool:
-        """Whether a name stands for another file now; not where it stands for none."""
+        """Whether a name refers to another file now, rather than to none."""
         now = {path: _identity(path) for path in self._identities}
         return any(now[path] not in {None, identity} for path, identity in self._identities.items())
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """The device and the number of the file that a name stands for; None where it cannot be seen."""
+    """The device and inode that a name refers to; None where it cannot be read."""
     try:
         status = os.stat(path)  # noqa: PTH116 -- for each file in each transaction: a Path costs as much as the call
     except OSError:
@@ -119,12 +112,11 @@ _ZEROS = bytes(_PIECE)
 
 
 def keep_room(path: Path, size: int) -> None:
-    """Have a file be at least ``size`` bytes long, on blocks that are its own, in a folder that can be written to.
+    """Make a file at least ``size`` bytes long, on blocks of its own, in a folder that can be written to.
 
-    What it grows by is written, with zeros: to sync what is later written over them takes about half the time that it
-    takes on blocks that were never written.
-
-    Raises OSError where the disk or a quota is full, the process may write no file so long, or nothing at all there.
+    The new part is filled with zeros: syncing later writes over them takes about half the time that it takes on blocks
+    that were never written. Raises OSError where the disk or a quota is full, the process may not write a file that
+    long, or the folder cannot be written to.
     """
     longest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if longest != resource.RLIM_INFINITY and size > longest:
@@ -133,25 +125,25 @@ def keep_room(path: Path, size: int) -> None:
         raise OSError(errno.EACCES, "its folder cannot be written to")
     descriptor = os.open(path, os.O_WRONLY)
     try:
-        if (there := os.fstat(descriptor).st_size) < size:
-            os.posix_fallocate(descriptor, there, size - there)
-            for start in range(there, size, _PIECE):
+        if (length := os.fstat(descriptor).st_size) < size:
+            os.posix_fallocate(descriptor, length, size - length)
+            for start in range(length, size, _PIECE):
                 os.pwrite(descriptor, _ZEROS[: size - start], start)
     finally:
         os.close(descriptor)
 
 
-def why_unwritable(error: OSError) -> str:
-    """Why nothing can be written, in words."""
+def write_failure(error: OSError) -> str:
+    """The reason why a write failed, in words."""
     return "its disk is full" if error.errno in _FULL else f"{error.strerror}"
 
 
-_HANDED_OVER = 0  # no thread's identifier: the next owner has been woken, and has yet to run
-_LONG, _BRIEF = range(2)  # the lines
+_HANDED_OVER = 0  # no thread's identifier: the next owner is released and has not run yet
+_LONG, _BRIEF = range(2)  # the two lines of waiting threads
 
 
 class FairLock:
-    """A reentrant lock, as a context manager for what takes long; `briefly` is the one for what does not.
+    """A reentrant lock, as a context manager for long work; `briefly` is the one for short work.
 
     >>> lock = FairLock()
     >>> with lock, lock.briefly, lock:
@@ -162,7 +154,7 @@ class FairLock:
         self.briefly = _Briefly(self)
         self._guard = threading.Lock()
         self._lines = (deque[threading.Lock](), deque[threading.Lock]())
-        self._next = _LONG  # the line that is served next, if anybody stands in it
+        self._next = _LONG  # the line that is served next, if anybody waits in it
         self._owner: int | None = None
         self._depth = 0
 
@@ -174,30 +166,30 @@ class FairLock:
         self.give_back()
 
     def take(self, line: int) -> None:
-        """Have the lock once it is free, by one of the lines, or at once if this thread has it."""
-        own = threading.get_ident()
-        if self._owner != own:
+        """Take the lock once it is free, through one of the lines; at once if this thread has it."""
+        thread = threading.get_ident()
+        if self._owner != thread:
             with self._guard:
                 gate = None if self._owner is None else threading.Lock()
                 if gate is None:
-                    self._owner = own
+                    self._owner = thread
                 else:
                     gate.acquire()
                     self._lines[line].append(gate)
             if gate is not None:
                 self._wait_at(gate, line)
-                self._owner = own
+                self._owner = thread
         self._depth += 1
 
     def give_back(self) -> None:
-        """Let the next one have it, if this was the outermost of the thread's."""
+        """Release the lock, if this is the outermost block of the thread."""
         self._depth -= 1
         if not self._depth:
             with self._guard:
                 self._hand_over()
 
     def _wait_at(self, gate: threading.Lock, line: int) -> None:
-        """Wait until a gate is opened; who is interrupted meanwhile leaves the line as it was."""
+        """Wait until a gate is opened; a thread that is interrupted meanwhile leaves the line."""
         try:
             gate.acquire()
         except BaseException:
@@ -209,7 +201,7 @@ class FairLock:
             raise
 
     def _hand_over(self) -> None:
-        """Have the next one own the lock, or nobody."""
+        """Make the next thread the owner, or nobody."""
         line = self._next if self._lines[self._next] else 1 - self._next
         if self._lines[line]:
             self._owner, self._next = _HANDED_OVER, 1 - line
@@ -219,7 +211,7 @@ class FairLock:
 
 
 class _Briefly:
-    """The lock for what does not take long."""
+    """The lock for work that is short."""
 
     def __init__(self, lock: FairLock) -> None:
         self._lock = lock
@@ -231,15 +223,15 @@ class _Briefly:
         self._lock.give_back()
 
 
-_PAUSE = 0.0005  # seconds until the next look at whether a lock is free; who is not the next to write looks less often
+_PAUSE = 0.0005  # seconds between two attempts to lock; a process that is not the next to write tries less often
 _LONGEST_PAUSE = 0.01
 
 
 class WriterTurns:
-    """The turns at a database's path, each a context; raises OSError where the files cannot be made."""
+    """The turns of processes at a database, each a context; raises OSError where the lock files cannot be made."""
 
     def __init__(self, path: Path, seconds: float) -> None:
-        """``seconds`` is how long a turn is waited for."""
+        """``seconds`` is how long to wait for a turn."""
         self._seconds = seconds
         self.path = path.with_name(f"{path.name}-lock")
         self.lock = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
@@ -251,7 +243,7 @@ class WriterTurns:
         self._is_closed = False
 
     def __enter__(self) -> None:
-        """Take a turn; raises TimeoutError where none came in time. For one thread of this process at a time."""
+        """Take a turn; raises TimeoutError where none came in time. For one thread of a process at a time."""
         deadline = time.monotonic() + self._seconds
         _take(self._queue, deadline, _LONGEST_PAUSE)
         try:
@@ -260,11 +252,11 @@ class WriterTurns:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
+        """End the turn."""
         fcntl.flock(self.lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the files; again, do nothing."""
+        """Close the files; a second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self.lock)
@@ -291,23 +283,23 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA trusted_schema = OFF",
-    "PRAGMA secure_delete = ON",  # what is deleted is overwritten: pads' seeds, sums that were opened
+    "PRAGMA secure_delete = ON",  # overwrites deleted content: seeds of pads, opened sums
 )
 
 _PASSING = tuple(f"SQLITE_{kind}" for kind in ("BUSY", "LOCKED", "FULL", "IOERR", "CANTOPEN", "READONLY", "PERM"))
-"""What SQLite calls troubles that may pass; what else it says is wrong with the file itself."""
+"""SQLite's names of temporary troubles; all others are faults of the file itself."""
 _NO_ROOM = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"})
-"""What SQLite calls a disk that is full: for the file, and for the memory that connections to it share."""
+"""SQLite's names of a full disk: for the file, and for the memory that its connections share."""
 
 _LOG = "-wal"
 _ALL_FILES = ("", _LOG, "-shm")
-"""What the names of SQLite's own files end in: the database, its log, the memory that connections share."""
+"""Endings of the names of SQLite's files: the database, its log, and the memory that connections share."""
 _FRAME_HEAD = 24  # bytes before each page in the log
-_LEAST_ROOM = 2**20  # bytes for what goes with the largest answer: records, receipts, pages of trees
+_LEAST_ROOM = 2**20  # bytes beside the largest answer: records, receipts, pages of trees
 
 
 def is_full(error: sqlite3.Error) -> bool:
-    """Whether what failed is that the disk has no room."""
+    """Whether an error means that the disk has no room."""
     return getattr(error, "sqlite_errorname", "") in _NO_ROOM
 
 
@@ -315,9 +307,9 @@ def is_full(error: sqlite3.Error) -> bool:
 class Schema:
     """The tables of one kind of file.
 
-    ``name`` says in words what the file is; ``application`` is the number that SQLite keeps in it as the kind of file.
-    ``tables`` make an empty one of this ``version``; ``migrations`` lead to each later version from the one before, and
-    may call ``functions`` by name.
+    ``name`` is the kind in words; ``application`` is the number by which SQLite marks it. ``tables`` create an empty
+    file of this ``version``; ``migrations`` lead to each later version from the previous one, and may call
+    ``functions`` by name.
     """
 
     name: str
@@ -331,22 +323,22 @@ class Schema:
 class Database:
     """The process's only connection to a file. Threads wait for each other, as processes do.
 
-    Every method raises UnavailableError while the file cannot be used, or is not the one that its name stands for, and
-    once it is closed; ``damaged`` is the error for a file that is no database, or one that was changed.
+    Every method raises UnavailableError while the file cannot be used, or its name refers to another file, and once it
+    is closed; ``damaged`` is the error for a file that is no database, or was changed.
     """
 
     def __init__(
         self, path: Path, schema: Schema, *, damaged: type[ParleyError] = UnavailableError, busy_seconds: float = 5.0
     ) -> None:
-        """Open the file, or make it, readable by its owner alone; raises VersionError for one of an unknown version."""
+        """Open the file, or create it, readable by its owner alone; raises VersionError for an unknown version."""
         self.path = path
         self.files = OpenFiles(schema.name)
         self._schema = schema
-        self._understood = _Understood(schema.name, damaged)
+        self._translated = _TranslatedErrors(schema.name, damaged)
         self._lock = FairLock()
-        with self._understood:
+        with self._translated:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with suppress(FileExistsError):  # to close a file that is there gives up all of this process's locks on it
+            with suppress(FileExistsError):  # closing an existing file would release this process's locks on it
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self._turns = WriterTurns(path, busy_seconds)
             try:
@@ -367,13 +359,13 @@ class Database:
     def transaction(
         self, read_back: Callable[[sqlite3.Connection], None] = lambda _: None
     ) -> Iterator[sqlite3.Connection]:
-        """One transaction, committed at the end, rolled back by whatever is raised.
+        """One transaction, committed at the end, rolled back on any exception.
 
-        ``read_back`` reads what was committed before any other thread.
+        ``read_back`` reads what was committed before any other thread does.
         """
-        with self._lock, self._understood, self._turns:
+        with self._lock, self._translated, self._turns:
             connection = self._connection
-            self.files.check_first(self.path, self._turns.path)  # else others may write, here or there, meanwhile
+            self.files.check_first(self.path, self._turns.path)  # otherwise others may write to either file meanwhile
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -381,59 +373,61 @@ class Database:
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                self.files.check()  # a refusal may be one by the wrong file
+                self.files.check()  # the error may come from the wrong file
                 raise
             self.files.check()
             read_back(connection)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread: inside a transaction of this thread or without one."""
-        with self._lock.briefly, self._understood:
+        """The connection, for one thread, inside a transaction of this thread or without one."""
+        with self._lock.briefly, self._translated:
             if not self._connection.in_transaction:
                 self.files.check_first(self.path)
             yield self._connection
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Transactions of this thread, and what is done about them, before any other thread's."""
+        """Keep other threads out of several transactions of this thread, and of the work between them."""
         with self._lock:
             yield
 
     def probe(self, room: int = 0) -> None:
-        """Raise UnavailableError unless the next transaction can add so many bytes: room is kept for them and more."""
-        with self.transaction() as connection:  # a version written anew is a page written, and changes nothing
+        """Raise UnavailableError unless the next transaction can add ``room`` bytes: more than these are reserved."""
+        with self.transaction() as connection:  # writing the version again writes a page, and changes nothing
             connection.execute(f"PRAGMA user_version = {self._schema.version}")
-        with self._lock, self._understood, self._turns:
+        with self._lock, self._translated, self._turns:
             _, frames, _ = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             (page,) = self._connection.execute("PRAGMA page_size").fetchone()
-            frames += (_LEAST_ROOM + room + room // 8) // page  # an eighth more: for what a page holds beside
+            frames += (_LEAST_ROOM + room + room // 8) // page  # an eighth more, for the rest of each page
             try:
                 keep_room(self._named(_LOG), (frames + 1) * (page + _FRAME_HEAD))
             except OSError as error:
-                why = why_unwritable(error)
-                raise UnavailableError(f"the {self._schema.name} cannot be written: {why}") from None
+                reason = write_failure(error)
+                raise UnavailableError(f"the {self._schema.name} cannot be written: {reason}") from None
 
     def close(self) -> None:
         """Close the file, once no thread uses it."""
         with self._lock:
-            if self.files.are_others:  # SQLite would write its log into what others have put there, or delete theirs
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # so it is let go of as by a crash
+            if self.files.are_others:  # SQLite would write its log into the other file, or delete its log
+                ctypes.pythonapi.Py_IncRef(
+                    ctypes.py_object(self._connection)
+                )  # so the connection is abandoned, as in a crash
             else:
                 self._connection.close()
             self._turns.close()
 
     def _named(self, end: str) -> Path:
-        """The path of one of the files."""
+        """The path of one of SQLite's files."""
         return self.path.with_name(self.path.name + end)
 
     def _open(self) -> None:
-        """Have the tables, and all files open whose names are to be watched."""
-        with self._understood, self._turns:
+        """Create or migrate the tables, and open all files whose names are watched."""
+        with self._translated, self._turns:
             self.files.watch(self.path)
             for pragma in _PRAGMAS:
                 self._connection.execute(pragma)
-            self._connection.execute("BEGIN IMMEDIATE")  # which opens the log and the shared memory
+            self._connection.execute("BEGIN IMMEDIATE")  # this opens the log and the shared memory
             self._connection.execute("ROLLBACK")
             self.files.check()
             for end in _ALL_FILES:
@@ -443,7 +437,7 @@ class Database:
             self._migrate(connection)
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        """Have the tables of this version, from an empty file or from an older version."""
+        """Bring the tables to this version, from an empty file or an older version."""
         schema = self._schema
         for name, function in schema.functions.items():
             connection.create_function(name, -1, function, deterministic=True)
@@ -469,19 +463,19 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True)
-class _Understood:
-    """A context in which what SQLite and the file system raise about a file of this ``name`` is Parley's errors."""
+class _TranslatedErrors:
+    """A context that turns errors of SQLite and of the file system about a file of this ``name`` into Parley's."""
 
     name: str
     damaged: type[ParleyError]
 
     def __enter__(self) -> None:
-        """Nothing is done before."""
+        """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        """Raise the error in Parley's words, if it is one of those."""
+        """Raise Parley's error in place of one of SQLite or the file system."""
         match error:
-            case UnicodeDecodeError():  # a name in the file that is none, in SQLite's own words
+            case UnicodeDecodeError():  # a damaged name in the file, quoted by SQLite
                 raise self.damaged(f"the {self.name}'s database is damaged") from None
             case sqlite3.Error():
                 raise self._of_sqlite(error) from None
@@ -492,9 +486,9 @@ class _Understood:
 
     def _of_sqlite(self, error: sqlite3.Error) -> ParleyError:
         kind = getattr(error, "sqlite_errorname", "")
-        if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # the first: it is closed
-            why = "cannot be written: its disk is full" if is_full(error) else "is busy or cannot be written"
-            return UnavailableError(f"the {self.name} {why}")
+        if isinstance(error, sqlite3.ProgrammingError) or kind.startswith(_PASSING):  # ProgrammingError: it is closed
+            problem = "cannot be written: its disk is full" if is_full(error) else "is busy or cannot be written"
+            return UnavailableError(f"the {self.name} {problem}")
         return self.damaged(f"the {self.name}'s database is damaged")
 
 
@@ -502,8 +496,8 @@ _FAULTS = (ArithmeticError, AttributeError, LookupError, ParleyError, RecursionE
 
 
 @contextmanager
-def decoding(what: str, remedy: str) -> Iterator[None]:
-    """Decode ``what`` a service wrote; raises DamagedError, which names it and the ``remedy``, where that cannot be.
+def decoding(subject: str, remedy: str) -> Iterator[None]:
+    """Decode the ``subject``, which a service wrote; raises DamagedError with the ``remedy`` where that fails.
 
     >>> with decoding("the row of run 7 in the table runs", "put back a copy"):
     ...     int("seven")
@@ -512,7 +506,7 @@ def decoding(what: str, remedy: str) -> Iterator[None]:
     """
     try:
         yield
-    except (DamagedError, NotFoundError, UnavailableError):  # which no decoder raises
+    except (DamagedError, NotFoundError, UnavailableError):  # no decoder raises these
         raise
     except _FAULTS:
-        raise DamagedError(f"{what} is damaged: {remedy}") from None
+        raise DamagedError(f"{subject} is damaged: {remedy}") from None

@@ -1,7 +1,7 @@
-"""What a service holds of others' chains: the newest receipt of each, so that it can tell when one was set back.
+"""The newest receipt of each chain of other services, so that a service can tell when one was set back to an old copy.
 
-Only receipts of those whose public key the service knows by itself are kept. Where a signer has begun a new chain, the
-newest receipt of each of its chains is kept, up to a few: which replaces which, it alone can say.
+Only receipts by keys that the service has pinned are kept. If a signer has begun a new chain, the newest receipt of
+each of its chains is kept, up to a limit: only the signer can say which chain replaces which.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TABLES = (
         PRIMARY KEY (signer, key, ledger)
     ) STRICT""",
 )
-_SCHEMA = Schema("receipts of others", application=0x50_57_49_54, version=1, tables=_TABLES)  # which spells PWIT
+_SCHEMA = Schema("receipts of others", application=0x50_57_49_54, version=1, tables=_TABLES)  # it spells PWIT
 _MOST_CHAINS = 16
 _FIND = "SELECT ledger, count FROM receipts WHERE signer = ? AND key = ?"
 _KEEP = """
@@ -30,15 +30,15 @@ _KEEP = """
     ON CONFLICT (signer, key, ledger) DO UPDATE SET count = excluded.count, text = excluded.text"""
 _ALL = "SELECT text FROM receipts ORDER BY signer, key, count"
 
-KnownKeys = Callable[[], Collection[tuple[str, str]]]
-"""The services, each with its public key, whose receipts are kept."""
+PinnedSigners = Callable[[], Collection[tuple[str, str]]]
+"""The names and public keys of the services whose receipts are kept."""
 
 
 class Witness:
-    """The receipts of others in a directory. For any thread; methods raise UnavailableError."""
+    """The receipts of other services, in a directory. For any thread; methods raise UnavailableError."""
 
-    def __init__(self, directory: Path, known: KnownKeys) -> None:
-        self._known = known
+    def __init__(self, directory: Path, pinned: PinnedSigners) -> None:
+        self._pinned = pinned
         self._database = Database(directory / "witness.db", _SCHEMA)
 
     def close(self) -> None:
@@ -46,32 +46,33 @@ class Witness:
         self._database.close()
 
     def probe(self) -> None:
-        """Raise UnavailableError unless a receipt can be kept next."""
+        """Raise UnavailableError unless a receipt can be stored next."""
         self._database.probe()
 
     def take(self, texts: Iterable[str]) -> int:
-        """Keep what is newer than what is held; how many were. Those of services without a known key are passed over.
+        """Store receipts that are newer than the stored ones; returns how many were. Those by other keys are ignored.
 
-        Raises InvalidReceiptError, and keeps nothing, where one is no receipt or was not signed with the key it names.
+        Raises InvalidReceiptError, and stores nothing, where a text is no receipt or was not signed with the key it
+        names.
         """
-        known, receipts = self._known(), [read_receipt(text) for text in texts]
+        pinned, receipts = self._pinned(), [read_receipt(text) for text in texts]
         for receipt in receipts:
             verify_receipt(receipt.text, receipt.signer, receipt.key)
-        found = [receipt for receipt in receipts if (receipt.signer, receipt.key) in known]
-        if not found:
+        accepted = [receipt for receipt in receipts if (receipt.signer, receipt.key) in pinned]
+        if not accepted:
             return 0
         with self._database.transaction() as connection:
-            kept = 0
-            for receipt in found:
+            n_stored = 0
+            for receipt in accepted:
                 owner = receipt.signer, receipt.key
                 counts = dict(connection.execute(_FIND, owner).fetchall())
                 newest = counts.get(receipt.ledger)
                 if len(counts) < _MOST_CHAINS if newest is None else receipt.head.count > newest:
                     connection.execute(_KEEP, (*owner, receipt.ledger, receipt.head.count, receipt.text))
-                    kept += 1
-        return kept
+                    n_stored += 1
+        return n_stored
 
     def texts(self) -> list[str]:
-        """All receipts that are kept."""
+        """All stored receipts."""
         with self._database.reading() as connection:
             return [text for (text,) in connection.execute(_ALL)]

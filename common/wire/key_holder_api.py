@@ -1,7 +1,4 @@
-"""What a learner and a key holder say to each other as JSON.
-
-What whoever signs a roster answers.
-"""
+"""The JSON that a learner and a key holder exchange, and a roster's signature as any signer returns it."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ SessionId = Annotated[
 
 
 class KeyHolderFacts(Strict):
-    """What anyone on a roster must know of a key holder."""
+    """Facts about a key holder that everyone on a roster needs."""
 
     name: PlainName
     public_key: Annotated[PlainName, Field(description="its Ed25519 key, for others to pin")]
@@ -28,7 +25,7 @@ class KeyHolderFacts(Strict):
 
 
 class NewSession(Strict):
-    """What a learner asks a session by."""
+    """The request that opens a session."""
 
     session: SessionId
     key_bits: Annotated[int, Field(description="size of the Paillier key")]

@@ -1,7 +1,8 @@
-"""How an owner joins: an invitation, a file that the learner signs; and what is sent with it, and comes back, once.
+"""How an owner joins a learner: an invitation, which the learner signs, and one request and its answer.
 
-An invitation holds a secret, so it is to be handed over as a password is. Whose keys they are that both sides get, two
-people compare by telephone: six words a key (66 of its fingerprint's bits, in the list of BIP 39), each the other's.
+An invitation holds a secret, so it must be handed over as a password would be. Two people compare by telephone the keys
+that both sides receive: six words for each key (66 bits of its fingerprint, in the list of BIP 39), each reading the
+other's.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _TAG, _REQUEST_TAG = "parley/invitation/1", "parley/joining/1"
 _Pem = Annotated[str, StringConstraints(max_length=2**14)]
 
 MemberRole = Literal["party", "key_holder"]
-"""What a member is."""
+"""The role of a member."""
 
 
 class KnownKey(Strict):
-    """Whose signatures are made by which key."""
+    """The name of a signer and its public key."""
 
     name: Identifier
     public_key: PublicKey
 
 
 class Invitation(Strict):
-    """What whoever is invited needs to know."""
+    """The facts that an invited member needs."""
 
     version: Literal[1] = 1
     name: Annotated[Identifier, Field(description="what the member will be called")]
@@ -54,14 +55,14 @@ class Invitation(Strict):
     key_holders: Annotated[tuple[KnownKey, ...], Field(description="who open secure sums")] = ()
 
     def sealed(self, key: Ed25519PrivateKey) -> str:
-        """The file's text, signed by the learner's key."""
+        """The text of the file, signed with the learner's key."""
         body = self.model_dump(mode="json")
         signature = Signed.seal(_TAG, canonical(body), key).signature.hex()
         return json.dumps({"invitation": body, "signature": signature}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def opened(cls, text: str, now: datetime) -> Self:
-        """An invitation of a file's text; raises InvalidInputError for what is none, was changed, or has expired."""
+        """Read an invitation; raises InvalidInputError where it is invalid, was changed, or has expired."""
         try:
             document = read_json(text.encode())
             body, signature = document["invitation"], bytes.fromhex(document["signature"])
@@ -83,7 +84,7 @@ class Invitation(Strict):
 
 
 class JoinRequest(Strict):
-    """What a new member sends, with the invitation's secret as its bearer token."""
+    """The request of a new member, which carries the invitation's secret as its bearer token."""
 
     public_key: Annotated[PublicKey, Field(description="the Ed25519 key that it signs with")]
     connects_with: Annotated[TokenHash, Field(description="hash of the token that it will connect with")]
@@ -92,12 +93,12 @@ class JoinRequest(Strict):
     signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")] = "0" * 128
 
     def signed(self, name: str, key: Ed25519PrivateKey) -> Self:
-        """The same, signed by the member's key, which shows that it has it."""
+        """The request, signed with the member's key, which proves that it has the key."""
         sealed = Signed.seal(_REQUEST_TAG, self._body(name), key)
         return self.model_copy(update={"signature": sealed.signature.hex()})
 
     def verify(self, name: str) -> None:
-        """Raise InvalidInputError unless the holder of the public key has signed it for this name."""
+        """Raise InvalidInputError unless the owner of the public key has signed the request for this name."""
         try:
             Signed(self._body(name), bytes.fromhex(self.signature)).verify(_REQUEST_TAG, self.public_key)
         except SignatureError:
@@ -108,13 +109,13 @@ class JoinRequest(Strict):
 
 
 class CertificateRequest(Strict):
-    """What a member sends, on a connection of its own, to have its certificate renewed."""
+    """The request of a member, on a connection of its own, to renew its certificate."""
 
     certificate_request: Annotated[_Pem, Field(description="PEM of a request (PKCS 10) to be signed")]
 
 
 class Membership(Strict):
-    """What comes back."""
+    """The answer to a `JoinRequest` or a `CertificateRequest`."""
 
     name: Identifier
     certificate: Annotated[_Pem | None, Field(description="PEM of the member's certificate, if it asked for one")] = (
@@ -123,7 +124,7 @@ class Membership(Strict):
 
 
 class RosterKeys(Strict):
-    """The keys of a learner's other members, by the learner's word."""
+    """The keys of a learner's other members, as the learner states them."""
 
     parties: tuple[KnownKey, ...]
     key_holders: tuple[KnownKey, ...]

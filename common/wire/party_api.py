@@ -1,4 +1,4 @@
-"""What a learner and a party say to each other as JSON."""
+"""The JSON that a learner and a party exchange."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parley.common.strict import Digest, Identifier, OneLine, PlainName, PublicK
 
 
 class PartyFacts(OwnerRules):
-    """What a party says of itself to a learner it knows: nothing private but the declared size of its shard."""
+    """Facts that a party states to a learner it knows: nothing private but the declared size of its shard."""
 
     name: Identifier
     version: PlainName
@@ -29,11 +29,11 @@ class PartyFacts(OwnerRules):
 
 
 class PinnedKeys(Strict):
-    """Whose public keys count in an owner's secure sums with one learner, by name, and what those must be like.
+    """The public keys that an owner accepts in secure sums with one learner, by name, and their least size.
 
-    Told apart from the rest, which a learner shows its users. It harms no owner: keys are public, a pin that is known
-    is as hard to pass as before, and any learner is shown the receipts that the party holds of those whom it pins,
-    which bear both name and key (``GET /v1/receipts``).
+    Separate from the other facts, which a learner shows its users. Stating them harms no owner: keys are public, a pin
+    is as hard to forge when it is known, and any learner is shown the receipts that the party holds of the services it
+    pins, which carry both name and key (``GET /v1/receipts``).
     """
 
     learner: PublicKey | None
@@ -47,7 +47,7 @@ class PinnedKeys(Strict):
         return self.parties.keys() if self.key_holders else None
 
     def policy(self, rules: OwnerRules) -> PartyPolicy:
-        """What the owner insists on in a secure sum.
+        """The owner's conditions for a secure sum.
 
         Raises ForbiddenError where it pins no key of the learner, or none of key holders.
         """
@@ -64,17 +64,17 @@ class PinnedKeys(Strict):
         )
 
 
-_Whole = Annotated[int, Field(ge=0, le=10**30)]
-"""Whole units, in a range in which they can be computed with."""
-Units = tuple[_Whole, _Whole, _Whole, _Whole]
+_WholeUnits = Annotated[int, Field(ge=0, le=10**30)]
+"""Whole units, in a range that allows exact arithmetic."""
+Units = tuple[_WholeUnits, _WholeUnits, _WholeUnits, _WholeUnits]
 """A `Cost` as its whole units: epsilon in micro-units, delta in 1e-18, mu^2 in 1e-12, slack in 1e-18."""
 
 
 class AccountUnits(Strict):
     """An account in whole units: limits of epsilon in micro-units and of delta in 1e-18, and `Units`."""
 
-    epsilon_limit: _Whole
-    delta_limit: _Whole
+    epsilon_limit: _WholeUnits
+    delta_limit: _WholeUnits
     spent: Units
     reserved: Units
 
@@ -122,14 +122,14 @@ class BudgetReport(Strict):
 
     @property
     def account(self) -> Account:
-        """The account that this is a report of."""
+        """The account that this report describes."""
         spent, reserved = Cost(*self.units.spent), Cost(*self.units.reserved)
         limits = self.units.epsilon_limit, self.units.delta_limit
         return Account(*limits, spent, reserved, self.adjacency, self.composition)
 
 
 class OfferedSpec(RunOutline):
-    """A specification whose parties may stand as the digest of their columns, for a party that knows them."""
+    """A specification whose parties may be the digest of their columns, for a party that has these already."""
 
     parties: Digest | MemberColumns
 
@@ -140,15 +140,15 @@ class OfferedSpec(RunOutline):
 
     @cached_property
     def digest(self) -> str:
-        """The specification's digest, which is the same whether its parties are listed or not."""
+        """The specification's digest, the same whether its parties are listed or not."""
         return self.digest_among(self.members)
 
-    def listed(self, known: MemberColumns | None) -> RunSpec:
-        """The specification, whose parties are those ``known`` where it does not list them.
+    def listed(self, stored: MemberColumns | None) -> RunSpec:
+        """The specification with its parties listed: its own, or those ``stored`` here.
 
-        Raises UnknownMembersError where they are not known either, InvalidInputError where terms contradict each other.
+        Raises UnknownMembersError where neither lists them, InvalidInputError where terms contradict each other.
         """
-        members = known if isinstance(self.parties, str) else self.parties
+        members = stored if isinstance(self.parties, str) else self.parties
         if members is None:
             raise UnknownMembersError("these members are not known here: propose the run with its parties listed")
         outline = {name: getattr(self, name) for name in RunOutline.model_fields}
@@ -159,7 +159,7 @@ class OfferedSpec(RunOutline):
 
 
 class RunOffer(Strict):
-    """What a learner sends a party to approve; ``user`` and ``purpose`` are for the owner's log."""
+    """The body that a learner sends a party to approve; ``user`` and ``purpose`` are for the owner's log."""
 
     run: Identifier
     spec: OfferedSpec
@@ -168,9 +168,9 @@ class RunOffer(Strict):
 
 
 class RunProposal(Strict):
-    """A run as a learner means it, and as a party approves it: a `RunOffer` whose parties are listed.
+    """A run as a learner plans it and a party approves it: a `RunOffer` whose parties are listed.
 
-    The bodies that say it are made once for all parties.
+    The bodies that state it are made once for all parties.
     """
 
     run: Identifier
@@ -179,7 +179,7 @@ class RunProposal(Strict):
     purpose: Annotated[OneLine, Field(max_length=500)] = ""
 
     def spell(self) -> str:
-        """Make all that is said of it, for of many columns it takes long: for a thread. The specification's digest."""
+        """Make all bodies, which takes long for many columns: call it in a thread. Returns the digest."""
         return self.spec.digest if self.listing and self.naming else ""
 
     @cached_property
@@ -189,14 +189,14 @@ class RunProposal(Strict):
 
     @cached_property
     def naming(self) -> bytes:
-        """The offer that names them by their digest, in as many bytes for any number of them."""
+        """The offer with the parties' digest, which has the same length for any number of them."""
         offer = self.model_dump(mode="json", exclude={"spec": {"parties"}})
         offer["spec"]["parties"] = self.spec.members.digest
         return canonical(offer)
 
 
 class Approval(Strict):
-    """A party's consent: it will answer this run's rounds at this price, once it is ``prepared``."""
+    """A party's consent to answer the rounds of a run at this price, once it is ``prepared``."""
 
     run: Identifier
     spec_digest: str

@@ -17,7 +17,7 @@ from parley.common.arrays import FloatArray
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError, TooLargeError
 from parley.common.files.examples import load_examples
-from parley.common.files.file_tables import TableSize, size_of
+from parley.common.files.tables import TableSize, size_of
 from parley.common.learning.erm import check_smooth, minimise
 from parley.common.learning.losses import build_loss
 from parley.common.service.child import AnyArray, allow_seconds, send_arrays

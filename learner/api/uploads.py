@@ -101,7 +101,7 @@ def _read(task: TableTask) -> FloatArray:
     """What a child makes of a table; what it says of the file is said of the body."""
     require_extra("files", "a learner that reads tables")
     try:
-        (array,) = receive_arrays(_READER, given=task.model_dump_json().encode(), bounds=TABLE_BOUNDS)
+        (array,) = receive_arrays(_READER, input_bytes=task.model_dump_json().encode(), bounds=TABLE_BOUNDS)
     except ParleyError as error:
         raise type(error)(error.detail.replace(f"data file {task.path}", "the body")) from None
     return array

@@ -18,8 +18,8 @@ from parley.common.data.columns import OTHER, Missing, missing_policy
 from parley.common.data.study import Study
 from parley.common.encoding.texts import so_many, spelling
 from parley.common.errors import InvalidInputError
-from parley.common.files.column_names import near_name
-from parley.common.files.sources import DataSource, sqlite_table
+from parley.common.files.column_names import similar_name
+from parley.common.files.sources import DataSource, split_inner_table
 from parley.common.files.study_fit import MOST_VALUES, StudyFit, SurveyedColumn, fit_of_source
 
 Asking = Callable[[str, str], str]
@@ -86,7 +86,7 @@ def draft_study(columns: Sequence[SurveyedColumn], said: Sayings, ask: Asking | 
     """
     known = {column.name: column for column in columns}
     if unknown := sorted(said.named - known.keys()):
-        near = near_name(unknown[0], known)
+        near = similar_name(unknown[0], known)
         more = "" if near is None else f"; say {near!r}, as it does"
         raise InvalidInputError(f"the table has no column {', '.join(map(repr, unknown[:_MOST_NAMED]))}{more}")
     label = said.label if said.label is not None else _asked_label(columns, ask)
@@ -333,7 +333,7 @@ def study_name(data: DataSource) -> str:
     """
     if data.is_query:
         return next(iter(data.tables), "study")
-    if (found := sqlite_table(data.source)) is not None:
+    if (found := split_inner_table(data.source)) is not None:
         return found[1]
     path = Path(data.source)
     named = path.parent.name or "study"

@@ -139,7 +139,7 @@ def predict_command(
         path = (
             Path(table) if table != "-" else _standard_input(Path(folder), ".svm" if predictor.study.sparse else ".csv")
         )
-        rows = feature_rows.FeatureRows(path, predictor.study, _checked(keep or []), sources.said_csv(csv))
+        rows = feature_rows.FeatureRows(path, predictor.study, _checked(keep or []), sources.parse_csv_format(csv))
         found = _predicted(predictor, rows, proba=proba, skip=skip)
         names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
         count, skipped = _write(found, names, save, as_json=out.is_json)

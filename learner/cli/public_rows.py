@@ -15,7 +15,7 @@ from parley.common.service.commands import CsvOption, deferred
 
 with deferred():
     from parley.common.data import auxiliary
-    from parley.common.files import file_tables, sources, studies
+    from parley.common.files import sources, studies, tables
 
 if TYPE_CHECKING:
     from parley.common.data.columns import Columns
@@ -86,5 +86,5 @@ def project_command(
 def _read(study: Path, table: Path, csv: str | None) -> tuple[Study, Columns, str]:
     """A study, the columns of a public table that it names, and the SHA-256 of the table's file."""
     terms = studies.read_study(study)
-    columns = file_tables.read_columns(table, terms.text_values, sources.said_csv(csv), wanted=terms.table_names)
+    columns = tables.read_columns(table, terms.text_values, sources.parse_csv_format(csv), wanted=terms.table_names)
     return terms, columns, hashlib.sha256(table.read_bytes()).hexdigest()

@@ -169,8 +169,8 @@ def study_init_command(
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
     where = data or named or ""
-    source = sources.source_named(where, table or (), csv)
-    columns = study_fit.survey_table(source, public=words.public, tell=out.aside)
+    source = sources.parse_source(where, table or (), csv)
+    columns = study_fit.survey_table(source, public=words.public, show_note=out.aside)
     sayings = words.sayings([each.name for each in columns], drafting.study_name(source))
     asking = sys.stdin.isatty() if ask is None else ask
     draft = drafting.draft_study(columns, sayings, _prompt if asking else None)
@@ -227,9 +227,9 @@ def study_check_command(
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
     agreed, signed = studies.read_study_file(study)
-    out.aside(studies.whose_word(signed))
+    out.aside(studies.describe_signer(signed))
     fit = study_fit.fit_of_source(
-        agreed, sources.source_named(data, table or (), csv, value or ()), clip=clip, as_is=as_is
+        agreed, sources.parse_source(data, table or (), csv, value or ()), clip=clip, as_is=as_is
     )
     out.result(fit.to_json(), fit.lines())
     if not fit.fits:

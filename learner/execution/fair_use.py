@@ -19,7 +19,7 @@ class FairUse:
     queued_runs: Share
     uploads: Share
     forecasts: Share
-    long_work: CallerTurns = field(default_factory=lambda: CallerTurns(each=1))
+    long_work: CallerTurns = field(default_factory=lambda: CallerTurns(per_caller=1))
 
     @classmethod
     def by(cls, shares: LearnerShares) -> Self:

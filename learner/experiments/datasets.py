@@ -36,7 +36,7 @@ from parley.common.data.shard import Shard
 from parley.common.data.study import Study, StudyKind
 from parley.common.errors import InvalidInputError
 from parley.common.extras import require_extra
-from parley.common.files.sources import source_named
+from parley.common.files.sources import parse_source
 from parley.common.files.studies import read_study
 from parley.common.learning.losses import Logistic, Loss, build_loss
 
@@ -127,7 +127,7 @@ class Dataset:
 
 
 def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (), csv: str | None = None) -> Dataset:
-    """The data set of this name: one of `BUILT_IN`, or what `source_named` takes, described by a study (JSON).
+    """The data set of this name: one of `BUILT_IN`, or what `parse_source` takes, described by a study (JSON).
 
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.
     """
@@ -144,7 +144,7 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for who has a file
 
     terms = read_study(study)
-    loaded = load_source(source_named(name, tables, csv), terms, clip=True)
+    loaded = load_source(parse_source(name, tables, csv), terms, clip=True)
     dropped = round(loaded.dropped_share * len(loaded.shard.y))
     return replace(examples(terms, loaded.shard), n_dropped=dropped, missing=loaded.missing, notes=loaded.notes)
 

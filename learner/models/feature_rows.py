@@ -14,11 +14,11 @@ from parley.common.data.records import check_cells, rows_of, rows_of_columns, un
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.files.arrow import TableStream
-from parley.common.files.column_names import columns_meant, renamed
+from parley.common.files.column_names import match_columns, renaming_notes
 from parley.common.files.examples import block_of
-from parley.common.files.file_tables import file_table
 from parley.common.files.sources import CsvFormat
 from parley.common.files.sparse_examples import check_kind, is_libsvm, libsvm_table
+from parley.common.files.tables import file_table
 
 
 class FeatureRows:
@@ -39,7 +39,7 @@ class FeatureRows:
             else file_table(str(path), texts, said, wanted=(*self._wanted, *keep))
         )
         names = self._stream.schema.names
-        self._meant = columns_meant(names, self._wanted)
+        self._meant = match_columns(names, self._wanted)
         lacks = {*self._wanted, *keep} - self._meant.keys() - set(names)
         if missing := [name for name in dict.fromkeys((*self._wanted, *keep)) if name in lacks]:
             more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""  # noqa: PLR2004
@@ -49,7 +49,7 @@ class FeatureRows:
     @property
     def notes(self) -> list[str]:
         """How the file is read, where that is not as programs write it."""
-        return [*self._stream.notes, *renamed(self._meant)]
+        return [*self._stream.notes, *renaming_notes(self._meant)]
 
     def blocks(self, *, skip: bool = False) -> Iterator[tuple[Any, BoolArray, list[dict[str, Any]]]]:
         """Rows (n, d) of the design, which of them (n,) can be used, and the columns that are kept, row by row.

@@ -165,9 +165,9 @@ def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: 
 
 def _source(data: str, tables: Sequence[str] | None, csv: str | None, values: Sequence[str] | None) -> DataSource:
     """What the options name, wherever the service will be started; raises InvalidInputError."""
-    from parley.common.files.sources import source_named
+    from parley.common.files.sources import parse_source
 
-    return source_named(data, tables or (), csv, values or ()).within(Path.cwd())
+    return parse_source(data, tables or (), csv, values or ()).within(Path.cwd())
 
 
 def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:

@@ -47,14 +47,14 @@ def party_study_check(
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read. Nothing is sent to anybody.
     """
-    from parley.common.files.sources import source_named
-    from parley.common.files.studies import read_study_file, whose_word
+    from parley.common.files.sources import parse_source
+    from parley.common.files.studies import describe_signer, read_study_file
     from parley.common.files.study_fit import fit_of_source
 
     with quietly():
         agreed, signed = read_study_file(study)
-        print_aside(output, whose_word(signed))
-        source = source_named(data, table or (), csv, value or ())
+        print_aside(output, describe_signer(signed))
+        source = parse_source(data, table or (), csv, value or ())
         fit = fit_of_source(agreed, source, clip=clip, as_is=as_is, minimum_rows=minimum_rows)
     if output == "json":
         print_json_line(fit.to_json())

@@ -93,7 +93,7 @@ def load_apart(data: Data, study: Study) -> Loaded:
     """
     task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
     *rows, y, shares, clips, strangers, notes = receive_arrays(
-        "parley.party.data.loader", given=task.model_dump_json().encode()
+        "parley.party.data.loader", input_bytes=task.model_dump_json().encode()
     )
     clipped, others = (
         {name: float(share) for name, share in zip(study.table_names, each, strict=True) if share}

@@ -45,8 +45,17 @@ from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from parley.common.secure_sum.messages import Opened, Roster
 from parley.common.secure_sum.session import Identity
-from parley.common.storage.beginning import begin_chain, check_begun, finish_beginning, has_begun
-from parley.common.storage.chain import Appending, SignedChain, chain_schema, salvage, unused
+from parley.common.storage.chain import (
+    Appending,
+    SignedChain,
+    begin_chain,
+    chain_schema,
+    check_begun,
+    finish_beginning,
+    has_begun,
+    salvage,
+    unused,
+)
 from parley.common.storage.keys import writing
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

@@ -26,7 +26,7 @@ from parley.common.encoding.texts import text_of
 from parley.common.errors import LedgerError, ParleyError, TooLargeError
 from parley.common.privacy.account import Cost, Price
 from parley.common.protocol.receipts import Head, Receipt, verify_receipt
-from parley.common.storage.chain import attached, next_link
+from parley.common.storage.chain import attachment_digests, next_link
 from parley.party.ledger.books import NOTHING, ONCE, Books, RunKey
 from parley.party.ledger.ledger import SALT, TOLD, Ledger
 from parley.party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json, read_price
@@ -170,7 +170,7 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
             entry = from_json(number, _read_row(row["record"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ParleyError):
             raise LedgerError(f"line {number + 1} cannot be read") from None
-        if position != number or any(entry.attached.get(n) != d for n, d in attached(values).items()):
+        if position != number or any(entry.attached.get(n) != d for n, d in attachment_digests(values).items()):
             raise LedgerError(f"entry {number} was changed, or its order")
         link = next_link(link, record)
         _check_charge(entry, books, prices, values)

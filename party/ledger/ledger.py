@@ -47,8 +47,7 @@ from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Roster
 from parley.common.secure_sum.session import Identity
-from parley.common.storage.beginning import begin_chain, check_begun, has_begun
-from parley.common.storage.chain import Appending, SignedChain, chain_schema
+from parley.common.storage.chain import Appending, SignedChain, begin_chain, chain_schema, check_begun, has_begun
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.books import (
     NOTHING,

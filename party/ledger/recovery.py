@@ -29,8 +29,7 @@ from parley.common.privacy.account import Account, Cost
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
-from parley.common.storage.beginning import finish_beginning
-from parley.common.storage.chain import salvage, unused
+from parley.common.storage.chain import finish_beginning, salvage, unused
 from parley.common.storage.keys import read_private, write_private, writing
 from parley.common.storage.sqlite import is_full
 from parley.party.ledger.books import NOTHING, Books, is_accounted

@@ -35,8 +35,8 @@ from parley.common.arrays import FloatArray
 from parley.common.data.columns import Category, Columns, Feature, Label
 from parley.common.data.study import Study
 from parley.common.encoding.texts import spelling
-from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
+from parley.common.files.tables import read_columns
 from parley.learner.estimators import PrivateClassifier
 from parley.learner.experiments.datasets import BIOPSIES, DIGITS, TEST_FRACTION, digits_columns, wdbc_columns
 from scripts.utility.examples import AbsentError, found
@@ -64,8 +64,10 @@ class Set:
         """Of each column: a category's have 0 and 1, and 0 is the middle of its bounds, so that it stays 0."""
         pairs = [
             pair
-            for each in self.study.features
-            for pair in ([(each.lower, each.upper)] if isinstance(each, Feature) else [(-1.0, 1.0)] * each.n_columns)
+            for feature in self.study.features
+            for pair in (
+                [(feature.lower, feature.upper)] if isinstance(feature, Feature) else [(-1.0, 1.0)] * feature.n_columns
+            )
         ]
         lower, upper = np.array(pairs).T
         return lower, upper
@@ -76,12 +78,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the estimators' accuracy and time.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SETS)} (default: all)")
     parser.add_argument("--draws", type=int, default=10, help="draws of noise (default: %(default)s)")
-    asked = parser.parse_args()
-    if unknown := [name for name in asked.names if name not in SETS]:
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in SETS]:
         parser.error(f"there is no data set {', '.join(unknown)}; there are {', '.join(SETS)}")
-    for name in asked.names or SETS:
+    for name in options.names or SETS:
         try:
-            for line in lines(SETS[name](), asked.draws):
+            for line in lines(SETS[name](), options.draws):
                 print(json.dumps({"benchmark": "estimators", "set": name} | line), flush=True)
         except AbsentError as error:
             print(json.dumps({"benchmark": "estimators", "set": name, "absent": str(error)}), flush=True)
@@ -118,8 +120,8 @@ def measured(estimator: BaseEstimator, data: Set, draws: int) -> tuple[list[floa
     return values, seconds / draws
 
 
-def anew(study: Study, columns: Columns) -> Set:
-    """A set of which every draw holds out another quarter."""
+def redrawn_set(study: Study, columns: Columns) -> Set:
+    """A set whose draws each hold out another quarter."""
     X, y = rows_of_columns(study, columns)
 
     def split(draw: int) -> tuple[Rows, Rows]:
@@ -141,19 +143,19 @@ def adult() -> Set:
 def rows_of_columns(study: Study, columns: Columns) -> Rows:
     """A study's columns as rows (n, m) in their own units, a category one column of 0 or 1 a value; labels as texts."""
     blocks = []
-    for each in study.features:
-        if isinstance(each, Category):
-            spelt = np.array([spelling(value) for value in columns[each.name]])
-            blocks.append(spelt[:, None] == np.array(each.column_values))
+    for feature in study.features:
+        if isinstance(feature, Category):
+            spelt = np.array([spelling(value) for value in columns[feature.name]])
+            blocks.append(spelt[:, None] == np.array(feature.column_values))
         else:
-            blocks.append(columns[each.name][:, None])
+            blocks.append(columns[feature.name][:, None])
     labels = np.array([spelling(value) for value in columns[study.label.name]])
     return np.hstack(blocks).astype(np.float64), labels
 
 
 SETS: dict[str, Callable[[], Set]] = {
-    "biopsies": lambda: anew(BIOPSIES, wdbc_columns()),
-    "digits": lambda: anew(DIGITS, digits_columns()),
+    "biopsies": lambda: redrawn_set(BIOPSIES, wdbc_columns()),
+    "digits": lambda: redrawn_set(DIGITS, digits_columns()),
     "adult": adult,
 }
 

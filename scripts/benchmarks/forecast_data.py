@@ -31,7 +31,7 @@ Columns = Mapping[str, npt.NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Data:
-    """A data set: all of its rows are the population, of which owners hold a part."""
+    """A data set: its rows are the population, and owners hold a part of them."""
 
     name: str
     loss: Loss
@@ -48,7 +48,7 @@ class Data:
         if isinstance(self.loss, Squared):
             return {"mean": _two_digits(y.mean()), "deviation": _two_digits(y.std())}
         shares = np.unique(y, return_counts=True)[1] / len(y)
-        return {"shares": [_two_digits(each) for each in shares]}
+        return {"shares": [_two_digits(share) for share in shares]}
 
 
 def study_of(loss: Loss, d: int, label: Mapping[str, Any]) -> Study:
@@ -77,15 +77,15 @@ def data_sets() -> Iterator[Data]:
         yield Data(name, loss, Shard(X[rows], y[rows]), calibrated, name in _TABLE)
 
 
-def _rows(numbers: FloatArray, codes: list[IntArray], *, own: bool = True) -> FloatArray:
+def _rows(numbers: FloatArray, codes: list[IntArray], *, by_own_norm: bool = True) -> FloatArray:
     """Numbers into [-1, 1] by their outer percentiles, in the place of public bounds; codes as 0/1; an intercept."""
     low, high = np.percentile(numbers, [1, 99], axis=0)
     z = np.clip(2 * (numbers - low) / np.where(high > low, high - low, 1) - 1, -1, 1)
     hot = [np.eye(int(code.max()) + 1)[code] for code in codes]
     m = z.shape[1] + len(codes)
-    constant = 1.0 if own else constant_of_numbers(m)
+    constant = 1.0 if by_own_norm else constant_of_numbers(m)
     X = np.concatenate([z, *hot, np.full((len(z), 1), constant)], axis=1)
-    return np.asarray(X / (np.linalg.norm(X, axis=1, keepdims=True) if own else largest_norm(m, constant)))
+    return np.asarray(X / (np.linalg.norm(X, axis=1, keepdims=True) if by_own_norm else largest_norm(m, constant)))
 
 
 def _signs(positive: npt.NDArray[np.bool_]) -> FloatArray:
@@ -104,9 +104,9 @@ def _read(path: Path) -> Columns:
 
 def _split(columns: Columns, without: set[str]) -> tuple[FloatArray, list[IntArray]]:
     """The numeric columns, (n, m), and the codes of the others, but for texts of more levels than that."""
-    kept = {name: values for name, values in columns.items() if name not in without}
-    numbers = [np.nan_to_num(v.astype(np.float64)) for v in kept.values() if v.dtype.kind in "iufb"]
-    texts = [np.unique(v.astype(str), return_inverse=True)[1] for v in kept.values() if v.dtype.kind not in "iufb"]
+    selected = {name: values for name, values in columns.items() if name not in without}
+    numbers = [np.nan_to_num(v.astype(np.float64)) for v in selected.values() if v.dtype.kind in "iufb"]
+    texts = [np.unique(v.astype(str), return_inverse=True)[1] for v in selected.values() if v.dtype.kind not in "iufb"]
     return np.stack(numbers, axis=1), [codes for codes in texts if codes.max() < MOST_LEVELS]
 
 
@@ -148,7 +148,7 @@ def _diabetes(_folder: Path) -> _Loaded:
     from sklearn.datasets import load_diabetes  # noqa: PLC0415
 
     X, y = load_diabetes(return_X_y=True)
-    return Squared(), _rows(X, [], own=False), np.asarray(np.clip((y - 25) / 161 - 1, -1, 1))
+    return Squared(), _rows(X, [], by_own_norm=False), np.asarray(np.clip((y - 25) / 161 - 1, -1, 1))
 
 
 def _adult(folder: Path) -> _Loaded:
@@ -180,20 +180,20 @@ def _har(folder: Path) -> _Loaded:
     return Softmax(6), _rows(numbers, []), encode_classes(columns["activity"].astype(np.int64) - 1, 6)
 
 
-def _mnist(folder: Path, kept: tuple[int, ...] = tuple(range(10))) -> _Loaded:
+def _mnist(folder: Path, digits: tuple[int, ...] = tuple(range(10))) -> _Loaded:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     path = folder / "mnist" / "test.parquet"
     if not path.exists():
         raise FileNotFoundError(2, "absent", str(path))
-    table = pq.read_table(path).slice(0, 4000 if len(kept) > 2 else None)  # noqa: PLR2004 -- ten classes take long
+    table = pq.read_table(path).slice(0, 4000 if len(digits) > 2 else None)  # noqa: PLR2004 -- ten classes take long
     labels = table["label"].to_numpy().astype(np.int64)
     pixels = np.stack([np.frombuffer(image, np.uint8) for image in table["image"].to_pylist()]) / 255
     X = np.concatenate([pixels - 0.13, np.ones((len(pixels), 1))], axis=1)
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
-    if len(kept) == 2:  # noqa: PLR2004
-        rows = np.isin(labels, kept)
-        return Logistic(), X[rows], _signs(labels[rows] == kept[0])
+    if len(digits) == 2:  # noqa: PLR2004
+        rows = np.isin(labels, digits)
+        return Logistic(), X[rows], _signs(labels[rows] == digits[0])
     return Softmax(10), X, encode_classes(labels, 10)
 
 
@@ -206,7 +206,7 @@ def _loans(folder: Path) -> _Loaded:
     later = {name for name in columns if name.startswith("total_")} | {"recoveries", "loan_status"}
     numbers, codes = _split(columns, later | {"int_rate", "grade", "sub_grade", "installment"})
     rate = columns["int_rate"].astype(np.float64)
-    return Squared(), _rows(numbers, codes, own=False), np.clip((rate - 0.05) / 0.1 - 1, -1, 1)
+    return Squared(), _rows(numbers, codes, by_own_norm=False), np.clip((rate - 0.05) / 0.1 - 1, -1, 1)
 
 
 def _iris(_folder: Path) -> _Loaded:

@@ -127,9 +127,9 @@ def outcomes(data: Data, label: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 "in_table": data.in_table, "label": label,
                 "algorithm": name, "chosen": name == "dp_gd" and not parameters, "epsilon": epsilon,
                 "n": n, "d": X.shape[1],
-                "parameters": parameters | {each: choice.value for each, choice in choices.items()},
+                "parameters": parameters | {term: choice.value for term, choice in choices.items()},
                 "excess": [round(risk_of(data, model.weights) - least, 6) for model in models],
-                "alone": [round(each, 6) for each in alone], "gap": round(zero - least, 4), "least": round(least, 4),
+                "alone": [round(risk, 6) for risk in alone], "gap": round(zero - least, 4), "least": round(least, 4),
                 "seconds": round(time.perf_counter() - start, 2),
             }  # fmt: skip
 
@@ -161,10 +161,10 @@ def judge(cases: list[dict[str, Any]]) -> int:
     cases = [case | foreseen(case) for case in cases]
     for case in cases:
         print(json.dumps(case))
-    told = [case for case in cases if case["high"] is not None]
-    groups = {"all": told, "table": [case for case in told if case["in_table"]]}
-    for name in dict.fromkeys(case["data"] for case in told):
-        groups[name] = [case for case in told if case["data"] == name]
+    complete = [case for case in cases if case["high"] is not None]
+    groups = {"all": complete, "table": [case for case in complete if case["in_table"]]}
+    for name in dict.fromkeys(case["data"] for case in complete):
+        groups[name] = [case for case in complete if case["data"] == name]
     for name, group in groups.items():
         if group:
             print(json.dumps({"summary": name} | summary(group)))

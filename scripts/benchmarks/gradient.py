@@ -33,12 +33,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time a party's gradient sum.")
     parser.add_argument("--rows", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--features", type=int, default=50, help="default: %(default)s")
-    given = parser.parse_args()
+    options = parser.parse_args()
     rng = np.random.default_rng(1)
-    X = rng.standard_normal((given.rows, given.features)) / np.sqrt(given.features)
+    X = rng.standard_normal((options.rows, options.features)) / np.sqrt(options.features)
     with threadpool_limits(1, user_api="blas"):
-        logistic = measured(Logistic(), Shard(X, rng.choice([-1.0, 1.0], given.rows)), rng)
-        classes = encode_classes(rng.integers(0, CLASSES, given.rows), CLASSES)
+        logistic = measured(Logistic(), Shard(X, rng.choice([-1.0, 1.0], options.rows)), rng)
+        classes = encode_classes(rng.integers(0, CLASSES, options.rows), CLASSES)
         measured(Softmax(CLASSES), Shard(X, classes), rng)
     sys.exit(logistic > GOAL)
 

@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=10, help="starts of each command (default: %(default)s)")
     times: int = parser.parse_args().times
     started = [{service: milliseconds(service) for service in APPS} for _ in range(times + 1)][1:]
-    medians = {service: median(each[service] for each in started) for service in APPS}
+    medians = {service: median(seconds[service] for seconds in started) for service in APPS}
     measured = {f"{service}_ms": round(value) for service, value in medians.items()}
     of_each = {
         f"parley-{service} {' '.join(words)}": min(milliseconds(service, *words) for _ in range(3))
@@ -56,9 +56,9 @@ def milliseconds(service: str, *words: str) -> float:
 
 def commands(command: object, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The words of every command under one."""
-    for name, each in getattr(command, "commands", {}).items():
+    for name, child in getattr(command, "commands", {}).items():
         yield (*words, name)
-        yield from commands(each, (*words, name))
+        yield from commands(child, (*words, name))
 
 
 if __name__ == "__main__":

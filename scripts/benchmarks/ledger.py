@@ -101,7 +101,7 @@ def answer_ms(ledger: Ledger, count: int = 200) -> float:
     ledger.consents.approve("learner", RunProposal(run="more", spec=SPEC), PRICE)
     started = time.perf_counter()
     for round in range(1, count + 1):
-        ledger.rounds.answer(Ask("learner", "more", round, "0" * 64), lambda kept: (BODY, kept))
+        ledger.rounds.answer(Ask("learner", "more", round, "0" * 64), lambda one_time: (BODY, one_time))
     return (time.perf_counter() - started) / count * 1000
 
 

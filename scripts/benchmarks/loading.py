@@ -2,18 +2,18 @@
 
     python -m scripts.benchmarks.loading [--rows 1000000] [--features 50]
 
-One JSON line a kind of file, alone and as the table of a query, of which one sorts and some join two files: features
+One JSON line a kind of file, alone and as the table of a query; one query sorts and some join two files: features
 and their labels, or halves of the features. ``peak_to_X`` is the largest resident memory of a process that loads it,
 interpreter and libraries counted, as a multiple of the design matrix; ``beyond_base_to_X`` is the same without what the
 process takes before it loads, with its libraries in memory; ``cpu_s`` its processor time in loading, beside
 ``floor_s``, that of a process in which pyarrow reads the same files by batches into nothing, and the ratio of the two.
 
-The goal at 1,000,000 rows is a peak of 1.5; the exit status is 1 when a line misses it, but for one of which it is not
-asked: a query that sorts all rows holds them once more. (So it is where two Parquet files of half the features each are
-joined, which takes 1.6: of all their columns a page is in memory beside the half that DuckDB holds.) DuckDB would spill
-to the disk in the clear. Its `temp_file_encryption` refuses without the extension httpfs, which is not in its package,
-or else, by `force_mbedtls_unsafe`, what it says itself is not securely encrypted (`tests/unit/test_loading.py` tries
-it). So these keep to the goal only where the owner names a folder on an encrypted disk, `data.spill`: the lines with
+The goal at 1,000,000 rows is a peak of 1.5; the exit status is 1 when a line misses it, with one exception: a query
+that sorts all rows holds them once more. (So it is where two Parquet files of half the features each are joined, which
+takes 1.6: of all their columns a page is in memory beside the half that DuckDB holds.) DuckDB would spill to the disk
+in the clear. Its `temp_file_encryption` refuses without the extension httpfs, which is not in its package, and with
+`force_mbedtls_unsafe` it writes what it itself calls not securely encrypted (`tests/unit/test_loading.py` tries it). So
+these keep to the goal only where the owner names a folder on an encrypted disk, `data.spill`: the lines with
 ``spills``. A smaller table leaves more of the peak to libraries.
 
 The lines ``apart`` are about a party's service, which has a child process load: ``together_to_X`` is the most that both
@@ -58,25 +58,25 @@ def main() -> None:
     parser.add_argument(
         "--child", nargs=5, metavar=("WHAT", "FILES", "STUDY", "QUERY", "SPILL"), help=argparse.SUPPRESS
     )
-    given = parser.parse_args()
-    if given.child:
-        what, told, study, query, spill = given.child
-        files = told.split(os.pathsep)
-        if what == "floor":
+    options = parser.parse_args()
+    if options.child:
+        kind, table_path, study, query, spill = options.child
+        files = table_path.split(os.pathsep)
+        if kind == "floor":
             print(json.dumps(floor(files)))
         else:
-            print(json.dumps((load_apart if what == "apart" else load)(files, Path(study), query, spill)))
+            print(json.dumps((load_apart if kind == "apart" else load)(files, Path(study), query, spill)))
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        *files, features, labels, left, right = written(folder, given.rows, given.features)
-        peaks = [measured([path], given.rows) for path in files]
-        peaks += [measured([path], given.rows, QUERY) for path in files]
-        peaks += [measured(paths, given.rows, JOINED) for paths in ([features, labels], [left, right])]
-        measured(files[1:], given.rows, SORTED)
-        peaks += [measured(files[1:], given.rows, SORTED, spill=folder)]
+        *files, features, labels, left_path, right_path = written(folder, options.rows, options.features)
+        peaks = [measured([path], options.rows) for path in files]
+        peaks += [measured([path], options.rows, QUERY) for path in files]
+        peaks += [measured(paths, options.rows, JOINED) for paths in ([features, labels], [left_path, right_path])]
+        measured(files[1:], options.rows, SORTED)
+        peaks += [measured(files[1:], options.rows, SORTED, spill=folder)]
         for path, query in itertools.product(files, ["", QUERY]):
-            measured_apart(path, given.rows, query)
+            measured_apart(path, options.rows, query)
     sys.exit(max(peaks) > GOAL)
 
 
@@ -110,9 +110,9 @@ def measured(paths: Sequence[Path], rows: int, query: str = "", spill: Path | No
     """Print a kind of source, the least processor times of a few; give the peak, as multiple of the matrix."""
     loads = [child("load", paths, query, spill) for _ in range(REPEAT)]
     floors = [child("floor", paths, query, spill) for _ in range(REPEAT)]
-    peak = max(each["peak"] for each in loads) / loads[0]["size"]
-    beyond = max(each["peak"] - each["base"] for each in loads) / loads[0]["size"]
-    cpu, bare = (min(each["cpu"] for each in runs) for runs in (loads, floors))
+    peak = max(one["peak"] for one in loads) / loads[0]["size"]
+    beyond = max(one["peak"] - one["base"] for one in loads) / loads[0]["size"]
+    cpu, bare = (min(one["cpu"] for one in runs) for runs in (loads, floors))
     figures = {
         "benchmark": "loading", "kind": " and ".join(path.suffix[1:] for path in paths),
         "query": query, "spills": spill is not None, "rows": rows,
@@ -136,12 +136,12 @@ def measured_apart(path: Path, rows: int, query: str) -> None:
     print(json.dumps(figures))
 
 
-def child(what: str, paths: Sequence[Path], query: str, spill: Path | None) -> dict[str, float]:
+def child(kind: str, paths: Sequence[Path], query: str, spill: Path | None) -> dict[str, float]:
     """The figures of a process of its own."""
     files = os.pathsep.join(map(str, paths))
-    told = [what, files, str(paths[0].with_name("study.json")), query, str(spill or "")]
-    command = [sys.executable, "-m", "scripts.benchmarks.loading", "--child", *told]
-    environment = {**MEMORY, **os.environ} if what == "load" else None  # as of the process that loads for a party
+    arguments = [kind, files, str(paths[0].with_name("study.json")), query, str(spill or "")]
+    command = [sys.executable, "-m", "scripts.benchmarks.loading", "--child", *arguments]
+    environment = {**MEMORY, **os.environ} if kind == "load" else None  # as of the process that loads for a party
     run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)  # noqa: S603 -- itself
     figures: dict[str, float] = json.loads(run.stdout)
     return figures
@@ -194,8 +194,8 @@ def together_bytes() -> int:
     size = 0
     for process in ["self", *Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()]:
         with suppress(OSError):  # it has ended meanwhile
-            told = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
-            size += sum(int(line.split()[1]) * 1024 for line in told if line.startswith("Pss:"))
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
+            size += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     return size
 
 

@@ -32,7 +32,7 @@ from parley.common.arrays import FloatArray
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
-from parley.common.files.file_tables import read_columns
+from parley.common.files.tables import read_columns
 from parley.common.learning import erm
 from parley.common.learning.erm import TOLERANCE
 from parley.common.learning.losses import Logistic, Loss, Softmax
@@ -94,15 +94,15 @@ def measured(case: Case) -> dict[str, float]:
             by_newton, _ = timed(lambda: minimise(case, sample))
         seconds.append((took, by_sklearn, by_newton))
     took, by_sklearn, by_newton = np.median(seconds, axis=0).tolist()
-    each, of_sample = took / k, len(sample.y)
+    seconds_each, of_sample = took / k, len(sample.y)
     ours = accuracy(Model(fitted[:SAMPLE], "members"), case.test)
     labels = decode_classes(case.test.y, case.n_classes)
     by_others = float(np.mean([fit.score(case.test.X, labels) for fit in theirs]))
     return {
         "parties": k, "rows": rows, "features": sample.n_features, "classes": case.n_classes,
-        "seconds": round(took, 2), "ms_each": round(1000 * each, 3), "sample": of_sample,
-        "speedup_over_sklearn": round(by_sklearn / of_sample / each, 1),
-        "speedup_over_newton": round(by_newton / of_sample / each, 1),
+        "seconds": round(took, 2), "ms_each": round(1000 * seconds_each, 3), "sample": of_sample,
+        "speedup_over_sklearn": round(by_sklearn / of_sample / seconds_each, 1),
+        "speedup_over_newton": round(by_newton / of_sample / seconds_each, 1),
         "accuracy": round(ours, 4), "accuracy_sklearn": round(by_others, 4), "difference": round(ours - by_others, 4),
     }  # fmt: skip
 
@@ -131,8 +131,8 @@ def har() -> Case:
     axes = np.linalg.svd(auxiliary - mean, full_matrices=False)[2][:COMPONENTS].T
     radius = np.linalg.norm((auxiliary - mean) @ axes, axis=1).max()
     X, test = ((part.X - mean) @ axes / radius for part in parts)
-    own = owned.reshape(1000, 6)
-    return Case(Softmax(6), Shard(X[own], parts[0].y[own]), Shard(test, parts[1].y))
+    shares = owned.reshape(1000, 6)
+    return Case(Softmax(6), Shard(X[shares], parts[0].y[shares]), Shard(test, parts[1].y))
 
 
 def kdd99() -> Case:
@@ -140,8 +140,8 @@ def kdd99() -> Case:
     table = read_columns(examples.found("kdd99", "train-10pct.parquet"))
     rows = shard_of(examples.KDD99, examples.connections(table), clip=True)
     order = np.random.default_rng(1).permutation(len(rows.y))
-    own, test = order[: 20_000 * 22].reshape(20_000, 22), order[20_000 * 22 :][:TESTS]
-    return Case(Logistic(), Shard(rows.X[own], rows.y[own]), Shard(rows.X[test], rows.y[test]))
+    shares, test = order[: 20_000 * 22].reshape(20_000, 22), order[20_000 * 22 :][:TESTS]
+    return Case(Logistic(), Shard(rows.X[shares], rows.y[shares]), Shard(rows.X[test], rows.y[test]))
 
 
 def timed(task: Callable[[], _T]) -> tuple[float, _T]:

@@ -74,19 +74,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--key-bits", type=int, default=3072)
     parser.add_argument("--seconds", type=float, default=5.0)
-    asked = parser.parse_args()
-    key = generate_key(asked.key_bits).public_key
+    options = parser.parse_args()
+    key = generate_key(options.key_bits).public_key
     for name, start in {"idle": idle, "process": in_process, "powmod": in_thread}.items():
         count, stop = start(key)
         before = count()
-        late = sorted(asyncio.run(delays(asked.seconds)))
+        late = sorted(asyncio.run(delays(options.seconds)))
         drawn = count() - before
         stop()
         figures = {
             "drawing": name,
-            "key_bits": asked.key_bits,
-            "seconds": asked.seconds,
-            "per_second": round(drawn / asked.seconds, 1),
+            "key_bits": options.key_bits,
+            "seconds": options.seconds,
+            "per_second": round(drawn / options.seconds, 1),
             "median_ms": round(statistics.median(late), 3),
             "p99_ms": round(late[int(0.99 * len(late))], 3),
             "worst_ms": round(late[-1], 3),

@@ -37,13 +37,13 @@ def main() -> None:
     parser.add_argument("--parties", default="5,50", help="numbers of parties (default: %(default)s)")
     parser.add_argument("--features", default="50,1000", help="numbers of features (default: %(default)s)")
     parser.add_argument("--idle", type=int, default=2000, help="connections that nobody uses (default: %(default)s)")
-    given = parser.parse_args()
-    for count in map(int, filter(None, given.parties.split(","))):
-        for d in map(int, given.features.split(",")):
+    options = parser.parse_args()
+    for count in map(int, filter(None, options.parties.split(","))):
+        for d in map(int, options.features.split(",")):
             with tempfile.TemporaryDirectory(prefix="parley-outbound-") as folder:
-                print(json.dumps(measured(Path(folder), count, d, given.rounds, given.pairs)), flush=True)
+                print(json.dumps(measured(Path(folder), count, d, options.rounds, options.pairs)), flush=True)
     with tempfile.TemporaryDirectory(prefix="parley-outbound-") as folder:
-        print(json.dumps(asyncio.run(idle(Path(folder), given.idle))), flush=True)
+        print(json.dumps(asyncio.run(idle(Path(folder), options.idle))), flush=True)
 
 
 def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[str, object]:
@@ -63,7 +63,7 @@ def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[
     }
     for start in range(0, count, 4):
         make_ledgers(*(folder / f"{name}.toml" for name in names[start : start + 4]))
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in LEARNERS}
+    times_by_name: dict[str, list[tuple[float, float]]] = {name: [] for name in LEARNERS}
     with processes(commands, folder) as running:
         for name, port in ports.items():  # fifty may take minutes
             wait_until_ready({name: f"http://127.0.0.1:{port}"})
@@ -72,14 +72,17 @@ def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[
                 before = cpu_seconds(running[name].pid)
                 _, times = own.watch(f"http://127.0.0.1:{ports[name]}", user, rounds + own.WARM_UP)
                 spent = (cpu_seconds(running[name].pid) - before) / len(times) * 1000
-                found[name].append(((times[-1] - times[own.WARM_UP - 1]) / (len(times) - own.WARM_UP) * 1000, spent))
+                times_by_name[name].append(
+                    ((times[-1] - times[own.WARM_UP - 1]) / (len(times) - own.WARM_UP) * 1000, spent)
+                )
     medians = {
-        name: [round(statistics.median(each), 2) for each in zip(*found[name], strict=True)] for name in LEARNERS
+        name: [round(statistics.median(turns), 2) for turns in zip(*times_by_name[name], strict=True)]
+        for name in LEARNERS
     }
     ratios = [round(b / a, 2) for a, b in zip(medians["direct"], medians["outbound"], strict=True)]
     line: dict[str, object] = {"benchmark": "outbound", "parties": count, "d": d}
-    line |= {f"{name}_ms": each[0] for name, each in medians.items()}
-    line |= {f"{name}_learner_cpu_ms": each[1] for name, each in medians.items()}
+    line |= {f"{name}_ms": values[0] for name, values in medians.items()}
+    line |= {f"{name}_learner_cpu_ms": values[1] for name, values in medians.items()}
     return line | {"ratio": ratios[0], "cpu_ratio": ratios[1]}
 
 
@@ -102,16 +105,16 @@ async def idle(folder: Path, count: int) -> dict[str, object]:
         few = asyncio.Semaphore(100)  # at a time: beyond `limits.connections` a stranger is turned away
         tasks = [asyncio.create_task(_healthy(port, f"{token}{i}", pings, few)) for i in range(count)]
         await asyncio.sleep(20)
-        used, asked = cpu_seconds(pid), pings[0]
+        used, n_pings = cpu_seconds(pid), pings[0]
         await asyncio.sleep(_IDLE_SECONDS)
-        share, asked = (cpu_seconds(pid) - used) / _IDLE_SECONDS, pings[0] - asked
+        share, n_pings = (cpu_seconds(pid) - used) / _IDLE_SECONDS, pings[0] - n_pings
         kb = (resident_mb(pid) - before) * 1024 / count
         for task in tasks:
             task.cancel()
         failed = sum(task.done() and not task.cancelled() for task in tasks)
         await asyncio.gather(*tasks, return_exceptions=True)
     line = {"benchmark": "idle connections", "count": count, "failed": failed, "kb_each": round(kb, 1)}
-    return line | {"cpu_share": round(share, 3), "pings_a_second": round(asked / _IDLE_SECONDS, 1)}
+    return line | {"cpu_share": round(share, 3), "pings_a_second": round(n_pings / _IDLE_SECONDS, 1)}
 
 
 async def _healthy(port: int, token: str, pings: list[int], few: asyncio.Semaphore) -> None:

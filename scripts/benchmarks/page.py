@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How soon the learner's page shows things.")
     parser.add_argument("--runs", type=int, default=10_000, help="runs in the list (default: %(default)s)")
     parser.add_argument("--watchers", type=int, default=200, help="who hear a run at once (default: %(default)s)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         sys.exit("chromium and chromedriver are not on the path")
     hospitals = Hospitals.start()
@@ -90,8 +90,8 @@ def main() -> None:
         ):
             sign_in(page, hospitals)
             measure_event(page, learner)
-            asyncio.run(measure_watchers(learner, hospitals.token, given.watchers))
-            measure_list(page, hospitals, given.runs)
+            asyncio.run(measure_watchers(learner, hospitals.token, options.watchers))
+            measure_list(page, hospitals, options.runs)
     finally:
         hospitals.stop()
 
@@ -134,15 +134,15 @@ def submit(learner: httpx.Client, epsilon: float, rounds: int) -> str:
 def measure_event(page: webdriver.Chrome, learner: httpx.Client) -> None:
     """How late a round is on screen."""
     page.execute_script(SEEN)
-    run, told = submit(learner, 0.3, ROUNDS), dict[str, float]()
+    run, submitted = submit(learner, 0.3, ROUNDS), dict[str, float]()
     page.execute_script("location.hash = arguments[0]", f"run/{run}")
     with learner.stream("GET", f"/v1/runs/{run}/events") as stream:
         for line in stream.iter_lines():
             if line.startswith("data: ") and "round" in (data := json.loads(line[6:])) and "ms" in data:
-                told.setdefault(f"{data['round']} of {data['of']}", time.time() * 1000)
+                submitted.setdefault(f"{data['round']} of {data['of']}", time.time() * 1000)
     until(page, lambda: page.find_element("css selector", "#state").text.endswith("completed"))
     seen = dict(page.execute_script("return window.seen"))
-    late = [at - told[said] for said, at in seen.items() if said in told]
+    late = [at - submitted[message] for message, at in seen.items() if message in submitted]
     figures = {"rounds": ROUNDS, "drawn": len(late), "median_ms": round(statistics.median(late)), "goal_ms": 200}
     print(json.dumps({"benchmark": "page", "what": "event"} | figures | {"most_ms": round(max(late))}), flush=True)
 
@@ -176,24 +176,24 @@ def first_view(page: webdriver.Chrome, url: str, rows: int) -> tuple[float, int]
         page.refresh()
         until(page, lambda: page.execute_script(ROWS) >= rows and page.execute_script(LISTED))
         times.append(float(page.execute_script(LISTED)))
-        log = [json.loads(each["message"])["message"] for each in page.get_log("performance")]  # type: ignore[no-untyped-call]
-        sent = [each["params"] for each in log if each["method"] == "Network.dataReceived"]
-        carried = sum(each.get("encodedDataLength") or each.get("dataLength", 0) for each in sent)
+        log = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]  # type: ignore[no-untyped-call]
+        sent = [entry["params"] for entry in log if entry["method"] == "Network.dataReceived"]
+        carried = sum(entry.get("encodedDataLength") or entry.get("dataLength", 0) for entry in sent)
     return statistics.median(times), carried
 
 
 async def measure_watchers(learner: httpx.Client, token: str, watchers: int) -> None:
     """What a round takes while many hear of it, and alone, in turns."""
     took: dict[int, list[float]] = {0: [], watchers: []}
-    alike = True
+    is_same = True
     for _ in range(3):
         for count in took:
             run = submit(learner, 0.05, 10 * ROUNDS)
             heard = await asyncio.gather(*(watch(learner.base_url, token, run) for _ in range(count + 1)))
-            alike &= len({sha256(told).digest() for told in heard}) == 1
-            took[count] += [float(found) for found in re.findall(rb'"ms": ?([0-9.]+)', heard[0])]
+            is_same &= len({sha256(stream).digest() for stream in heard}) == 1
+            took[count] += [float(milliseconds) for milliseconds in re.findall(rb'"ms": ?([0-9.]+)', heard[0])]
     alone, watched = statistics.median(took[0]), statistics.median(took[watchers])
-    figures = {"watchers": watchers, "all_heard_the_same": alike, "round_ms": round(alone, 2)}
+    figures = {"watchers": watchers, "all_heard_the_same": is_same, "round_ms": round(alone, 2)}
     figures |= {"round_watched_ms": round(watched, 2), "ratio": round(watched / alone, 2)}
     print(json.dumps({"benchmark": "page", "what": "watchers"} | figures), flush=True)
 
@@ -203,9 +203,9 @@ async def watch(url: httpx.URL, token: str, run: str) -> bytes:
     reader, writer = await asyncio.open_connection(url.host, url.port)
     head = f"GET /v1/runs/{run}/events HTTP/1.0\r\nHost: {url.host}\r\nAuthorization: Bearer {token}\r\n\r\n"
     writer.write(head.encode("ascii"))
-    told = await reader.read(-1)
+    received = await reader.read(-1)
     writer.close()
-    return told.partition(b"\r\n\r\n")[2]
+    return received.partition(b"\r\n\r\n")[2]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What many parties cost a learner: 200 real ones over HTTP, several to a process, of whom a fifth is away.
+"""What many parties cost a learner: 200 real ones over HTTP, several to a process, a fifth of them away.
 
     python -m scripts.benchmarks.parties [--parties 200] [--absent 0.2] [--rounds 20] [--processes 4]
 
@@ -6,7 +6,7 @@ One JSON line. Each party is a service of its own, with its data, token, ledger 
 does nothing else. ``learner_us_per_party_round`` is the learner's CPU time, of all its threads, for one party's answer
 (in the rounds after the warm-up); the goal is at most 400. ``ms_per_round`` is what a user sees who watches;
 where the parties share this machine's cores, most of it is theirs. ``took_part`` and ``absent`` are counts.
-``recruiting_seconds`` is the time from the submission to the first round, of which ``--seconds`` are the wait for those
+``recruiting_seconds`` is the time from the submission to the first round; ``--seconds`` of it are the wait for those
 who are away.
 """
 
@@ -54,19 +54,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="rounds to measure (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=4, help="for all parties (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=3.0, help="to wait for the absent (default: %(default)s)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="parley-parties-") as folder:
-        measured = measure(Path(folder), given)
-    print(json.dumps({"benchmark": "parties", "parties": given.parties, "rounds": given.rounds} | measured), flush=True)
+        measured = measure(Path(folder), options)
+    print(
+        json.dumps({"benchmark": "parties", "parties": options.parties, "rounds": options.rounds} | measured),
+        flush=True,
+    )
 
 
-def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Start all, have them train, and tell what it took."""
-    names = [f"party-{number:05}" for number in range(1, given.parties + 1)]
+    names = [f"party-{number:05}" for number in range(1, options.parties + 1)]
     ports = dict(zip(["learner", *names], free_ports(1 + len(names)), strict=True))
     token = new_token()
     write_files(folder, ports, token)
-    there = names[round(given.parties * given.absent) :]
+    present = names[round(options.parties * options.absent) :]
     commands: dict[str, Sequence[str | Path]] = {
         f"host-{index}": (
             sys.executable,
@@ -74,25 +77,25 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             "scripts.benchmarks.parties",
             "host",
             folder,
-            *there[index :: given.processes],
+            *present[index :: options.processes],
         )
-        for index in range(given.processes)
+        for index in range(options.processes)
     }
     commands["learner"] = (COMMANDS / "parley-learner", "serve", "--config", folder / "learner.toml")
     with processes(commands, folder) as running:
-        wait_until_ready({name: f"http://127.0.0.1:{ports[name]}" for name in ("learner", *there)})
-        return watch(f"http://127.0.0.1:{ports['learner']}", token, running["learner"].pid, given)
+        wait_until_ready({name: f"http://127.0.0.1:{ports[name]}" for name in ("learner", *present)})
+        return watch(f"http://127.0.0.1:{ports['learner']}", token, running["learner"].pid, options)
 
 
-def watch(url: str, token: str, learner: int, given: argparse.Namespace) -> dict[str, Any]:
+def watch(url: str, token: str, learner: int, options: argparse.Namespace) -> dict[str, Any]:
     """Submit a run and watch it, and the process of the learner."""
     request = {
         "study": "benchmark",
         "algorithm": "dp_gd",
-        "parameters": {"n_rounds": given.rounds + WARM_UP, "step": 0.1},
+        "parameters": {"n_rounds": options.rounds + WARM_UP, "step": 0.1},
         "epsilon": 1.0,
         "delta": 1e-5,
-        "cohort": {"least": given.parties // 2, "seconds": given.seconds},
+        "cohort": {"least": options.parties // 2, "seconds": options.seconds},
     }
     headers = {"Authorization": f"Bearer {token}"}
     with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=120.0) as client:
@@ -100,18 +103,18 @@ def watch(url: str, token: str, learner: int, given: argparse.Namespace) -> dict
         run = client.post("/v1/runs", json=request).raise_for_status().json()["id"]
         with client.stream("GET", f"/v1/runs/{run}/events") as stream:
             rounds = list(progress(stream.iter_lines(), learner))
-        shown = client.get(f"/v1/runs/{run}").json()
-    if shown["state"] != "completed":
-        raise RuntimeError(f"the run is {shown['state']}: {shown['problem'] or shown['pause']}")
+        record = client.get(f"/v1/runs/{run}").json()
+    if record["state"] != "completed":
+        raise RuntimeError(f"the run is {record['state']}: {record['problem'] or record['pause']}")
     (_, first_cpu), (_, last_cpu), ms = rounds[WARM_UP - 1], rounds[-1], np.diff([at for at, _ in rounds]) * 1000
-    took_part = len(shown["parties"])
+    took_part = len(record["parties"])
     return {
         "took_part": took_part,
-        "absent": len(shown["absent"]),
+        "absent": len(record["absent"]),
         "ms_per_round": round(statistics.median(ms[WARM_UP - 1 :]), 1),
-        "learner_us_per_party_round": round((last_cpu - first_cpu) / given.rounds / took_part * 1e6),
+        "learner_us_per_party_round": round((last_cpu - first_cpu) / options.rounds / took_part * 1e6),
         "recruiting_seconds": round(rounds[0][0] - began[0], 2),
-        "recruiting_cpu_us_per_party": round((rounds[0][1] - began[1]) / given.parties * 1e6),
+        "recruiting_cpu_us_per_party": round((rounds[0][1] - began[1]) / options.parties * 1e6),
         "learner_mb": round(resident_mb(learner), 1),
     }
 
@@ -164,8 +167,10 @@ def write_files(folder: Path, ports: dict[str, int], user_token: str) -> None:
     (folder / "studies" / "benchmark.json").write_text(study.model_dump_json(), encoding="utf-8")
     learner_token = new_token()
     learner_hash = hash_token(learner_token)
-    own = f'name = "learner"\nport = {ports["learner"]}\nstate = "{folder}/learner"\nstudies = "{folder}/studies"\n'
-    lines = [own, f'[[users]]\nname = "benchmark"\ntoken_hash = "{hash_token(user_token)}"\n']
+    settings = (
+        f'name = "learner"\nport = {ports["learner"]}\nstate = "{folder}/learner"\nstudies = "{folder}/studies"\n'
+    )
+    lines = [settings, f'[[users]]\nname = "benchmark"\ntoken_hash = "{hash_token(user_token)}"\n']
     for name, port in ports.items():
         if name == "learner":
             continue

@@ -114,8 +114,8 @@ def bare_floors(folder: Path, d: int, rounds: int) -> tuple[float, float]:
     with processes(commands, folder):
         wait_until_ready(urls)
         echo, gradient = (
-            asyncio.run(ask_bare([f"{url}/{what}" for url in urls.values()], np.zeros(d).tobytes(), rounds))
-            for what in ("echo", "gradient")
+            asyncio.run(ask_bare([f"{url}/{work}" for url in urls.values()], np.zeros(d).tobytes(), rounds))
+            for work in ("echo", "gradient")
         )
     return echo, gradient
 

@@ -4,7 +4,7 @@
 obfuscators drawn ahead; ``party_offline_ms`` is the drawing, on one core. ``floor_ms`` is the time of the bare
 modular exponentiations of the online part, two of half size a ciphertext, on the same cores. ``naive_ms`` is `phe` a
 coordinate at a time and nothing drawn ahead, on one core, measured on ``naive_sample`` coordinates and scaled to d.
-All are medians of wall time over ``turns``, each of which measures all of them; byte counts are frames as they
+All are medians of wall time over ``turns``, and each turn measures all of them; byte counts are frames as they
 travel.
 """
 
@@ -42,7 +42,7 @@ class Stock:
         self._obfuscators = obfuscators
 
     def take(self, key: PaillierPublicKey, count: int) -> Sequence[int]:  # noqa: ARG002  # there is one key
-        """The first ``count``, whoever asks."""
+        """The first ``count`` obfuscators, for any caller."""
         return self._obfuscators[:count]
 
 
@@ -90,17 +90,17 @@ class Cores:
 
 def secure_turn(session: LocalSession, round: int, watch: Stopwatch) -> dict[str, int]:
     """One round of all parties; the first party's answer is timed. Returns the bytes that travelled."""
-    asked = session.ask(round, message=bytes(8 * session.roster.d))
-    query = SumQuery.parse(asked.body)
+    question = session.ask(round, message=bytes(8 * session.roster.d))
+    query = SumQuery.parse(question.body)
     values = np.arange(session.roster.d)
-    others = [session.contribute(f"party-{i + 1}", asked, values) for i in range(1, PARTIES)]
+    others = [session.contribute(f"party-{i + 1}", question, values) for i in range(1, PARTIES)]
     first = session.parties["party-1"]
     with watch.time("party_online_ms"):
-        first.receive(asked)
+        first.receive(question)
         contribution = first.answer(query, values, session.random_bytes, session.obfuscators)
     with watch.time("learner_online_ms"):
-        for each in (contribution, *others):
-            session.learner.receive(each)
+        for message in (contribution, *others):
+            session.learner.receive(message)
         (request,) = session.learner.open(list(session.parties))
     with watch.time("key_holder_online_ms"):
         opened = session.key_holders[0].open(request)
@@ -108,7 +108,7 @@ def secure_turn(session: LocalSession, round: int, watch: Stopwatch) -> dict[str
         total = session.learner.close([opened])
     if not np.array_equal(total.values, PARTIES * values):
         raise SystemExit("the sum is wrong")
-    frames = {"query": asked, "contribution": contribution, "open": request, "opened": opened}
+    frames = {"query": question, "contribution": contribution, "open": request, "opened": opened}
     return {f"{name}_bytes": len(signed.to_bytes()) for name, signed in frames.items()}
 
 
@@ -183,11 +183,11 @@ def main() -> None:
     parser.add_argument("--key-bits", type=int, default=3072)
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--turns", type=int, default=5)
-    asked = parser.parse_args()
-    key = generate_key(asked.key_bits)
-    for d in asked.d:
-        for cores in asked.cores:
-            print(json.dumps(measure(key, d, Cores(cores), asked.turns)), flush=True)
+    options = parser.parse_args()
+    key = generate_key(options.key_bits)
+    for d in options.d:
+        for cores in options.cores:
+            print(json.dumps(measure(key, d, Cores(cores), options.turns)), flush=True)
 
 
 if __name__ == "__main__":

@@ -113,14 +113,14 @@ def _keep_asking(
     urls: Mapping[str, str], token: str, party_token: str, deadline: float, times: dict[str, list[float]]
 ) -> None:
     """Ask a bare route, the learner and a party in turn, each by a connection that stays open; note the seconds."""
-    asked = {
+    request = {
         "bare": ("PUT", f"{urls['bare']}/echo", ""),
         "learner": ("GET", f"{urls['learner']}/v1/user", token),
         "party": ("GET", f"{urls['party-1']}/v1/party", party_token),
     }
     with httpx.Client(trust_env=False, timeout=60.0) as client:
         while time.monotonic() < deadline:
-            for name, (method, url, bearer) in asked.items():
+            for name, (method, url, bearer) in request.items():
                 started = time.perf_counter()
                 headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
                 client.request(method, url, headers=headers).raise_for_status()
@@ -143,11 +143,11 @@ def _sampled(pids: Mapping[str, int], ended: Sequence[str], deadline: float) -> 
 
 def _compared(values: Mapping[str, list[float]]) -> dict[str, Any]:
     """The medians of each figure at the beginning and the end of what was looked at, and what bytes each run added."""
-    looked_at = {what: series[int(len(series) * WARM_UP) :] for what, series in values.items()}
+    looked_at = {name: series[int(len(series) * WARM_UP) :] for name, series in values.items()}
     part = max(1, int(len(looked_at["mb"]) * QUARTER / (1 - WARM_UP)))
     compared: dict[str, Any] = {
-        what: [round(float(np.median(each)), 1) for each in (series[:part], series[-part:])]
-        for what, series in looked_at.items()
+        name: [round(float(np.median(half)), 1) for half in (series[:part], series[-part:])]
+        for name, series in looked_at.items()
     }
     slope = np.polynomial.Polynomial.fit(looked_at["runs"], looked_at["mb"], 1).convert().coef[1]
     return compared | {"bytes_a_run": round(float(slope) * 2**20)}

@@ -5,10 +5,10 @@
 The subset of the URL reputation data (Ma, Saul, Savage & Voelker 2009) of $PARLEY_DATA: 3,990 of its rows to learn
 from, 1,710 to test on, each divided by its norm. Each release is a process of its own, with noise from the operating
 system, at lambda = .001, epsilon = 1, delta = 1e-3 (0 of l2_laplace), a row having 256 entries at most. One JSON line:
-a release has ``seconds``, of which ``noise_share`` are for as many draws of noise alone, ``peak_mb`` of resident memory
-(``loaded_mb`` of it before the release), ``accuracy`` and the ``norm`` of its weights; ``none`` is the minimiser. Last
-come the seconds of a fit of as many rows as Cod-RNA's training set has, in 100,008 columns of which 8 occur. The goals
-are 1,000 MB and 10 seconds; the exit status is 1 when one is missed.
+a release has ``seconds``, the ``noise_share`` of it that as many draws of noise alone take, ``peak_mb`` of resident
+memory (``loaded_mb`` of it before the release), ``accuracy`` and the ``norm`` of its weights; ``none`` is the
+minimiser. Last come the seconds of a fit of as many rows as Cod-RNA's training set has, in 100,008 columns, where 8
+occur. The goals are 1,000 MB and 10 seconds; the exit status is 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def main() -> None:
             figures[f"{mechanism}_{law}"] = pool.apply(release, (mechanism, law))
     fits = {name: bloated(loss, tilt) for name, loss, tilt in (("huber", Huber(), 0.0), ("tilted", Logistic(), 6.0))}
     print(json.dumps({"benchmark": "sparse", "rows": TRAINING, "columns": COLUMNS} | figures | {"bloated": fits}))
-    slowest = max(*fits.values(), *(each["seconds"] for each in figures.values()))
-    sys.exit(slowest > MOST_SECONDS or max(each["peak_mb"] for each in figures.values()) > MOST_MB)
+    slowest = max(*fits.values(), *(line["seconds"] for line in figures.values()))
+    sys.exit(slowest > MOST_SECONDS or max(line["peak_mb"] for line in figures.values()) > MOST_MB)
 
 
 def release(mechanism: Mechanism, law: Law) -> dict[str, float]:
@@ -101,7 +101,7 @@ def url() -> tuple[SparseShard, SparseShard]:
 
 
 def bloated(loss: Loss, tilt: float) -> float:
-    """Seconds of a fit of dense rows in columns most of which are zero; ``tilt`` deviates so much in each of all."""
+    """Seconds of a fit of dense rows in mostly zero columns; ``tilt`` is the deviation of the tilt in every column."""
     n, d, occurring = BLOATED
     rng = np.random.default_rng(2)
     entries = (rng.uniform(-0.35, 0.35, n * occurring), np.tile(np.arange(occurring), n), np.arange(n + 1) * occurring)

@@ -42,17 +42,17 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)} (default: all)")
     parser.add_argument("--draws", type=int, default=10, help="draws of noise (default: %(default)s)")
     parser.add_argument("--no-grid", dest="grid", action="store_false", help="do not search a grid of parameters")
-    asked = parser.parse_args()
-    if unknown := [name for name in asked.names if name not in CASES]:
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in CASES]:
         parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(CASES)}")
-    if asked.draws < 1:
-        parser.error(f"--draws must be positive, not {asked.draws}")
-    met = True
-    for name in asked.names or CASES:
-        for line in lines(CASES[name], range(asked.draws), search=asked.grid):
-            met &= line["met"]
+    if options.draws < 1:
+        parser.error(f"--draws must be positive, not {options.draws}")
+    all_met = True
+    for name in options.names or CASES:
+        for line in lines(CASES[name], range(options.draws), search=options.grid):
+            all_met &= line["met"]
             print(json.dumps({"benchmark": "utility", "case": name, **line}), flush=True)
-    sys.exit(not met)
+    sys.exit(not all_met)
 
 
 def lines(case: Case, draws: Sequence[int], *, search: bool) -> Iterator[dict[str, Any]]:
@@ -75,7 +75,7 @@ def measured(trial: Trial, goal: Goal, draws: Sequence[int], *, search: bool) ->
     models = trial.models(algorithm, draws)
     values = trial.worth(models, draws)
     value = fmean(values)
-    strength, pooled = baselines.pooled(trial, draws if trial.examples.anew else draws[:1])
+    strength, pooled = baselines.pooled(trial, draws if trial.examples.is_redrawn else draws[:1])
     theirs = baselines.diffprivlib(trial, draws[:1] if trial.is_large else draws)
     others = beside(trial, models, draws)
     figures = {
@@ -86,8 +86,8 @@ def measured(trial: Trial, goal: Goal, draws: Sequence[int], *, search: bool) ->
     if search:
         figures |= regret(trial, algorithm, draws, value)
     fit = trial.case.fitness is None or others["psi"] <= trial.case.fitness.most
-    met = fit and (goal.least is None or value >= goal.least)
-    return _rounded(figures) | {"met": met, "lambda_of_pooled": strength} | _terms(trial, algorithm, draws)
+    is_met = fit and (goal.least is None or value >= goal.least)
+    return _rounded(figures) | {"met": is_met, "lambda_of_pooled": strength} | _terms(trial, algorithm, draws)
 
 
 def beside(trial: Trial, models: Sequence[Model], draws: Sequence[int]) -> dict[str, float]:
@@ -119,8 +119,8 @@ def psi(trial: Trial, regularization: float, draws: Sequence[int]) -> float:
 
 def regret(trial: Trial, algorithm: DpGd, draws: Sequence[int], value: float) -> dict[str, Any]:
     """What the best of the grid is worth, by how much the choice falls short of it, and its parameters."""
-    found, best = grid.best(trial, algorithm, draws, value)
-    return {"best_of_grid": best, "regret": best - value, "best_parameters": _parameters(found)}
+    parameters, best = grid.best(trial, algorithm, draws, value)
+    return {"best_of_grid": best, "regret": best - value, "best_parameters": _parameters(parameters)}
 
 
 def _terms(trial: Trial, algorithm: Algorithm, draws: Sequence[int]) -> dict[str, Any]:
@@ -134,8 +134,8 @@ def _terms(trial: Trial, algorithm: Algorithm, draws: Sequence[int]) -> dict[str
 
 def _parameters(algorithm: Algorithm) -> dict[str, Any]:
     """An algorithm's parameters, to three figures."""
-    given: dict[str, Any] = asdict(algorithm)  # type: ignore[call-overload]
-    return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in given.items()}
+    fields_of: dict[str, Any] = asdict(algorithm)  # type: ignore[call-overload]
+    return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in fields_of.items()}
 
 
 def _rounded(figures: dict[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Draft(Psgd):
 
 @algorithm
 class FreshNoise(Draft):
-    """Attempt 1: rho of epsilon~ anew in each round, and no eta."""
+    """Attempt 1: rho of epsilon~ drawn again in each round, and no eta."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The sum of gradients + rho."""
@@ -75,7 +75,7 @@ class OneTimeNoise(Draft):
 
 @algorithm
 class RedrawnNoise(Draft):
-    """Eta and rho, both anew in each round."""
+    """Eta and rho, both drawn again in each round."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The sum of gradients + rho + eta."""
@@ -143,10 +143,10 @@ class Neighbours:
         """
         centres = [combine(self._answers(draft, weights, shard, NoNoise())) for shard in self.shards]
         right = []
-        for own, shard in enumerate(self.shards):
+        for place, shard in enumerate(self.shards):
             stack = Shard.stack([shard] * (TRIALS // 2))  # parties of one shard, whose noise is independent
-            seen = combine(self._answers(draft, weights, stack, SeededNoise([12, own])))
-            near, far = (np.linalg.norm(seen - centres[which], axis=-1) for which in (own, 1 - own))
+            seen = combine(self._answers(draft, weights, stack, SeededNoise([12, place])))
+            near, far = (np.linalg.norm(seen - centres[which], axis=-1) for which in (place, 1 - place))
             right.append(float((near < far).mean()))
         return sum(right) / 2
 
@@ -177,7 +177,7 @@ class Finding:
 
 
 def report(name: str, findings: Iterable[Finding]) -> int:
-    """Print each claim with its verdict; 1 if one does not hold, else 0."""
+    """Print each claim with its verdict; returns 1 if one does not hold, and 0 if all do."""
     holds = True
     for finding in findings:
         print(f"{name}: {finding.claim}: {'holds' if finding.holds else 'DOES NOT HOLD'} ({finding.evidence})")

@@ -43,8 +43,8 @@ def _accuracy(algorithm: Callable[[FederationFacts], Algorithm]) -> float:
 
 
 def _evidence(accuracies: list[float]) -> str:
-    each = ", ".join(f"{accuracy:.3f} after {n}" for n, accuracy in zip(ROUNDS, accuracies, strict=True))
-    return f"accuracy {each}"
+    accuracies_text = ", ".join(f"{accuracy:.3f} after {n}" for n, accuracy in zip(ROUNDS, accuracies, strict=True))
+    return f"accuracy {accuracies_text}"
 
 
 if __name__ == "__main__":

@@ -63,14 +63,14 @@ def main() -> None:
     hospitals = None
     try:
         hospitals = Hospitals.start()
-        told = f"""\
+        output = f"""\
 five hospitals, a key holder and a learner run on this machine until Ctrl-C
 in a browser: {hospitals.url}/   and sign in with the token {hospitals.token}
 in another terminal:
   export PARLEY_URL={hospitals.url} PARLEY_TOKEN={hospitals.token}
   .venv/bin/parley-learner forecast biopsies --epsilon 3 --delta 1e-5
 public biopsies that no hospital holds: {hospitals.table}"""
-        print(told, flush=True)
+        print(output, flush=True)
         signal.pause()
     except KeyboardInterrupt:
         print()

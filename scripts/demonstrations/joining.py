@@ -89,16 +89,18 @@ def deal(root: Path) -> dict[str, Path]:
 def join(root: Path, name: str, table: Path, client: LearnerClient, stack: ExitStack) -> tuple[float, int]:
     """One owner's way in: seconds until it is connected, and its process."""
     invitation = root / name / "invitation.json"
-    told = typed(root, "parley-learner", "invite", name, "--study", "adult", "--out", invitation)
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("PARLEY_", "SSL_"))}
-    began, words = time.monotonic(), after(told, "telephone: ")
+    output = typed(root, "parley-learner", "invite", name, "--study", "adult", "--out", invitation)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PARLEY_", "SSL_"))}
+    began, words = time.monotonic(), after(output, "telephone: ")
     own_table = ("--data", table, "--value", "capital_gain:99999=99999")  # the census's largest, no missing value
-    told = typed(root / name, "parley-party", "join", invitation, *own_table, "--words", words, environment=own)
+    output = typed(
+        root / name, "parley-party", "join", invitation, *own_table, "--words", words, environment=environment
+    )
     config = root / name / name / "party.toml"
     serve: list[str | Path] = [COMMANDS / "parley-party", "serve", "--config", config]
     running = stack.enter_context(processes({name: serve}, root))
-    typed(root, "parley-learner", "roster", "confirm", name, *after(told, "operator:\n").split())
-    until(lambda: any(each["name"] == name and each["connected"] for each in client.ask("GET", "/v1/roster")))
+    typed(root, "parley-learner", "roster", "confirm", name, *after(output, "operator:\n").split())
+    until(lambda: any(member["name"] == name and member["connected"] for member in client.ask("GET", "/v1/roster")))
     return time.monotonic() - began, running[name].pid
 
 
@@ -111,9 +113,9 @@ def typed(folder: Path, command: str, *arguments: object, environment: dict[str,
     return done.stdout
 
 
-def after(told: str, what: str) -> str:
+def after(output: str, prefix: str) -> str:
     """The rest of the line after some words."""
-    return told.partition(what)[2].split("\n")[0].strip()
+    return output.partition(prefix)[2].split("\n")[0].strip()
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -141,8 +143,8 @@ def is_up(client: LearnerClient) -> bool:
 
 def listening(pid: int) -> set[str]:
     """The addresses that a process listens on, by `ss`."""
-    shown = subprocess.run(["ss", "-ltnpH"], check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S607 -- a system's tool
-    return {line.split()[3] for line in shown.splitlines() if f"pid={pid}," in line}
+    sockets = subprocess.run(["ss", "-ltnpH"], check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S607 -- a system's tool
+    return {line.split()[3] for line in sockets.splitlines() if f"pid={pid}," in line}
 
 
 def accuracy(client: LearnerClient, run: str) -> float:
@@ -151,7 +153,7 @@ def accuracy(client: LearnerClient, run: str) -> float:
     records = table.to_pylist()
     labels = [record.pop(LABEL) for record in records]
     predicted = client.ask("POST", f"/v1/runs/{run}/predictions", {"records": records})
-    return float(np.mean([each["label"] == label for each, label in zip(predicted, labels, strict=True)]))
+    return float(np.mean([prediction["label"] == label for prediction, label in zip(predicted, labels, strict=True)]))
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ class PsgdByOwnData(Psgd):
         """The sum of gradients + rho + eta_k."""
         total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
         sigma, beta = self.scales(facts)
-        own = sigma * np.sqrt(facts.own_examples / facts.n_total)
-        eta = noise.once("eta", lambda: add_gaussian(np.zeros_like(total), own, 1.0, noise))
+        own_sigma = sigma * np.sqrt(facts.own_examples / facts.n_total)
+        eta = noise.once("eta", lambda: add_gaussian(np.zeros_like(total), own_sigma, 1.0, noise))
         return add_l2_laplace(total + eta, beta, 1, noise)
 
 
@@ -78,9 +78,9 @@ def findings() -> Iterator[Finding]:
         )
         claim = f"LA, {name}: noise by coordinates is no better than by the 2-norm"
         yield Finding(claim, coordinates.mean < norm.mean + _error(norm, coordinates), _both(norm, coordinates))
-    equal, own = (_accuracy(kind(regularization=REGULARIZATION), SHARES) for kind in (Psgd, PsgdByOwnData))
-    same = abs(equal.mean - own.mean) < max(EQUAL, _error(equal, own))
-    yield Finding("PSGD: η by own data makes as good a model as in equal shares", same, _both(equal, own))
+    equal, own_accuracy = (_accuracy(kind(regularization=REGULARIZATION), SHARES) for kind in (Psgd, PsgdByOwnData))
+    same = abs(equal.mean - own_accuracy.mean) < max(EQUAL, _error(equal, own_accuracy))
+    yield Finding("PSGD: η by own data makes as good a model as in equal shares", same, _both(equal, own_accuracy))
 
 
 def _accuracy(kind: Algorithm, shares: tuple[float, ...]) -> Metric:

@@ -33,7 +33,8 @@ def certify(root: Path, sites: Sequence[Site]) -> None:
 def renew(root: Path) -> int:
     """New certificates and keys for all services that have one, for the same names; how many.
 
-    The authority is made anew where it would end before them. Raises SystemExit where there is nothing to renew.
+    A new authority is made where the old one would expire before them. Raises SystemExit where there is nothing to
+    renew.
     """
     files = _certificates(root)
     if not files:
@@ -61,19 +62,19 @@ def _authority(root: Path) -> Credentials:
     certificate, key = folder / AUTHORITY_FILE, folder / _AUTHORITY_KEY
     if certificate.exists():
         try:
-            found = Credentials.read(certificate.read_bytes(), key.read_bytes())
+            credentials = Credentials.read(certificate.read_bytes(), key.read_bytes())
         except (OSError, ValueError):
             raise SystemExit(f"{certificate} and {key}: the authority cannot be used; put both back") from None
-        if found.lasts > CERTIFICATE_LASTS:
-            return found
+        if credentials.lasts > CERTIFICATE_LASTS:
+            return credentials
     made = make_authority(f"Parley deployment {root.resolve().name}")
     write_file(key, made.key_pem, mode=0o600)
     write_file(certificate, made.certificate_pem)
     return made
 
 
-def _write(folder: Path, own: Credentials, authority: Credentials) -> None:
+def _write(folder: Path, credentials: Credentials, authority: Credentials) -> None:
     """What a service's folder of secrets holds under TLS."""
     write_file(folder / AUTHORITY_FILE, authority.certificate_pem)
-    write_file(folder / KEY_FILE, own.key_pem)
-    write_file(folder / CERTIFICATE_FILE, own.certificate_pem)
+    write_file(folder / KEY_FILE, credentials.key_pem)
+    write_file(folder / CERTIFICATE_FILE, credentials.certificate_pem)

@@ -1,4 +1,4 @@
-"""Folders and files of a mode that is asked for, whatever the umask."""
+"""Folders and files of a requested mode, with any umask."""
 
 from __future__ import annotations
 

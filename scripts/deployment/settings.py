@@ -46,7 +46,7 @@ public_key = "{keys[LEARNER]}"
 def keyholder_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:
     """The key holder's settings file; ``keys`` are everybody's public keys."""
     return f"""\
-# {site.name}: whose sums it opens. Whoever runs it must not collude with the learner.
+# {site.name}: whose sums it opens. Its operator must not collude with the learner.
 {_service_toml(site)}
 secret_file = "{site.secrets}/secret"
 
@@ -60,8 +60,8 @@ public_key = "{keys[LEARNER]}"
 def learner_toml(sites: Mapping[str, Site], user_token_hash: str, keys: Mapping[str, str]) -> str:
     """The learner's settings file; ``keys`` are everybody's public keys."""
     site = sites[LEARNER]
-    asked = [name for name in sites if name != LEARNER]
-    roster = "".join(_peer_toml(site, sites[name], keys[name]) for name in sorted(asked, key=KEY_HOLDER.__eq__))
+    others = [name for name in sites if name != LEARNER]
+    roster = "".join(_peer_toml(site, sites[name], keys[name]) for name in sorted(others, key=KEY_HOLDER.__eq__))
     return f"""\
 # The learner: who takes part, who may ask, and the public examples that it measures rounds on.
 {_service_toml(site)}

@@ -21,7 +21,7 @@ def hospitals(count: int) -> tuple[str, ...]:
     ('hospital-z', 'hospital-aa', 'hospital-ab')
     """
     letters = (first + second for first in ("", *ascii_lowercase) for second in ascii_lowercase)
-    return tuple(f"hospital-{each}" for each in islice(letters, count))
+    return tuple(f"hospital-{letter}" for letter in islice(letters, count))
 
 
 HOSPITALS = hospitals(5)

@@ -43,8 +43,8 @@ def slim_packages(packages: Path) -> int:
     """Remove it from a folder ``site-packages``; how many bytes went. Needs ``strip`` of the binutils."""
     before = _size(packages)
     for pattern in _UNUSED:
-        for found in list(packages.glob(pattern)):
-            shutil.rmtree(found) if found.is_dir() else found.unlink(missing_ok=True)
+        for match in list(packages.glob(pattern)):
+            shutil.rmtree(match) if match.is_dir() else match.unlink(missing_ok=True)
     for file in [file for file in packages.rglob("*") if file.is_file()]:
         if file.suffix in _SOURCES:
             file.unlink()
@@ -56,9 +56,9 @@ def slim_packages(packages: Path) -> int:
 
 def _link_twins(packages: Path) -> None:
     """Have shared libraries of equal bytes be one file, to which the others are symbolic links."""
-    kept: dict[str, Path] = {}
+    libraries: dict[str, Path] = {}
     for library in sorted(packages.rglob("*.so*")):
-        first = kept.setdefault(hashlib.sha256(library.read_bytes()).hexdigest(), library)
+        first = libraries.setdefault(hashlib.sha256(library.read_bytes()).hexdigest(), library)
         if first != library:
             library.unlink()
             library.symlink_to(os.path.relpath(first, library.parent))

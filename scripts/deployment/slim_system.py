@@ -1,7 +1,7 @@
 """Leave of a Debian base what Python loads: ``python slim_system.py``, as root in the image that is being built.
 
 Shell, package managers, Perl and all other programs go, so that an intruder finds none, and so do manuals and
-translations. The list of Debian's packages keeps those that stay, for whoever looks for known vulnerabilities.
+translations. The list of Debian's packages keeps those that stay, for scanners of known vulnerabilities.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ def slim_system(root: Path) -> list[str]:
     """Remove it under a root; the packages that stay."""
     records = root / "var/lib/dpkg"
     entries = dict(re.findall(r"(?ms)^(?=Package: (\S+)$)(.+?\n)(?:\n|\Z)", (records / "status").read_text("utf-8")))
-    kept = {name for name in entries if _KEPT.fullmatch(name)}
+    remaining = {name for name in entries if _KEPT.fullmatch(name)}
     files = {name: _files(records / "info", name) for name in entries}
-    staying = set(chain.from_iterable(files[name] for name in kept))
-    for name in entries.keys() - kept:
+    staying = set(chain.from_iterable(files[name] for name in remaining))
+    for name in entries.keys() - remaining:
         for file in files[name] - staying:
             path = root / file.lstrip("/")
             if path.is_symlink() or path.is_file():  # a folder may hold others' files
                 path.unlink()
     for pattern in chain.from_iterable(map(_alternatives, _RUBBISH)):
-        for found in list(root.glob(pattern)):
-            shutil.rmtree(found) if found.is_dir() and not found.is_symlink() else found.unlink(missing_ok=True)
+        for match in list(root.glob(pattern)):
+            shutil.rmtree(match) if match.is_dir() and not match.is_symlink() else match.unlink(missing_ok=True)
     for link in (root / "usr/bin").iterdir():
         if not link.exists():  # what it led to is gone
             link.unlink()
-    (records / "status").write_text("\n".join(entries[name] for name in sorted(kept)), "utf-8")
-    return sorted(kept)
+    (records / "status").write_text("\n".join(entries[name] for name in sorted(remaining)), "utf-8")
+    return sorted(remaining)
 
 
 def _files(info: Path, package: str) -> set[str]:
@@ -77,8 +77,8 @@ def _files(info: Path, package: str) -> set[str]:
 
 def _alternatives(pattern: str) -> list[str]:
     """A pattern for each of the words that braces in it offer."""
-    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", pattern)
-    return [found[1] + word + found[3] for word in found[2].split(",")] if found else [pattern]
+    match = re.fullmatch(r"(.*)\{(.*)\}(.*)", pattern)
+    return [match[1] + word + match[3] for word in match[2].split(",")] if match else [pattern]
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from importlib.util import find_spec
 from pkgutil import walk_packages
 
 _EXTRAS = {
-    "parley.common.files.postgres_tables": "adbc_driver_postgresql",
-    "parley.common.files.sheet_reader": "python_calamine",
     "parley.common.service.spans": "opentelemetry.sdk",
     "parley.learner.models.onnx_graph": "onnx",
     "parley.learner.models.sklearn_pipeline": "skops",

@@ -1,7 +1,7 @@
 """Redraw the papers' figures: ``python -m scripts.figures [FIGURE ...] [--quick] [--jobs N] [--dask ADDRESS]``.
 
 Names are those of figures (``wu_fig02``) or of papers (``wu``); without one, all. The points of all are computed side
-by side. A run that is stopped goes on where it was; one whose points are all there draws and judges anew.
+by side. A run that was stopped continues; one whose points are all computed draws and judges again.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ ROOT = Path(__file__).parents[2]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures as the command line says; 1 if a claim was put to the test and does not hold, else 0."""
+    """Draw figures as the command line says; returns 1 if a claim was tested and does not hold, and 0 otherwise."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    known = all_figures()
-    names = {name for figure in known for name in (figure.name, figure.paper.name)}
+    figures = all_figures()
+    names = {name for figure in figures for name in (figure.name, figure.paper.name)}
     if unknown := sorted(set(options.figures) - names):
         parser.error(f"no such figure: {', '.join(unknown)}")
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, not {options.jobs}")
-    asked = [one for one in known if not options.figures or {one.name, one.paper.name} & set(options.figures)]
+    selected = [one for one in figures if not options.figures or {one.name, one.paper.name} & set(options.figures)]
     if options.list:
-        print("\n".join(f"{figure.name}: {figure.title}" for figure in asked))
+        print("\n".join(f"{figure.name}: {figure.title}" for figure in selected))
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    drawn, cache = list(_with_data(asked, quick=options.quick)), Cache(options.out / "cache")
+    drawn, cache = list(_with_data(selected, quick=options.quick)), Cache(options.out / "cache")
     with dask_cluster(options.dask) if options.dask else processes(options.jobs) as executor:
         complete(cache, (point for _, sweep in drawn for point in sweep.points.values()), executor)
     judged = {figure.name: redrawn(figure, sweep, cache, options.out) for figure, sweep in drawn}
-    update(options.reproduction, known, judged)
+    update(options.reproduction, figures, judged)
     return int(any(one.verdict == FAILS for rows in judged.values() for one in rows))
 
 

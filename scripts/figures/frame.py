@@ -1,4 +1,4 @@
-"""What all figures share: points to measure, a table and a plot of what came out, and claims that it bears out or not.
+"""The frame of all figures: points to measure, a table and a plot of the results, and claims that they confirm or not.
 
 A paper is a module of `PAPERS` that has its ``FIGURES``. A figure lists its points (`scripts.figures.point`) under
 labels of its own, once in full and once reduced, and reads what came out into a table, which it writes, draws, judges:
@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A claim in words, whether the table bears it out, the figures that say so, and what the paper has instead."""
+    """A claim in words, whether the table confirms it, the evidence, and what the paper has instead."""
 
     claim: str
     holds: bool

@@ -15,7 +15,7 @@ vote; and noisy votes on 1,000 test rows, which share the budget.
 What was chosen after results were seen: HAR's rows have no intercept and one common radius, of four ways tried.
 (Divided by their own norms before they are mapped, the vote is .82.) The bands that accuracies without noise are held
 to come from runs before these. The average's is met by fits of one class against the rest (``hamm_average``); those of
-a softmax, which the algorithm averages as they bear less noise, miss it as published and exceed it by default, which is
+a softmax, which the algorithm averages as they have less noise, miss it as published and exceed it by default, which is
 printed as such. That classes are averaged over those who have them, the default, was found here, on HAR.
 
 ``hamm_average`` shows what averages are worth without noise: the paper has .67 on HAR. What becomes of a class that a
@@ -109,7 +109,7 @@ def _gathered(runs: Iterable[tuple[tuple[str, str], float, float]]) -> list[Curv
     values = defaultdict[tuple[str, str], dict[float, list[float]]](lambda: defaultdict(list))
     for name, x, value in runs:
         values[name][x].append(value)
-    return [Curve(*name, {x: np.array(each) for x, each in at.items()}) for name, at in values.items()]
+    return [Curve(*name, {x: np.array(accuracies) for x, accuracies in at.items()}) for name, at in values.items()]
 
 
 def near(name: str, curve: Curve, least: float, most: float, published: str) -> Verdict:
@@ -144,7 +144,7 @@ def judge_har(curves: Sequence[Curve]) -> Iterable[Verdict]:
 
 
 def judge_kdd(curves: Sequence[Curve]) -> Iterable[Verdict]:
-    """What 20,000 parties bear at epsilon = .1."""
+    """The accuracy of 20,000 parties at epsilon = .1."""
     yield from tight_beats_paper(curves, KDD, 0.1, 0.9, 0.6)
 
 

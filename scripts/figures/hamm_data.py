@@ -1,4 +1,4 @@
-"""Parties, public rows and test rows of Hamm, Cao & Belkin's experiments, drawn anew for each trial.
+"""Parties, public rows and test rows of Hamm, Cao & Belkin's experiments, drawn again for each trial.
 
 Human activities (HAR): 1,000 parties of 6 windows, six classes; 1,000 other windows are public, and their 50 first
 principal components, mean and radius map all rows. The test is the publisher's, of other people.
@@ -27,7 +27,7 @@ from parley.common.data.columns import Columns, Feature, Label
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
-from parley.common.files.file_tables import read_columns
+from parley.common.files.tables import read_columns
 from parley.common.learning.losses import Loss, build_loss
 from scripts.utility import examples
 
@@ -53,8 +53,8 @@ Draw = Callable[[int], Split]
 def har(trial: int, *, intercept: bool = False) -> Split:
     """1,000 parties of 6."""
     train, test = (_table("har-smartphones", f"har-{part}") for part in ("train", "test"))
-    owned, public, rest = _dealt(trial, len(train["activity"]), (1000 * 6, 1000))
-    del rest  # of those who train; the test is of others
+    owned, public, remaining = _dealt(trial, len(train["activity"]), (1000 * 6, 1000))
+    del remaining  # of those who train; the test is of others
     tested = np.random.default_rng([trial, 2]).permutation(len(test["activity"]))
     study = with_projection_of(
         examples.HAR.model_copy(update={"intercept": intercept}), _some(train, public), COMPONENTS
@@ -82,13 +82,13 @@ def kdd99(parties: int) -> Draw:
 def url(trial: int) -> Split:
     """400 parties of 9."""
     table = _table("url-subset", "url-subset")
-    owned, public, rest = _dealt(trial, len(table["label"]), (400 * 9, 1000))
+    owned, public, test = _dealt(trial, len(table["label"]), (400 * 9, 1000))
     row, index, value = _entries()
     frequent = _most_frequent(index[np.isin(row, public)])
     dense = np.zeros((len(table["label"]), len(frequent)))
     place = np.minimum(np.searchsorted(frequent, index), len(frequent) - 1)
-    kept = frequent[place] == index
-    dense[row[kept], place[kept]] = value[kept]
+    is_kept = frequent[place] == index
+    dense[row[is_kept], place[is_kept]] = value[is_kept]
     columns: Columns = {f"f{j}": dense[:, i] for i, j in enumerate(frequent.tolist())}
     columns = {**columns, "label": np.where(table["label"] == 1, "malicious", "benign").astype(object)}
     unmapped = Study(
@@ -98,7 +98,7 @@ def url(trial: int) -> Split:
         intercept=False,
     )
     study = with_projection_of(unmapped, _some(columns, public), COMPONENTS).study
-    return _split(study, 9, *(_some(columns, rows) for rows in (owned, public, rest)))
+    return _split(study, 9, *(_some(columns, rows) for rows in (owned, public, test)))
 
 
 DRAWS: Mapping[str, Draw] = {

@@ -38,9 +38,11 @@ def draw_accuracies(title: str, curves: Sequence[Curve], path: Path) -> None:
             mine = [curve for name in LINES for curve in curves if (curve.panel, curve.name) == (panel, name)]
             ticks = sorted({x for curve in mine for x in curve.runs})
             for curve in mine:
-                line, each = LINES[curve.name], sorted(curve.runs)
-                places = [ticks.index(x) for x in each] if len(each) > 1 else [0, len(ticks) - 1]
-                runs = each if len(each) > 1 else each * 2  # what has no noise is the same whatever epsilon
+                line, points = LINES[curve.name], sorted(curve.runs)
+                places = [ticks.index(x) for x in points] if len(points) > 1 else [0, len(ticks) - 1]
+                runs = (
+                    points if len(points) > 1 else points * 2
+                )  # without noise the result is the same at every epsilon
                 axis.errorbar(
                     places, [curve.mean(x) for x in runs], [curve.sd(x) for x in runs], label=line.label,
                     color=line.colour, marker=line.marker, linestyle=line.dash, markersize=4.5, linewidth=1.3,

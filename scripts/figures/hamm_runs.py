@@ -1,6 +1,6 @@
 """What Hamm, Cao & Belkin's figures measure: accuracies of a trial's models at several epsilons, and excess risks.
 
-Parties are trained and asked once a trial, without noise; each run then draws the noise of all parties anew. That of
+Parties are trained and asked once a trial, without noise; each run then draws new noise for all parties. That of
 counts and of averages is drawn at once, as one party's that adds all of it: what M shares add up to has the same law.
 """
 
@@ -63,11 +63,11 @@ class Method:
 
     def build(self, facts: FederationFacts) -> Asked:
         """The algorithm for such facts; lambda is 1e-4 unless it is chosen."""
-        given: dict[str, object] = {"calibration": self.calibration}
+        terms: dict[str, object] = {"calibration": self.calibration}
         if self.chosen:
-            choices = self.algorithm.choose(facts, given, 1)  # type: ignore[arg-type]
-            return self.algorithm(**given, **{name: choice.value for name, choice in choices.items()})  # type: ignore[arg-type]
-        return self.algorithm(regularization=LAMBDA, **given)  # type: ignore[arg-type]
+            choices = self.algorithm.choose(facts, terms, 1)  # type: ignore[arg-type]
+            return self.algorithm(**terms, **{name: choice.value for name, choice in choices.items()})  # type: ignore[arg-type]
+        return self.algorithm(regularization=LAMBDA, **terms)  # type: ignore[arg-type]
 
 
 METHODS = {
@@ -139,9 +139,9 @@ class Trial:
         """The votes on public rows and on the first test rows, in integers of 2^-32; of two classes the second's."""
         tests = self.split.test.X[:PREDICTIONS]
         rows = np.concatenate([self.split.public, tests])
-        asked = EnsembleVote(calibration="paper", local_regularization=LAMBDA, auxiliary_rows=len(rows))
+        algorithm = EnsembleVote(calibration="paper", local_regularization=LAMBDA, auxiliary_rows=len(rows))
         facts = replace(self.facts(1.0), public=rows, public_shape=rows.shape)
-        simulation = Simulation.of(asked, self.split.parties, facts, NoNoise())
+        simulation = Simulation.of(algorithm, self.split.parties, facts, NoNoise())
         reply = asyncio.run(simulation.answer("figure", Query(1, "votes", rows)))
         votes = to_integers(reply.value).reshape(len(rows), -1)
         return votes[: len(self.split.public)], votes[len(self.split.public) :]
@@ -186,7 +186,7 @@ class Trial:
         return _hits(_majority(noisy.astype(np.float64).reshape(-1, *facts.shape), test.X), test)
 
     def answered(self, epsilon: float, noise: Noise) -> float:
-        """The accuracy of noisy majorities on 1,000 test rows, of which each spends its part of the budget."""
+        """The accuracy of noisy majorities on 1,000 test rows; each row spends its part of the budget."""
         test = self.split.test.view(slice(PREDICTIONS))
         algorithm, facts = EnsembleVote(auxiliary_rows=PREDICTIONS), self.facts(epsilon)
         noisy = algorithm.hidden(self.votes[1].reshape(-1), test.X, all_noise(facts), noise) / UNIT
@@ -234,17 +234,17 @@ def accuracies(trial: Trial, number: int, epsilons: Sequence[float], repeat: int
 
 def averages(trial: Trial) -> Iterator[tuple[str, float]]:
     """Names and accuracies without noise: of the other methods, and of averages made in several ways."""
-    fits, own = trial.members, trial.prepared(ParameterAverage(LAMBDA, "paper")).reshape(trial.members.shape)
-    known = classes_had(trial.split.parties, trial.split.loss.outputs)[..., None]
-    apart = known * against_the_rest(trial.split.parties, trial.split.loss.outputs)
+    fits, averages = trial.members, trial.prepared(ParameterAverage(LAMBDA, "paper")).reshape(trial.members.shape)
+    has_class = classes_had(trial.split.parties, trial.split.loss.outputs)[..., None]
+    apart = has_class * against_the_rest(trial.split.parties, trial.split.loss.outputs)
     ways = {
-        "average": own.mean(axis=0),
-        "average, by who has the class": own.sum(axis=0) / known.sum(axis=0),
+        "average": averages.mean(axis=0),
+        "average, by who has the class": averages.sum(axis=0) / has_class.sum(axis=0),
         "average, all classes": fits.mean(axis=0),
-        "average, all classes, by who has them": fits.sum(axis=0) / known.sum(axis=0),
-        "average, all classes, where had": (fits * known).mean(axis=0),
+        "average, all classes, by who has them": fits.sum(axis=0) / has_class.sum(axis=0),
+        "average, all classes, where had": (fits * has_class).mean(axis=0),
         "average, one against the rest": apart.mean(axis=0),
-        "average, one against the rest, by who has it": apart.sum(axis=0) / known.sum(axis=0),
+        "average, one against the rest, by who has it": apart.sum(axis=0) / has_class.sum(axis=0),
     }
     for name, average in ways.items():
         yield name, trial.worth(Model(average))
@@ -299,8 +299,8 @@ def _majority(weights: FloatArray, rows: FloatArray) -> IntArray:
     for start in range(0, len(weights), most):
         scores = weights[start : start + most] @ rows.T
         chosen = scores.argmax(axis=1) if outputs > 1 else (scores > 0).astype(np.int64)
-        for each in range(k):
-            counts[:, each] += (chosen == each).sum(axis=0)
+        for party in range(k):
+            counts[:, party] += (chosen == party).sum(axis=0)
     return counts
 
 

@@ -85,8 +85,12 @@ def read_epsilons(results: Results) -> list[Curve]:
         mine = [result for (name, _), result in results.items() if name == panel]
         for method in mine[0]:
             runs = zip(*(result[method] for result in mine), strict=True)
-            known = {epsilon: np.array(each) for epsilon, each in zip(EPSILONS, runs, strict=False) if None not in each}
-            curves.append(Curve(panel, method, known))
+            complete = {
+                epsilon: np.array(accuracies)
+                for epsilon, accuracies in zip(EPSILONS, runs, strict=False)
+                if None not in accuracies
+            }
+            curves.append(Curve(panel, method, complete))
     return curves
 
 
@@ -107,8 +111,13 @@ def judge_epsilons(curves: Sequence[Curve]) -> Iterator[Verdict]:
     """Whose noise costs less, and where private models are as good as those without noise."""
     for panel in dict.fromkeys(curve.panel for curve in curves):
         by = {curve.name: curve for curve in curves if curve.panel == panel}
-        pairs = [(f"{each}, Gaussian (tight)", f"{each}, Gaussian (paper)") for each in ("output", "objective")]
-        pairs += [(f"{each}, Gaussian (paper)", f"{each}, L2-Laplace") for each in ("output", "objective")]
+        pairs = [
+            (f"{mechanism}, Gaussian (tight)", f"{mechanism}, Gaussian (paper)")
+            for mechanism in ("output", "objective")
+        ]
+        pairs += [
+            (f"{mechanism}, Gaussian (paper)", f"{mechanism}, L2-Laplace") for mechanism in ("output", "objective")
+        ]
         for better, worse in pairs:
             if better in by:
                 shared = sorted(by[better].runs.keys() & by[worse].runs.keys())
@@ -121,8 +130,8 @@ def judge_epsilons(curves: Sequence[Curve]) -> Iterator[Verdict]:
         evidence = f"{best:.3f}, {none:.3f}"
         yield Verdict(f"{panel}: at ε = 10 the best is within .01 of no noise", best > none - FLAT, evidence)
         for name in (name for name in by if len(by[name].runs) < len(EPSILONS)):
-            told = ", ".join(f"{epsilon:g}" for epsilon in EPSILONS if epsilon not in by[name].runs)
-            yield Verdict(f"{panel}: {name} can be set at every ε", holds=False, evidence=f"not at ε = {told}")
+            missing = ", ".join(f"{epsilon:g}" for epsilon in EPSILONS if epsilon not in by[name].runs)
+            yield Verdict(f"{panel}: {name} can be set at every ε", holds=False, evidence=f"not at ε = {missing}")
 
 
 def judge_columns(curves: Sequence[Curve]) -> Iterator[Verdict]:
@@ -185,12 +194,12 @@ def slope(curve: Curve) -> float:
 def judge_excess(curves: Sequence[Curve]) -> Iterator[Verdict]:
     """The slope over the number of columns, and whether the bounds hold."""
     for curve in curves:
-        found = slope(curve)
+        fitted = slope(curve)
         if curve.name in GAUSSIAN:
-            claim, holds = "does not grow with the columns: slope 0 ± .05", abs(found) <= _SLOPE
+            claim, holds = "does not grow with the columns: slope 0 ± .05", abs(fitted) <= _SLOPE
         else:
-            claim, holds = "grows with the columns: slope at least .9", found >= 0.9  # noqa: PLR2004 -- as the claim
-        yield Verdict(f"{curve.name}: excess risk {claim}", holds, f"slope {found:.3f}")
+            claim, holds = "grows with the columns: slope at least .9", fitted >= 0.9  # noqa: PLR2004 -- as the claim
+        yield Verdict(f"{curve.name}: excess risk {claim}", holds, f"slope {fitted:.3f}")
     shares = [curve.mean(x) / curve.bound[x] for curve in curves if curve.bound for x in curve.runs]
     yield Verdict(
         "all excess risks are below the theorems' bounds", max(shares) < 1, f"at most {max(shares):.2g} of it"
@@ -223,13 +232,13 @@ def read_orthant(results: Results) -> list[Curve]:
 
 def judge_orthant(curves: Sequence[Curve]) -> Iterable[Verdict]:
     """Free of constraints noise moves a score by the same in any dimension; in the orthant by the root of it."""
-    free, held = (slope(curve) for curve in curves)
+    free, limited = (slope(curve) for curve in curves)
     yield Verdict(
         "free noise moves a score by as much in any dimension: slope 0 ± .05", abs(free) <= _SLOPE, f"{free:.3f}"
     )
     yield Verdict(
-        "projected onto the positive orthant, it moves it by √p: slope .5 ± .05", abs(held - 0.5) <= _SLOPE,
-        f"{held:.3f}", "constraint sets are excluded",
+        "projected onto the positive orthant, it moves it by √p: slope .5 ± .05", abs(limited - 0.5) <= _SLOPE,
+        f"{limited:.3f}", "constraint sets are excluded",
     )  # fmt: skip
 
 

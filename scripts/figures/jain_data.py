@@ -1,8 +1,8 @@
-"""The examples of Jain & Thakurta's figures, 70 % to train on and 30 % to test, split anew in each run.
+"""The examples of Jain & Thakurta's figures, 70 % to train on and 30 % to test, split again in each run.
 
 *cod-rna*: the columns of `scripts.utility.examples.COD_RNA`, scaled by bounds that are quantiles of the public set,
 which no epsilon counts, and an intercept. *cod-rna, bloated* has so many columns more, of zeros. *url*: 5,700 rows of
-the URL set in 3,231,961 columns, of which some 118 are not zero. By the Euclidean norm each row is divided by its own;
+the URL set in 3,231,961 columns; some 118 of a row are not zero. By the Euclidean norm each row is divided by its own;
 by the max norm none is. What the paper does to the columns beforehand it does not say.
 """
 
@@ -40,8 +40,8 @@ def split(data: str, run: int, norm: Norm = "euclidean", columns: int = 0) -> tu
     """Training and test rows of a run."""
     rows = every_row(data, norm, columns)
     order = np.random.default_rng([4, run]).permutation(len(rows.y))
-    first, rest = np.split(order, [int(_TRAIN * len(order))])
-    return some(rows, first), some(rows, rest)
+    first, test = np.split(order, [int(_TRAIN * len(order))])
+    return some(rows, first), some(rows, test)
 
 
 def some(rows: SparseShard, which: np.ndarray[tuple[int], np.dtype[np.int64]]) -> SparseShard:
@@ -60,7 +60,7 @@ def _url() -> tuple[csr_array[np.float64, tuple[int, int]], FloatArray]:
 
     table = read_table(examples.found("url-subset", "url-subset.parquet"), columns=["index", "value", "label"])
     index, value = (table[name].combine_chunks() for name in ("index", "value"))
-    data, places = (each.flatten().to_numpy(zero_copy_only=False) for each in (value, index))
+    data, places = (column.flatten().to_numpy(zero_copy_only=False) for column in (value, index))
     starts = index.offsets.to_numpy()
     rows = csr_array((data.astype(np.float64), places - 1, starts), shape=(len(index), URL_COLUMNS))
     return rows, 2.0 * table["label"].to_numpy() - 1.0

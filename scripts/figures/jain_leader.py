@@ -49,12 +49,12 @@ def read(results: Mapping[Any, Any]) -> list[Curve]:
     names = [name for name in next(iter(results.values())) if not name.startswith("bound of ")]
 
     def worst(name: str, actions: int, rounds: int) -> list[float]:
-        return [max(results[each, actions, rounds, run][name] for each in ADVERSARIES) for run in runs]
+        return [max(results[adversary, actions, rounds, run][name] for adversary in ADVERSARIES) for run in runs]
 
     def bound(name: str, actions: int) -> dict[float, float] | None:
         of = {float(rounds): results["coins", actions, rounds, runs[0]] for rounds in ROUNDS}
         key = f"bound of {name}"
-        return {rounds: found[key] for rounds, found in of.items()} if key in of[ROUNDS[0]] else None
+        return {rounds: costs[key] for rounds, costs in of.items()} if key in of[ROUNDS[0]] else None
 
     return [
         Curve(f"p = {actions:,}", name, {rounds: np.array(worst(name, actions, rounds)) for rounds in ROUNDS},
@@ -72,16 +72,16 @@ def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
     yield Verdict("expected regret is within its bound", max(shares) <= 1, f"at most {max(shares):.3f} of it")
     for name in (*LEADERS, NO_PRIVACY):
         slopes = [_slope(by[panel, name]) for panel in panels]
-        holds = all(abs(each - 0.5) <= _SLOPE for each in slopes)
+        holds = all(abs(value - 0.5) <= _SLOPE for value in slopes)
         yield Verdict(
             f"{name}: regret grows as √T, slope .5 ± .05 for each p", holds,
-            ", ".join(f"{each:.3f}" for each in slopes), "√T",
+            ", ".join(f"{value:.3f}" for value in slopes), "√T",
         )  # fmt: skip
     for name in RARELY:
         slopes = [_slope(by[panel, name]) for panel in panels]
         yield Verdict(
             f"{name}: regret grows no faster than √T, slope at most .55 for each p", max(slopes) <= 0.5 + _SLOPE,
-            ", ".join(f"{each:.3f}" for each in slopes), "√T",
+            ", ".join(f"{value:.3f}" for value in slopes), "√T",
         )  # fmt: skip
     logs = np.log(np.log(ACTIONS))
     for name in (*LEADERS, *RARELY, NO_PRIVACY):
@@ -101,7 +101,7 @@ def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
     yield Verdict(
         f"{RARELY[-1]}: its bound at T = 100,000 is at most 1.1 × √(2 T log p), that of no privacy",
         max(roots) <= _NEAR,
-        ", ".join(f"{each:.3f} ×" for each in roots),
+        ", ".join(f"{root:.3f} ×" for root in roots),
     )
     gains = [by[panel, LEADERS[0]].mean(ROUNDS[-1]) / by[panel, RARELY[0]].mean(ROUNDS[-1]) for panel in panels]
     yield Verdict(

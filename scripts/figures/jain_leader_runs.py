@@ -6,7 +6,7 @@ the draws of leaders is exact; that of counters, whose noise is drawn, is over r
 Beside the leader of `parley.common.privacy.mechanisms.leader` stand: one who draws rarely, for an oblivious adversary
 as all of these are, each action with the same chances at its lambda; one without privacy (the lambda of the least
 regret); one who follows the smallest of private sums, each kept by a counter of its own (Dwork, Naor, Pitassi &
-Rothblum 2010), of which every node of every action's tree has Laplace noise, all together of the same epsilon; and one
+Rothblum 2010), where every node of every action's tree has Laplace noise, all together of the same epsilon; and one
 who picks anything.
 """
 
@@ -40,7 +40,7 @@ _EDGE = 0.1
 class Adversary:
     """How many actions each group has, and the costs (n, g) of so many rounds from a first one, by a seed of theirs.
 
-    ``means`` (g,) are what costs are on average, where they are random and those of no other round tell of them: who
+    ``means`` (g,) are the mean costs, where costs are random and independent of those of other rounds: one who
     picks an action then pays as much on average as if it paid these, and an estimate varies less.
     """
 
@@ -75,7 +75,7 @@ def turning(actions: int, rounds: int, seed: int) -> Adversary:  # noqa: ARG001
 
 
 def coins(actions: int, rounds: int, seed: int) -> Adversary:  # noqa: ARG001
-    """Costs are -1 or 1 by coins, one of which is slightly on its action's side."""
+    """Costs are -1 or 1 by coins; one coin slightly favours its action."""
     distinct = min(actions, _DISTINCT)
     sizes = np.full(distinct, actions // distinct)
     odds = np.full(distinct, 0.5)
@@ -111,7 +111,7 @@ def regrets(adversary: str, actions: int, rounds: int, epsilons: list[float], se
     best = float(total.min())
     bounds = {f"bound of {name}": one.regret for name, one in terms.items()}
     bounds[f"bound of {NO_PRIVACY}"] = regret_bound(actions, rounds, scales[NO_PRIVACY])
-    return {name: each - best for name, each in paid.items()} | bounds
+    return {name: cost - best for name, cost in paid.items()} | bounds
 
 
 def counters(epsilon: float) -> str:
@@ -129,17 +129,17 @@ def counter_scale(actions: int, rounds: int, epsilon: float) -> float:
 
 
 def _paid_by_counters(world: Adversary, rounds: int, epsilon: float, seed: int) -> float:
-    """The costs of whoever picks the smallest noisy sum, from one round of each stretch."""
+    """The costs of picking the smallest noisy sum, from one round of each stretch."""
     rng, scale = np.random.default_rng([seed, 1]), counter_scale(int(world.sizes.sum()), rounds, epsilon)
     group = np.repeat(np.arange(len(world.sizes)), world.sizes)
     edges = np.linspace(0, rounds, min(rounds, _STRETCHES) + 1).astype(np.int64)
-    asked = {int(rng.integers(low, high)): high - low for low, high in pairwise(edges)}
+    stretches = {int(rng.integers(low, high)): high - low for low, high in pairwise(edges)}
     paid, start = 0.0, 0
     for costs, before in world.blocks(rounds):
-        for round in [each for each in asked if start <= each < start + len(costs)]:
+        for round in [first for first in stretches if start <= first < start + len(costs)]:
             nodes = round.bit_count()
             noise = rng.gamma(nodes, scale, len(group)) - rng.gamma(nodes, scale, len(group)) if nodes else 0.0
             picked = group[(before[round - start][group] + noise).argmin()]
-            paid += asked[round] * float((costs[round - start] if world.means is None else world.means)[picked])
+            paid += stretches[round] * float((costs[round - start] if world.means is None else world.means)[picked])
         start += len(costs)
     return paid

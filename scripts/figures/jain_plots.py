@@ -47,7 +47,7 @@ def draw(x_label: str, y_label: str, title: str, curves: Sequence[Curve], path: 
             1, len(panels), sharey=True, squeeze=False, layout="constrained", figsize=(4.6 * max(len(panels), 1.5), 4.9)
         )
         for axis, panel in zip(axes[0], panels, strict=True):
-            for place, curve in enumerate(each for each in curves if each.panel == panel):
+            for place, curve in enumerate(curve for curve in curves if curve.panel == panel):
                 _draw_curve(axis, curve, LINES.get(curve.name, Line(curve.name, _SPARE[place % len(_SPARE)], "o")))
             axis.set_xscale("log")
             axis.set_yscale("linear" if y_label.startswith("accuracy") else "log")
@@ -64,11 +64,11 @@ def draw(x_label: str, y_label: str, title: str, curves: Sequence[Curve], path: 
 
 def _draw_curve(axis: Axes, curve: Curve, line: Line) -> None:
     """A line with its bars, and dotted its bound."""
-    each = sorted(curve.runs)
-    bars = [TWO_ERRORS * curve.sd(x) / sqrt(len(curve.runs[x])) for x in each]
+    points = sorted(curve.runs)
+    bars = [TWO_ERRORS * curve.sd(x) / sqrt(len(curve.runs[x])) for x in points]
     axis.errorbar(
-        each, [curve.mean(x) for x in each], bars, label=line.label, color=line.colour, marker=line.marker,
+        points, [curve.mean(x) for x in points], bars, label=line.label, color=line.colour, marker=line.marker,
         linestyle=line.dash, markersize=4.5, linewidth=1.3, elinewidth=0.7, capsize=2,
     )  # fmt: skip
     if curve.bound is not None:
-        axis.plot(each, [curve.bound[x] for x in each], ":", color=line.colour, linewidth=1.0)
+        axis.plot(points, [curve.bound[x] for x in points], ":", color=line.colour, linewidth=1.0)

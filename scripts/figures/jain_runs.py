@@ -1,7 +1,7 @@
 """What Jain & Thakurta's figures measure: accuracies of private linear models, and their excess risk.
 
 Run i has the same rows and the same seeds under every setting. One process measures all methods of a run, so that what
-several share is computed once: minimisers without noise do not hang on epsilon.
+several share is computed once: minimisers without noise do not depend on epsilon.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Method:
     blurred: bool = True
     """Whether an objective's answer has the noise that hides how well a solver did, which no paper counts."""
 
-    def site(self, given: Setting, shard: Shard, epsilon: float) -> SiteRelease:
+    def site(self, setting: Setting, shard: Shard, epsilon: float) -> SiteRelease:
         """Its mechanism for these rows; raises InvalidInputError where none can be set."""
         n, d = shard.shape
         terms = SiteTerms(
-            LOSSES[given.loss], n, d + given.unstored, given.regularization, epsilon, DELTA, self.law, self.calibration,
-            row_entries=ENTRIES[given.data],
+            LOSSES[setting.loss], n, d + setting.unstored, setting.regularization, epsilon, DELTA, self.law,
+            self.calibration, row_entries=ENTRIES[setting.data],
         )  # fmt: skip
         site = MECHANISMS[self.mechanism](terms)
         if isinstance(site, ObjectivePerturbation) and not self.blurred:
@@ -95,26 +95,26 @@ def accuracies(
     setting: dict[str, Any], epsilons: Sequence[float], run: int, methods: Sequence[str] = tuple(METHODS)
 ) -> dict[str, list[float | None]]:
     """The accuracy on test rows of each method that takes the loss, at each epsilon; None where it cannot be set."""
-    given = Setting(**setting)
-    train, test = split(given.data, run, columns=given.columns)
-    if given.rows:
-        train = some(train, np.arange(given.rows))
+    terms = Setting(**setting)
+    train, test = split(terms.data, run, columns=terms.columns)
+    if terms.rows:
+        train = some(train, np.arange(terms.rows))
     solved: dict[str, Any] = {}
-    found: dict[str, list[float | None]] = {}
+    accuracies: dict[str, list[float | None]] = {}
     for name in methods:
         method = EVERY[name]
-        if method.mechanism == "objective" and given.loss == "hinge":
+        if method.mechanism == "objective" and terms.loss == "hinge":
             continue
-        noise = Beside([11, run], given.unstored)
-        found[name] = []
+        noise = Beside([11, run], terms.unstored)
+        accuracies[name] = []
         for epsilon in epsilons:
             try:
-                site = method.site(given, train, epsilon)
+                site = method.site(terms, train, epsilon)
             except InvalidInputError:
-                found[name].append(None)
+                accuracies[name].append(None)
             else:
-                found[name].append(accuracy(Model(_weights(site, train, noise, solved)), test))
-    return found
+                accuracies[name].append(accuracy(Model(_weights(site, train, noise, solved)), test))
+    return accuracies
 
 
 def _weights(site: SiteRelease, shard: Shard, noise: SeededNoise, solved: dict[str, Any]) -> FloatArray:
@@ -171,10 +171,10 @@ def excess(setting: dict[str, Any], epsilon: float, runs: int) -> dict[str, dict
 
     Of a noise and its mirror image the mean, which estimates the same with less variance.
     """
-    given = Setting(**setting)
-    train, _ = split(given.data, 0, columns=given.columns)
-    loss, solved = LOSSES[given.loss], dict[str, Any]()
-    sites = {name: method.site(given, train, epsilon) for name, method in METHODS.items()}
+    terms = Setting(**setting)
+    train, _ = split(terms.data, 0, columns=terms.columns)
+    loss, solved = LOSSES[terms.loss], dict[str, Any]()
+    sites = {name: method.site(terms, train, epsilon) for name, method in METHODS.items()}
     best = _weights(sites.pop(NONE), train, SeededNoise(0), solved)
     least = fitness(loss, Model(best), train, 0.0)
 

@@ -36,15 +36,15 @@ def sampled(columns: int, scale: float, strength: float, run: int) -> dict[str, 
     """
     train, test = split("cod-rna", run, "max", columns)
     problem = problem_of(train, scale, strength)
-    found: dict[str, float | None] = {"non-private": accuracy(_minimiser(problem, train), test)}
+    accuracies: dict[str, float | None] = {"non-private": accuracy(_minimiser(problem, train), test)}
     for calibration in CALIBRATIONS:
         try:
             site = sampling(problem, EPSILON, DELTA, calibration)
         except InvalidInputError:
-            found[calibration] = None
+            accuracies[calibration] = None
         else:
-            found[calibration] = accuracy(drawn(site, train, [14, run]), test)
-    return found
+            accuracies[calibration] = accuracy(drawn(site, train, [14, run]), test)
+    return accuracies
 
 
 def sampled_excess(columns: int, n: int, scale: float, runs: int) -> dict[str, Any]:

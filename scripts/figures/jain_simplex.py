@@ -29,7 +29,7 @@ SIZES = (1_000, 3_000, 10_000, 30_000, 41_674)
 SCALE = 4.0
 SIMILAR = 0.03
 _MORE = 100
-"""Columns of which most are zeros: the first nine are Cod-RNA's own."""
+"""Columns, most of them zeros: the first nine are Cod-RNA's own."""
 Results = Mapping[Any, Any]
 
 
@@ -59,8 +59,8 @@ def read_columns(results: Results) -> list[Curve]:
     curves = []
     for panel in PAIRS:
         mine, others = _of(results, panel), _of(results, "")
-        curves += [_curve(panel, _NAMES[name], {key: each[name] for key, each in mine}) for name in _NAMES]
-        curves += [_curve(panel, name, {key: each[name][0] for key, each in others}) for name in BESIDE]
+        curves += [_curve(panel, _NAMES[name], {key: result[name] for key, result in mine}) for name in _NAMES]
+        curves += [_curve(panel, name, {key: result[name][0] for key, result in others}) for name in BESIDE]
     return curves
 
 
@@ -68,15 +68,15 @@ _NAMES = {NONE: NONE, "tight": "samples (tight)", "paper": "samples (paper)"}
 
 
 def _of(results: Results, panel: str) -> list[tuple[int, Any]]:
-    return [((columns, run), each) for (name, columns, run), each in results.items() if name == panel]  # type: ignore[misc]
+    return [((columns, run), result) for (name, columns, run), result in results.items() if name == panel]  # type: ignore[misc]
 
 
-def _curve(panel: str, name: str, found: Mapping[Any, float | None]) -> Curve:
+def _curve(panel: str, name: str, results: Mapping[Any, float | None]) -> Curve:
     runs: dict[float, list[float]] = {}
-    for (columns, _), value in found.items():
+    for (columns, _), value in results.items():
         if value is not None:
             runs.setdefault(columns, []).append(value)
-    return Curve(panel, name, {columns: np.array(values) for columns, values in runs.items()})
+    return Curve(panel, name, {columns: np.array(risks) for columns, risks in runs.items()})
 
 
 def judge_columns(curves: Sequence[Curve]) -> Iterator[Verdict]:
@@ -108,8 +108,8 @@ def of_excess(by: str, runs: int) -> Sweep:
 
 def read_excess(results: Results) -> list[Curve]:
     """One line, and its bound."""
-    runs = {x: np.array(each["excess"]) for x, each in results.items()}
-    return [Curve("", "samples (tight)", runs, {x: each["bound"] for x, each in results.items()})]
+    runs = {x: np.array(result["excess"]) for x, result in results.items()}
+    return [Curve("", "samples (tight)", runs, {x: result["bound"] for x, result in results.items()})]
 
 
 def judge_over_p(curves: Sequence[Curve]) -> Iterator[Verdict]:
@@ -119,17 +119,17 @@ def judge_over_p(curves: Sequence[Curve]) -> Iterator[Verdict]:
     evidence = f"{grown:.2f} times as much at p = 100,000 as at 10, log 2p {allowed:.2f} times"
     yield Verdict("excess risk grows no faster than log p", grown <= allowed, evidence, "(log p)^(1/3)")
     more = [p for p in COLUMNS if p >= _MORE]
-    found = float(np.polyfit(np.log(np.log([2 * p for p in more])), np.log([curve.mean(p) for p in more]), 1)[0])
+    exponent = float(np.polyfit(np.log(np.log([2 * p for p in more])), np.log([curve.mean(p) for p in more]), 1)[0])
     claim = f"from p = {_MORE} on it grows as log p: exponent of log 2p 1 ± .2"
-    yield Verdict(claim, abs(found - 1) <= 0.2, f"exponent {found:.2f}")  # noqa: PLR2004 -- as the claim
+    yield Verdict(claim, abs(exponent - 1) <= 0.2, f"exponent {exponent:.2f}")  # noqa: PLR2004 -- as the claim
     yield from _below(curve)
 
 
 def judge_over_n(curves: Sequence[Curve]) -> Iterator[Verdict]:
     """By n to the power of -1/3, or faster."""
     (curve,) = curves
-    found = slope(curve)
-    yield Verdict("excess risk falls as n^(-1/3) or faster", found <= -1 / 3, f"slope {found:.3f}", "n^(-1/3)")
+    exponent = slope(curve)
+    yield Verdict("excess risk falls as n^(-1/3) or faster", exponent <= -1 / 3, f"slope {exponent:.3f}", "n^(-1/3)")
     yield from _below(curve)
 
 

@@ -49,8 +49,8 @@ class Outcome:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Outcome:
         """From a `SimulationResult` as JSON."""
-        told = {each.name: document[each.name] for each in fields(SimulationSettings) if each.name in document}
-        settings = SimulationSettings(**told)
+        stated = {field.name: document[field.name] for field in fields(SimulationSettings) if field.name in document}
+        settings = SimulationSettings(**stated)
         epsilons = {promise["view"]: promise["epsilon"] for promise in reversed(document["guarantees"])}
         accuracies = np.array(document["accuracy"]["values"])
         return cls(settings, accuracies, document["n_train"], document["n_test"], epsilons)
@@ -155,8 +155,8 @@ def draw(lines: Mapping[str, Line], x_label: str, title: str, panels: Panels, pa
         )  # fmt: skip
         for i, row in enumerate(rows):
             for j, column in enumerate(columns):
-                here = {p: o for p, o in panels.outcomes.items() if (p.row, p.column) == (row, column)}
-                _draw_panel(axes[i, j], lines, here)
+                outcomes = {p: o for p, o in panels.outcomes.items() if (p.row, p.column) == (row, column)}
+                _draw_panel(axes[i, j], lines, outcomes)
                 axes[i, j].set_title(f"{row}, {column}", fontsize=10, loc="left")
                 axes[-1, j].set_xlabel(x_label)
         canvas.suptitle(title, fontsize=12, x=0.01, ha="left")
@@ -168,12 +168,14 @@ def draw(lines: Mapping[str, Line], x_label: str, title: str, panels: Panels, pa
         plt.close(canvas)
 
 
-def _draw_panel(axes: Axes, lines: Mapping[str, Line], here: Mapping[Place, Outcome]) -> None:
+def _draw_panel(axes: Axes, lines: Mapping[str, Line], outcomes: Mapping[Place, Outcome]) -> None:
     """One panel's lines, set a little apart so that error bars in the same place can be told."""
-    ticks = sorted({place.x for place in here})
+    ticks = sorted({place.x for place in outcomes})
     apart = 0.012 * (ticks[-1] - ticks[0])
     for number, (name, line) in enumerate(lines.items()):
-        mine = sorted(((place.x, outcome) for place, outcome in here.items() if place.line == name), key=itemgetter(0))
+        mine = sorted(
+            ((place.x, outcome) for place, outcome in outcomes.items() if place.line == name), key=itemgetter(0)
+        )
         axes.errorbar(
             [x + apart * (number - len(lines) / 2) for x, _ in mine],
             [outcome.mean for _, outcome in mine],

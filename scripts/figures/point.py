@@ -3,7 +3,7 @@
     Point.of(accuracies, data="wdbc", parties=5, repeat=100, seed=12)
 
 The function is public in a module of this tree, takes JSON values by keyword (a tuple arrives as a list), draws its
-randomness from seeds among them, and returns JSON values. Then the result is the same in whatever process, and is kept
+randomness from seeds among them, and returns JSON values. Then the result is the same in any process, and is stored
 under `Point.key`, which changes with the arguments and with all that `scripts.figures.sources` counts.
 """
 
@@ -55,7 +55,7 @@ class Point:
 
     @property
     def specification(self) -> dict[str, Any]:
-        """All that the result hangs on, as JSON values; raises AbsentError where its data is not here."""
+        """All that the result depends on, as JSON values; raises AbsentError where its data are missing."""
         return {
             "function": self.function,
             "arguments": json.loads(self.arguments),

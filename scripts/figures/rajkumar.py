@@ -9,9 +9,9 @@ The sweep is ours; `scripts.figures.rajkumar_splits` has the paper's splits. K =
 a share proportional to k^skew, from even (0) to steeper than 1 : 2 : ... : K (1.5); epsilon = .1, .2; delta = .05. All
 parties add their noise in shares, as under secure sum.
 
-What comes out: LA's noise goes as 1 / (K n_min). With even shares K n_min = N whatever K, and more parties do LA no
+What comes out: LA's noise goes as 1 / (K n_min). With even shares K n_min = N for all K, and more parties do LA no
 harm; with uneven ones K n_min falls as K grows, so skew costs LA the more, the more parties there are. That is tested
-at a mild skew, because a steep one takes LA down to chance whatever K. PSGD's answers add up to the same sum however
+at a mild skew, because a steep one takes LA down to chance for all K. PSGD's answers add up to the same sum however
 the data is dealt, so it is flat in skew to the last bit.
 
 The paper's three methods (GOP and PSGD as published, LA) share one regularisation, near the best for each of them; the

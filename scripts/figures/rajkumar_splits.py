@@ -1,12 +1,12 @@
 """Rajkumar & Agarwal's figures on the splits of their paper, beside those of ours in `scripts.figures.rajkumar`.
 
 Five parties of given shares, which are even, uneven, and such that one has a hundredth of the data; and 5, 10 and 15
-parties whose shares are uniform on the simplex, drawn anew in each repetition. The simulated points lie in the interior
-of the ball, under a law that is ours (uniform); the cancer data are tested on in five folds, so N = 455. Repetitions in
-the folds of one order share examples: the standard errors take them for independent.
+parties whose shares are uniform on the simplex, drawn again in each repetition. The simulated points lie in the
+interior of the ball, under a law that is ours (uniform); the cancer data are tested on in five folds, so N = 455.
+Repetitions in the folds of one order share examples: the standard errors take them for independent.
 
 What comes out: shares uniform on the simplex are so uneven (the least of five is .04 on average) that they take LA near
-chance whatever K, where little is left to fall: on the cancer data at epsilon = .1 it cannot be told.
+chance for all K, where it can fall little further: on the cancer data at epsilon = .1 no fall can be seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a result hangs on besides what was asked for: code, libraries and data, each as a SHA-256.
+"""What a result depends on besides its arguments: code, libraries and data, each as a SHA-256.
 
 Algorithms are loaded by name, so no list of imports tells which of them a result used: all of `common` and `learner`
 counts, and of the scripts what the measuring module imports, itself included. A module that measures should therefore
@@ -25,8 +25,8 @@ LIBRARIES = {library: version(library) for library in ("numpy", "scipy", "scikit
 @cache
 def digest_of_code(module: str, root: Path = ROOT) -> str:
     """Of what a module of this tree may run."""
-    whole = (path for package in WHOLE for path in (root / package).rglob("*.py"))
-    return _digest({*whole, *imported(module, root)}, root)
+    package_files = (path for package in WHOLE for path in (root / package).rglob("*.py"))
+    return _digest({*package_files, *imported(module, root)}, root)
 
 
 def imported(module: str, root: Path = ROOT) -> set[Path]:
@@ -59,7 +59,7 @@ def _digest_of_folder(folder: Path) -> str:
 
 
 def _digest(files: Iterable[Path], root: Path) -> str:
-    """Of files, with their names, in whatever order they come."""
+    """The digest of files and their names, in any order."""
     total = hashlib.sha256()
     for path in sorted(files):
         total.update(f"{path.relative_to(root).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

@@ -180,9 +180,9 @@ def judge_collaborations(setting: Setting) -> Judge:
     """An equal owner helps, a conservative one harms, and the forecast knows."""
 
     def judge(series: Sequence[Series]) -> Iterable[Verdict]:
-        two, alike, small, large = (float(one.mean[0]) for one in series)
-        evidence = f"mean ψ {_few([two, alike, small, large])}"
-        yield Verdict("an equal owner does no harm", alike <= NO_WORSE * two, evidence)
+        two, equal, small, large = (float(one.mean[0]) for one in series)
+        evidence = f"mean ψ {_few([two, equal, small, large])}"
+        yield Verdict("an equal owner does no harm", equal <= NO_WORSE * two, evidence)
         worse = f"{small / two:.0f} and {large / two:.0f} times as much"
         yield Verdict("a conservative one makes ψ worse by orders of magnitude", min(small, large) > 100 * two, worse)
         chosen = {
@@ -203,7 +203,7 @@ def _few(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-def _five(setting: Setting, what: str, first: int, suffix: str = "") -> list[Figure[list[Series]]]:
+def _five(setting: Setting, subject: str, first: int, suffix: str = "") -> list[Figure[list[Series]]]:
     """The five figures of one setting, numbered from the first."""
     rows: tuple[tuple[str, str, Kind, Callable[[Setting], Plan], Judge, int], ...] = (
         ("along the rounds", "round", "bands", along_the_rounds, judge_rounds, REPEAT),
@@ -217,7 +217,7 @@ def _five(setting: Setting, what: str, first: int, suffix: str = "") -> list[Fig
         plan = planned(setting)
         by_round = kind == "bands"
         measured = partial(sweep, psi_of_rounds if by_round else psi_of_models, setting, plan)
-        title, read = f"{what}: relative fitness ψ {where}", rounds(plan) if by_round else lines(setting, plan)
+        title, read = f"{subject}: relative fitness ψ {where}", rounds(plan) if by_round else lines(setting, plan)
         figures.append(
             Figure(PAPER, f"wu_fig{number:02}{suffix}", title, measured(repeat), measured(QUICK_REPEAT), read, write,
                    partial(DRAW[kind], x), judge)

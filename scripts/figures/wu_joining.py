@@ -87,10 +87,10 @@ def draw(title: str, series: Sequence[Series], path: Path) -> None:
     draw_surfaces(title, ("ε₁", "n₁"), surfaces, path)
 
 
-def _figure(setting: Setting, what: str, number: int) -> Figure[list[Series]]:
+def _figure(setting: Setting, subject: str, number: int) -> Figure[list[Series]]:
     plan = joining(setting)
     return Figure(
-        PAPER, f"wu_fig{number:02}_surfaces", f"{what}: relative fitness ψ when a first owner joins two others",
+        PAPER, f"wu_fig{number:02}_surfaces", f"{subject}: relative fitness ψ when a first owner joins two others",
         sweep(psi_of_models, setting, plan, REPEAT_SURFACE), sweep(psi_of_models, setting, plan, QUICK_REPEAT),
         lines(setting, plan), write, draw, judge,
     )  # fmt: skip

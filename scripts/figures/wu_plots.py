@@ -118,10 +118,10 @@ def draw_surface(x_label: str, title: str, series: Sequence[Series], path: Path)
 
 def _colours(axes: Axes, grid: FloatArray) -> None:
     """A grid (rows, columns) as colours, the first row lowest, with its values."""
-    shown = np.log10(np.maximum(grid, LEAST))
-    axes.imshow(shown, origin="lower", aspect="auto", cmap="cividis_r")
+    logarithms = np.log10(np.maximum(grid, LEAST))
+    axes.imshow(logarithms, origin="lower", aspect="auto", cmap="cividis_r")
     for (row, column), value in np.ndenumerate(grid):
-        colour = "white" if shown[row, column] > shown.mean() else "black"
+        colour = "white" if logarithms[row, column] > logarithms.mean() else "black"
         axes.text(column, row, f"{value:.2g}", ha="center", va="center", color=colour, fontsize=8)
 
 

@@ -90,8 +90,8 @@ def examples(setting: Setting) -> Shard:
     if setting.components is None:
         shard = published(setting.study)
     else:
-        found = reduced(setting.study, n_components=setting.components)
-        shard = found and found[1]
+        reduced_set = reduced(setting.study, n_components=setting.components)
+        shard = reduced_set and reduced_set[1]
     if shard is None:
         raise AbsentError("PARLEY_DATA is not set")
     order = np.random.default_rng(7).permutation(len(shard.y))
@@ -143,8 +143,8 @@ def psi_of_rounds(setting: str, sizes: Sequence[int], epsilons: Sequence[float],
         watched = Watched(Simulation.of(run.algorithm, run.stack, run.facts, noise), [])
         asyncio.run(drive(run.algorithm.program(run.facts), watched, "figure", MemoryLog()))
         iterates = np.array(watched.asked)
-        shown = _averages(iterates) if isinstance(run.algorithm, WuSubgradient) else iterates
-        every.append([run.psi(Model(weights)) for weights in shown])
+        models = _averages(iterates) if isinstance(run.algorithm, WuSubgradient) else iterates
+        every.append([run.psi(Model(weights)) for weights in models])
     return every
 
 
@@ -200,10 +200,10 @@ class _Run:
         shard, n = examples(setting), sum(owners.sizes)
         if n > len(shard.y):
             raise ValueError(f"{setting.name} has too few examples here")
-        own, loss = Shard(shard.X[:n], shard.y[:n]), build_loss(setting.study)
-        best = optimum(loss, own, setting.regularization).model
+        owned, loss = Shard(shard.X[:n], shard.y[:n]), build_loss(setting.study)
+        best = optimum(loss, owned, setting.regularization).model
         algorithm = build_algorithm(setting.algorithm, setting.parameters)
-        return cls(setting, algorithm, own, deal(own, owners.sizes), owners.facts(setting), best)
+        return cls(setting, algorithm, owned, deal(owned, owners.sizes), owners.facts(setting), best)
 
     def psi(self, model: Model) -> float:
         """A model's relative fitness."""

@@ -1,24 +1,25 @@
 """Figures of Xie's thesis on privacy in distributed learning: one site's models, and those of many sites joined.
 
-Error rates on test rows, of runs that each deal the rows anew. The thesis's text was not at hand: what its figures vary
-was, and a few of its numbers, which ``xie_numbers`` puts to the test; its grids, and all repeats but 360 and 200, are
-ours (`scripts.figures.xie_grids`). Figures that vary one thing are drawn as panels of one. Lines without a word are of
-the thesis's noise, of pure epsilon; *tight* is Gaussian, (epsilon, 1e-5), the least that a proof supports.
+Error rates on test rows, of runs that each deal the rows again. The thesis's text was not at hand: what its figures
+vary was, and a few of its numbers, which ``xie_numbers`` puts to the test; its grids, and all repeats but 360 and 200,
+are ours (`scripts.figures.xie_grids`). Figures that vary one thing are drawn as panels of one. Lines without a word are
+of the thesis's noise, of pure epsilon; *tight* is Gaussian, (epsilon, 1e-5), the least that a proof supports.
 
 The published error rates of output and objective perturbation are held against one site with the rows of all ten; how
 many the thesis's has is not known. Bands about them are ours: a fifth either way, and .01 about .03. *Sure* is three
 standard errors of the runs' differences. What falls with m0 is asked of lines with an aggregator only. Claims marked
 *ours* are no claims of the thesis that we know of.
 
-How the thesis prepared its digits is not known either, and its number for output perturbation hangs on it: rows of
+How the thesis prepared its digits is not known either, and its number for output perturbation depends on it: rows of
 norm 1 come near it, those of the other figures do not. Twelve preparations were tried (with and without the mean, 90 or
 95 % of the variance, either norm), and these were chosen by the errors that are reported. ``xie_numbers`` had 40 runs
 first, which could not tell objective perturbation from output perturbation, then 100, which could not tell *full* from
 *average*; it has 200 now.
 
 The feature method makes each view of a row 1 long, where the thesis divides all by the longest view of the aggregator's
-own rows, which tells of them. Divided by the norm of all models, as they were here before, *full* had errors of .44 at
-epsilon = .1 (.41 with the PCA of all rows); with the thesis's divisor .36 (.35), in 25 runs beside those.
+own rows, which reveals something of them. Divided by the norm of all models, as they were here before, *full* had
+errors of .44 at epsilon = .1 (.41 with the PCA of all rows); with the thesis's divisor .36 (.35), in 25 runs beside
+those.
 
 Table 6.1 is left out: what its cells are was not known. ``xie_theorems`` holds measured squared distances against
 bounds that are derived here (`scripts.figures.xie_runs.distances_of`), for what the three theorems bound.
@@ -75,11 +76,11 @@ def in_order(claim: str, x: float, curves: Sequence[Curve], published: str = "")
     return Verdict(f"{curves[0].panel}: {claim}", holds, evidence, published)
 
 
-def falls(curve: Curve, what: str) -> Verdict:
+def falls(curve: Curve, subject: str) -> Verdict:
     """Whether the error at the largest x is surely less than at the smallest."""
     first, last = min(curve.runs), max(curve.runs)
     holds = sure(curve.runs[first] - curve.runs[last])
-    claim = f"{curve.panel}: the error of {curve.name} falls with {what} (ours)"
+    claim = f"{curve.panel}: the error of {curve.name} falls with {subject} (ours)"
     return Verdict(claim, holds, f"{_told(curve, first)} → {_told(curve, last)}")
 
 
@@ -108,11 +109,11 @@ def _judge_published(lines: Mapping[str, Curve]) -> Iterable[Verdict]:
         yield in_band(f"ε = 1, Huber, 10 sites: {name} at most .06", lines[name], 1.0, (0.0, 0.06, "≤ .06"))
 
 
-def judge_falls(what: str, untouched: tuple[str, ...] = ("non-private",)) -> Judge:
+def judge_falls(subject: str, untouched: tuple[str, ...] = ("non-private",)) -> Judge:
     """Each line of the thesis's noise gets better along x, but those that x has no part in."""
 
     def judge(curves: Sequence[Curve]) -> Iterable[Verdict]:
-        return (falls(curve, what) for curve in curves if not curve.name.endswith((*untouched, TIGHT)))
+        return (falls(curve, subject) for curve in curves if not curve.name.endswith((*untouched, TIGHT)))
 
     return judge
 
@@ -135,14 +136,14 @@ def judge_hessians(curves: Sequence[Curve]) -> Iterable[Verdict]:
         yield in_order("ε = .1: c does better than the thesis's bound on the Hessian (ours)", 0.1, (right, thesis))
 
 
-def judge_own(what: str) -> Judge:
+def judge_own(subject: str) -> Judge:
     """A site that brings less harms the average more than it harms the feature method."""
 
     def judge(curves: Sequence[Curve]) -> Iterable[Verdict]:
         for panel, lines in named(curves).items():
             harm = {name: curve.runs[min(curve.runs)] - curve.runs[max(curve.runs)] for name, curve in lines.items()}
             for name in ("feature, public", "feature, full"):
-                claim = f"{panel}: a site of less {what} harms the average more than {name} (ours)"
+                claim = f"{panel}: a site of less {subject} harms the average more than {name} (ours)"
                 evidence = f"by {harm['average'].mean():.3f} and {harm[name].mean():.3f}"
                 yield Verdict(claim, sure(harm["average"] - harm[name]), evidence)
 
@@ -159,14 +160,14 @@ def judge_spread(curves: Sequence[Curve]) -> Iterable[Verdict]:
         yield Verdict(claim, feature.sd(x) < average.sd(x), f"sd {feature.sd(x):.3f} and {average.sd(x):.3f}")
 
 
-def judge_everybody(what: str) -> Judge:
+def judge_everybody(subject: str) -> Judge:
     """Joined models lie between the global one and a site's own."""
 
     def judge(curves: Sequence[Curve]) -> Iterable[Verdict]:
         for lines in named(curves).values():
             for x in (min(lines["global"].runs), max(lines["global"].runs)):
                 order = [lines[name] for name in ("global", "feature, public", "average", "local")]
-                yield in_order(f"{what} = {x:g}: global < public < average < local (ours)", x, order)
+                yield in_order(f"{subject} = {x:g}: global < public < average < local (ours)", x, order)
 
     return judge
 

@@ -8,7 +8,7 @@ drawn once.
 1,600 training rows, drawn once, are set aside as public, with their labels. Rows are projected onto the public rows'
 principal components that hold 90 % of their variance, without an intercept, and divided by the largest norm of a
 public row so projected; what is longer still is projected into the unit ball. In ``..., rows of norm 1`` each row is
-projected as it is, without taking the mean off, and divided by its own norm: that tells of no other row. In
+projected as it is, without taking the mean off, and divided by its own norm: that depends on no other row. In
 ``..., PCA of all rows`` components and norm are those of all rows, test rows too, as in the thesis: that is not
 private, and no figure's epsilon covers it. What the thesis does not say (how many rows are public; mean and norm;
 KDD99's rows) is ours.
@@ -27,7 +27,7 @@ from parley.common.arrays import BoolArray, FloatArray
 from parley.common.data.columns import Columns
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
-from parley.common.files.file_tables import read_columns
+from parley.common.files.tables import read_columns
 from scripts.utility import examples
 
 UNIT_ROWS, ALL_ROWS = ", rows of norm 1", ", PCA of all rows"
@@ -81,12 +81,12 @@ def components(X: FloatArray, part: float = VARIANCE, *, unit: bool = False) -> 
     """
     mean = X.mean(axis=0)
     spread, directions = np.linalg.eigh(np.cov(X, rowvar=False))
-    held = np.cumsum(spread[::-1]) / spread.sum()
-    kept = directions[:, ::-1][:, : int(np.searchsorted(held, part)) + 1]
+    explained = np.cumsum(spread[::-1]) / spread.sum()
+    principal = directions[:, ::-1][:, : int(np.searchsorted(explained, part)) + 1]
     if unit:
-        return lambda rows: _on_sphere(rows @ kept)
-    radius = np.linalg.norm((X - mean) @ kept, axis=1).max()
-    return lambda rows: np.asarray((rows - mean) @ kept / radius)
+        return lambda rows: _on_sphere(rows @ principal)
+    radius = np.linalg.norm((X - mean) @ principal, axis=1).max()
+    return lambda rows: np.asarray((rows - mean) @ principal / radius)
 
 
 def _on_sphere(X: FloatArray) -> FloatArray:

@@ -57,9 +57,9 @@ class Grid:
     def settings(self) -> Iterator[tuple[tuple[str, str, float], Setting]]:
         """Panel, line and x, and what is run there."""
         for panel, (changes, lines) in self.panels.items():
-            for line, own in lines.items():
+            for line, terms in lines.items():
                 for x in self.xs:
-                    yield (panel, line, x), replace(self.base, **{**changes, **own, **self.x(x)})
+                    yield (panel, line, x), replace(self.base, **{**changes, **terms, **self.x(x)})
 
     def sweep(self, repeat: int) -> Sweep:
         """Each point, so many times a chunk."""
@@ -77,8 +77,8 @@ class Grid:
     def read(self, results: Mapping[tuple[str, str, float, int], Any]) -> list[Curve]:
         """A curve for each line of each panel."""
         curves: dict[tuple[str, str], Curve] = {}
-        for (panel, line, x, _), found in results.items():
-            runs, bound = found if self.measure is distances_on else (found, None)
+        for (panel, line, x, _), errors in results.items():
+            runs, bound = errors if self.measure is distances_on else (errors, None)
             curve = curves.setdefault((panel, line), Curve(panel, line, {}, None if bound is None else {}))
             merged = dict(curve.runs) | {x: np.append(curve.runs.get(x, []), runs)}
             bounds = None if bound is None else {**(curve.bound or {}), x: bound}
@@ -88,13 +88,13 @@ class Grid:
 
 def varying(name: str) -> Callable[[float], Changes]:
     """The changes that set a field: to a whole number where it counts sites or rows."""
-    whole = name in {"sites", "rows", "aggregator"}
-    return lambda x: {name: int(x) if whole else x}
+    is_whole = name in {"sites", "rows", "aggregator"}
+    return lambda x: {name: int(x) if is_whole else x}
 
 
 def also_tight(lines: Lines) -> Lines:
     """The lines, and each with tight noise."""
-    return {**lines, **{name + TIGHT: {**each, "noise": "tight"} for name, each in lines.items()}}
+    return {**lines, **{name + TIGHT: {**terms, "noise": "tight"} for name, terms in lines.items()}}
 
 
 def at(data: str, **changes: object) -> Changes:
@@ -115,7 +115,7 @@ JOINED: Lines = {**AVERAGE, **PUBLIC, **FULL}
 EVERYBODY: Lines = {
     **NO_NOISE, "global": {"method": "global"}, "local": {"method": "local"}, **also_tight(JOINED),
 }  # fmt: skip
-_LOGISTIC = {name: {**each, "loss": "logistic"} for name, each in {**OUTPUT, **OBJECTIVE}.items()}
+_LOGISTIC = {name: {**terms, "loss": "logistic"} for name, terms in {**OUTPUT, **OBJECTIVE}.items()}
 NUMBERS: Lines = {**NO_NOISE, **_LOGISTIC, **also_tight(JOINED)}
 CASES: Mapping[str, tuple[Changes, Lines]] = {
     "sites private only": ({"second": "none"}, also_tight({**AVERAGE, **PUBLIC, **FULL})),
@@ -178,7 +178,7 @@ everybody = Grid(varying("epsilon"), EPSILONS, {name: (at(name), EVERYBODY) for 
 bounds = Grid(
     varying("epsilon"),
     (*EPSILONS, 10.0),
-    {name: ({}, {line: {**each}}) for name, line, each in (
+    {name: ({}, {line: {**terms}}) for name, line, terms in (
         ("output", "output", OUTPUT["output"]),
         ("objective", "objective", OBJECTIVE["objective"]),
         ("average, of output", "average", {"method": "average", "mechanism": "output"}),

@@ -46,14 +46,14 @@ def draw_lines(x_label: str, y_label: str, title: str, curves: Sequence[Curve], 
     canvas, axes = _panels(curves, title)
     for axis, mine in axes:
         for curve in mine:
-            line, each = line_of(curve.name), sorted(curve.runs)
-            bars = [TWO_ERRORS * curve.sd(x) / sqrt(len(curve.runs[x])) for x in each]
+            line, points = line_of(curve.name), sorted(curve.runs)
+            bars = [TWO_ERRORS * curve.sd(x) / sqrt(len(curve.runs[x])) for x in points]
             axis.errorbar(
-                each, [curve.mean(x) for x in each], bars, label=line.label, color=line.colour, marker=line.marker,
+                points, [curve.mean(x) for x in points], bars, label=line.label, color=line.colour, marker=line.marker,
                 linestyle=line.dash, markersize=4.5, linewidth=1.3, elinewidth=0.7, capsize=2,
             )  # fmt: skip
             if curve.bound is not None:
-                axis.plot(each, [curve.bound[x] for x in each], ":", color="0.3", label="bound")
+                axis.plot(points, [curve.bound[x] for x in points], ":", color="0.3", label="bound")
                 axis.set_yscale("log")
         axis.set_xscale("log")
         axis.set_xlabel(x_label)

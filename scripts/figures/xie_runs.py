@@ -1,6 +1,6 @@
 """What Xie's figures measure: error rates on test rows, and how far private models lie from the best one.
 
-A run deals rows to the sites and the aggregator anew, and draws all noise anew; run i has the same rows and the same
+A run deals rows to the sites and the aggregator again, and draws all noise again; run i has the same rows and the same
 seed under every setting, so that settings are compared run by run.
 """
 
@@ -119,10 +119,13 @@ class Dealt:
     def facts(self, sizes: list[int], epsilons: list[float], **terms: Any) -> FederationFacts:  # noqa: ANN401
         """What parties of these sizes and budgets agree on."""
         k = len(sizes)
-        given: dict[str, Any] = {"parties": tuple(f"site-{i + 1}" for i in range(k)), "minimum_contributors": k} | terms
+        spec_terms: dict[str, Any] = {
+            "parties": tuple(f"site-{i + 1}" for i in range(k)),
+            "minimum_contributors": k,
+        } | terms
         return FederationFacts(
             n_examples=np.array(sizes), epsilon=np.array(epsilons), delta=np.full(k, DELTA),
-            n_features=self.rows.private.n_features, loss=LOSSES[self.setting.loss], **given,
+            n_features=self.rows.private.n_features, loss=LOSSES[self.setting.loss], **spec_terms,
         )  # fmt: skip
 
     @property
@@ -192,10 +195,10 @@ def _bound(setting: Setting, dealt: Dealt) -> float:
     """On the mean squared distance to the minimiser of all sites' rows."""
     sizes = [sum(setting.sizes)] if setting.method == "global" else setting.sizes
     facts = dealt.facts(sizes, setting.epsilons[: len(sizes)])
-    own = PrivateRelease(**setting.noisy).own_sites(facts.everyone)
-    k, d, loss = len(own), facts.n_features, facts.loss
+    sites = PrivateRelease(**setting.noisy).own_sites(facts.everyone)
+    k, d, loss = len(sites), facts.n_features, facts.loss
     squares = 0.0
-    for site in own:
+    for site in sites:
         if isinstance(site, OutputPerturbation):
             squares += d * (d + 1) / site.scale**2
         elif isinstance(site, ObjectivePerturbation):

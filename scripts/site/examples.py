@@ -13,11 +13,11 @@ class Examples(Extension):
     """Fences each example, for mkdocstrings."""
 
     def on_object(self, *, obj: Object, **_: object) -> None:
-        """Rewrite what is told of an object."""
+        """Rewrite the docstring of an object."""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
 
 
 def fenced(text: str) -> str:
     """A docstring's text with each example, from its ``>>>`` to the next empty line, as a block of code."""
-    return _EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", text)
+    return _EXAMPLE.sub(lambda match: f"```pycon\n{match[0]}\n```", text)

@@ -20,11 +20,11 @@ _LINK = re.compile(r"(!?)\[([^\]]+)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 def on_page_markdown(markdown: str, /, *, page: Any, **_: object) -> str:  # noqa: ANN401 -- MkDocs has its own types
     """A page's text with its links as the site has them; MkDocs calls this for each."""
-    here = page.file.src_uri
-    origin = _ORIGIN.get(here, f"docs/{here}")
+    source = page.file.src_uri
+    origin = _ORIGIN.get(source, f"docs/{source}")
 
-    def moved(found: re.Match[str]) -> str:
-        image, words, link, anchor = found[1], found[2], found[3], found[4] or ""
+    def moved(match: re.Match[str]) -> str:
+        image, words, link, anchor = match[1], match[2], match[3], match[4] or ""
         target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
         if target in OUTSIDE:
             aim = OUTSIDE[target]
@@ -32,6 +32,6 @@ def on_page_markdown(markdown: str, /, *, page: Any, **_: object) -> str:  # noq
             aim = target.removeprefix("docs/")
         else:
             return f"{words} (`{target}`)"
-        return f"{image}[{words}]({posixpath.relpath(aim, posixpath.dirname(here) or '.')}{anchor})"
+        return f"{image}[{words}]({posixpath.relpath(aim, posixpath.dirname(source) or '.')}{anchor})"
 
     return _LINK.sub(moved, markdown)

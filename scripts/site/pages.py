@@ -61,9 +61,9 @@ def write(path: str, text: str) -> None:
 
 def settings_page(whose: str, model: type[BaseModel]) -> str:
     """Every setting, as ``config --explain`` tells it."""
-    rows = [f"`{each.head}`\n:   {_prose(each.meaning)}\n" for each in explain_settings(model)]
-    told = "Every setting, its type, its default and what it means, as `config --explain` prints them."
-    return "\n".join([f"# Settings of {whose}\n\n{told}\n", *rows])
+    rows = [f"`{setting.head}`\n:   {_prose(setting.meaning)}\n" for setting in explain_settings(model)]
+    introduction = "Every setting, its type, its default and what it means, as `config --explain` prints them."
+    return "\n".join([f"# Settings of {whose}\n\n{introduction}\n", *rows])
 
 
 def command_page(app: typer.Typer) -> str:
@@ -96,13 +96,15 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     yield f"## {operation['summary']} {{ #{operation['operationId']} }}\n\n`{method.upper()} {path}`\n"
     yield f"{_prose(operation.get('description', ''))}\n"
     for parameter in operation.get("parameters", []):
-        told = parameter.get("description", "")
-        yield f"- `{parameter['name']}` ({parameter['in']}): {_type(parameter['schema'])}. {_cell(told)}"
+        description = parameter.get("description", "")
+        yield f"- `{parameter['name']}` ({parameter['in']}): {_type(parameter['schema'])}. {_cell(description)}"
     bodies = {"takes": operation.get("requestBody", {})}
-    bodies |= {f"gives {status}": each for status, each in operation["responses"].items() if status.startswith("2")}
-    for what, body in bodies.items():
+    bodies |= {
+        f"gives {status}": response for status, response in operation["responses"].items() if status.startswith("2")
+    }
+    for role, body in bodies.items():
         for media, content in body.get("content", {}).items():
-            yield f"- {what}: `{media}`, {_type(content.get('schema', {}))}"
+            yield f"- {role}: `{media}`, {_type(content.get('schema', {}))}"
     yield ""
 
 
@@ -124,8 +126,8 @@ def problems_page() -> str:
     rows = ["| type | status | means |", "|---|---|---|"]
     kinds = {error.kind: error for _, error in inspect.getmembers(errors, _is_error)}
     for kind, error in sorted(kinds.items()):
-        told = " ".join((inspect.getdoc(error) or "").split())
-        rows.append(f"| `urn:parley:problem:{kind}` | {error.status} | {_cell(told)} |")
+        description = " ".join((inspect.getdoc(error) or "").split())
+        rows.append(f"| `urn:parley:problem:{kind}` | {error.status} | {_cell(description)} |")
     head = "What was not done is answered by a problem document (RFC 9457), which clients in Python raise as an error."
     return "\n".join(["# Problem types", "", head, "", *rows, ""])
 

@@ -19,7 +19,7 @@ from parley.common.learning.model import Model
 from scripts.utility.trial import Trial, classes
 
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
-"""Regularizations of the pooled model, of which the one that tests best counts."""
+"""Regularizations of the pooled model: the one that tests best counts."""
 LAMBDAS_OF_LARGE = (1e-5,)
 """The same where one model takes minutes."""
 
@@ -27,8 +27,8 @@ LAMBDAS_OF_LARGE = (1e-5,)
 def pooled(trial: Trial, draws: Sequence[int]) -> tuple[float, float]:
     """The regularization that tests best, and what the models of all examples in one place are worth then."""
     tried = {
-        each: fmean(trial.worth([trial.pooled(each, draw) for draw in draws], draws))
-        for each in (LAMBDAS_OF_LARGE if trial.is_large else LAMBDAS)
+        strength: fmean(trial.worth([trial.pooled(strength, draw) for draw in draws], draws))
+        for strength in (LAMBDAS_OF_LARGE if trial.is_large else LAMBDAS)
     }
     best = max(tried, key=tried.__getitem__)
     return best, tried[best]

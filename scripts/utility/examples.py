@@ -25,8 +25,8 @@ from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.data.study import LogisticLoss, Study
 from parley.common.files.examples import load_examples
-from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
+from parley.common.files.tables import read_columns
 from parley.common.learning.losses import Logistic, Loss, build_loss
 from parley.learner.experiments import datasets
 from scripts.utility.finance import CREDIT_CARD, LENDING_CLUB, published
@@ -39,12 +39,12 @@ Split = Callable[[int], tuple[Shard, Shard]]
 class Examples:
     """A set's examples: how each draw parts them, and other tests to print beside.
 
-    ``anew`` says that every draw has a split of its own; without, all have the publisher's, or one drawn once.
+    ``is_redrawn`` says that every draw has a split of its own; without, all have the publisher's, or one drawn once.
     """
 
     loss: Loss
     split: Split
-    anew: bool = True
+    is_redrawn: bool = True
     beside: Mapping[str, Shard] = field(default_factory=dict)
 
 
@@ -134,15 +134,18 @@ COD_RNA = Study(
 
 def adult(rows: int | None = None) -> Examples:
     """UCI's split of Adult, or so many of its training rows, drawn once."""
-    given = read_study(_ADULT)
+    study = read_study(_ADULT)
     bounded = tuple(
-        each.model_copy(update={"upper": 20_000}) if each.name == "capital_gain" else each for each in given.features
+        feature.model_copy(update={"upper": 20_000}) if feature.name == "capital_gain" else feature
+        for feature in study.features
     )
-    study = given.model_copy(update={"features": bounded})
-    train, test = (load_examples(found("adult", f"adult-{part}.parquet"), study, clip=True).shard for part in _BOTH)
+    bounded_study = study.model_copy(update={"features": bounded})
+    train, test = (
+        load_examples(found("adult", f"adult-{part}.parquet"), bounded_study, clip=True).shard for part in _BOTH
+    )
     if rows is not None:
         train = some(train, np.random.default_rng([1, rows]).permutation(len(train.y))[:rows])
-    return Examples(build_loss(study), lambda _draw: (train, test), anew=False)
+    return Examples(build_loss(bounded_study), lambda _draw: (train, test), is_redrawn=False)
 
 
 def kdd99() -> Examples:
@@ -152,13 +155,13 @@ def kdd99() -> Examples:
         for name in ("train-10pct", "test-corrected")
     )
     parts = quarter(rows)(0)
-    return Examples(build_loss(KDD99), lambda _draw: parts, anew=False, beside={"corrected": corrected})
+    return Examples(build_loss(KDD99), lambda _draw: parts, is_redrawn=False, beside={"corrected": corrected})
 
 
 def mnist() -> Examples:
     """The publisher's split."""
     train, test = (shard_of(MNIST, pixels(read_columns(found("mnist", f"{part}.parquet")))) for part in _BOTH)
-    return Examples(build_loss(MNIST), lambda _draw: (train, test), anew=False)
+    return Examples(build_loss(MNIST), lambda _draw: (train, test), is_redrawn=False)
 
 
 def har() -> Examples:
@@ -166,7 +169,7 @@ def har() -> Examples:
     train, test = (
         load_examples(found("har-smartphones", f"har-{part}.parquet"), HAR, clip=True).shard for part in _BOTH
     )
-    return Examples(build_loss(HAR), lambda _draw: (train, test), anew=False)
+    return Examples(build_loss(HAR), lambda _draw: (train, test), is_redrawn=False)
 
 
 def cod_rna() -> Examples:
@@ -202,7 +205,7 @@ def digits() -> Examples:
 
 
 def simulated() -> Examples:
-    """A thousand examples in ten dimensions, and as many to test, of a law drawn anew."""
+    """A thousand examples in ten dimensions, and as many to test, of a new random law."""
     law = datasets.simulated()
     return Examples(Logistic(), lambda draw: law.draw(np.random.default_rng([draw, 1])))
 

@@ -32,7 +32,7 @@ from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.data.study import HingeLoss, SquaredLoss, Study
 from parley.common.errors import InvalidDataError
-from parley.common.files.file_tables import read_columns
+from parley.common.files.tables import read_columns
 
 _Column = npt.NDArray[np.generic]
 

@@ -39,9 +39,9 @@ def best(trial: Trial, chosen: DpGd, draws: Sequence[int], value: float) -> tupl
     tried = list(neighbours(chosen, *NEAR) if trial.is_large else candidates(chosen))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # for there may be but one draw
         worth = list(pool.map(lambda algorithm: _worth(trial, algorithm, search), tried))
-    found, _ = max(zip(tried, worth, strict=True), key=itemgetter(1))
-    reached = value if found == chosen else _worth(trial, found, draws)
-    return (found, reached) if reached > value else (chosen, value)
+    parameters, _ = max(zip(tried, worth, strict=True), key=itemgetter(1))
+    reached = value if parameters == chosen else _worth(trial, parameters, draws)
+    return (parameters, reached) if reached > value else (chosen, value)
 
 
 def candidates(chosen: DpGd) -> Iterator[DpGd]:
@@ -56,8 +56,8 @@ def candidates(chosen: DpGd) -> Iterator[DpGd]:
         momentum = max(0.0, 1 - 10 / n_rounds) if heavy else 0.0
         length = way * chosen.n_rounds * chosen.step / (1 - chosen.momentum)
         yield replace(chosen, n_rounds=n_rounds, momentum=momentum, step=length * (1 - momentum) / n_rounds)
-    yield from (replace(chosen, regularization=each) for each in LAMBDAS)
-    yield from (replace(chosen, averaging=each) for each in AVERAGES)
+    yield from (replace(chosen, regularization=strength) for strength in LAMBDAS)
+    yield from (replace(chosen, averaging=strength) for strength in AVERAGES)
 
 
 def neighbours(chosen: DpGd, ways: Sequence[float], clips: Sequence[float]) -> Iterator[DpGd]:

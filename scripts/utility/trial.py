@@ -72,9 +72,9 @@ class Trial:
         """Whether a model without rounds takes minutes."""
         return self.size > _LARGE
 
-    def chosen(self, **given: float) -> DpGd:
+    def chosen(self, **changes: float) -> DpGd:
         """dp_gd with all parameters that are not given chosen from public facts alone."""
-        return cast("DpGd", settle("dp_gd", given, self.facts)[0])
+        return cast("DpGd", settle("dp_gd", changes, self.facts)[0])
 
     def models(self, algorithm: Algorithm, draws: Sequence[int]) -> list[Model]:
         """The model of each draw: two cores train two at once, which beats one model on two cores."""
@@ -112,7 +112,7 @@ class Trial:
 
     def _owned(self, draw: int) -> Shard:
         """The owners' examples of a draw, stacked."""
-        return self._dealt(draw) if self.examples.anew else self._always
+        return self._dealt(draw) if self.examples.is_redrawn else self._always
 
     @cached_property
     def _always(self) -> Shard:

@@ -19,7 +19,7 @@ PACKAGES = {
 }
 EVERY = ("runtime", "files", "query", "sklearn")
 NEEDS = (
-    "adbc_driver_postgresql.dbapi, parley.common.files.postgres_tables, parley.common.service.spans, "
+    "adbc_driver_postgresql.dbapi, parley.common.files.databases, parley.common.service.spans, "
     "parley.learner.models.onnx_graph, parley.learner.models.sklearn_pipeline"
 )
 BILLS = """

@@ -18,10 +18,10 @@ from pyarrow.parquet import write_table
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError
-from parley.common.files import sqlite_tables
+from parley.common.files import databases
 from parley.common.files.csv_files import CsvFile
 from parley.common.files.examples import load_source
-from parley.common.files.sources import DataSource, said_csv
+from parley.common.files.sources import DataSource, parse_csv_format
 from parley.common.files.study_fit import fit_of_source, survey_table
 
 STUDY = Study(
@@ -147,11 +147,11 @@ def test_a_query_tells_how_a_table_was_read_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_separator_may_be_any_character_that_no_number_has(tmp_path: Path) -> None:
-    assert said_csv("separator=#").options() == "separator=#"
-    assert said_csv(r"separator=\x01").options() == r"separator=\x01"
+    assert parse_csv_format("separator=#").options() == "separator=#"
+    assert parse_csv_format(r"separator=\x01").options() == r"separator=\x01"
     for wrong in ("a", "1", ".", '"', "-", "||", "ü"):
         with pytest.raises(InvalidInputError, match="or the character itself"):
-            said_csv(f"separator={wrong}")
+            parse_csv_format(f"separator={wrong}")
     path = tmp_path / "t.csv"
     path.write_text("at\n12:30\n13:45\n")
     assert CsvFile(path).names == ("at",)  # a time is one cell
@@ -162,7 +162,7 @@ def test_a_database_in_wal_mode_is_read_where_nothing_can_be_written(
 ) -> None:
     """A read-only folder: as root none is, so it is SQLite that is kept from opening what it would write."""
     path = sqlite_file(tmp_path / "lab.sqlite", "WAL")
-    monkeypatch.setattr(sqlite_tables, "_can_be_read", lambda _: False)
+    monkeypatch.setattr(databases, "_can_be_read", lambda _: False)
     data = DataSource(source=f"{path}::labs")
     assert load_source(data, STUDY).shard.n_examples == 200
     (tmp_path / "lab.sqlite-wal").write_bytes(b"")

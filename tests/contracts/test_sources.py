@@ -23,9 +23,9 @@ from parley.common.data.loading import Loaded
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
 from parley.common.files.examples import load_source
-from parley.common.files.file_tables import file_table
 from parley.common.files.sources import DataSource
 from parley.common.files.study_fit import fit_of_source
+from parley.common.files.tables import file_table
 from parley.party.data.owner_data import load_apart
 from parley.party.settings import Data
 from tests.support.postgres import find_binaries, running_postgres
@@ -180,7 +180,7 @@ def test_reading_postgresql_loads_no_other_table_libraries(postgres: str) -> Non
     """The driver's DB-API would load polars where it is installed, and much of pyarrow: tens of MB beside the shard."""
     assert postgres
     script = (
-        "import sys; from parley.common.files.postgres_tables import PostgresReader; "
+        "import sys; from parley.common.files.databases import PostgresReader; "
         "from parley.common.files.sources import PostgresTable as T; reader = PostgresReader('env:SOURCES_DSN'); "
         "print(sum(b.num_rows for b in reader.stream(T(postgres='env:SOURCES_DSN', table='visits')).read())); "
         "print({'polars', 'pyarrow.dataset'} & sys.modules.keys() or 'neither')"

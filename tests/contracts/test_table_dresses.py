@@ -9,7 +9,7 @@ import pytest
 
 from parley.common.data.loading import Loaded
 from parley.common.files.examples import load_source
-from parley.common.files.sources import DataSource, said_csv
+from parley.common.files.sources import DataSource, parse_csv_format
 from parley.common.files.study_fit import fit_of_source
 from parley.learner.models.feature_rows import FeatureRows
 from parley.party.answers.party import digest_rows
@@ -31,7 +31,7 @@ def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded,
     if path.suffix == ".xlsx":
         pytest.importorskip("python_calamine")
     dress.write(path)
-    said = said_csv(dress.said) if dress.said else None
+    said = parse_csv_format(dress.said) if dress.said else None
     sources = [
         DataSource(source=f"{path}{dress.at}", csv=said),
         DataSource(source="SELECT * FROM t", tables={"t": f"{path}{dress.at}"}, csv=said),

@@ -25,13 +25,13 @@ class Attack:
 
 @contextmanager
 def under_attack(attack: Callable[[], Attack]) -> Iterator[Attack]:
-    """Have an attack go on in a thread; when the block ends, it is waited for."""
+    """Run an attack in a thread; the end of the block waits for it."""
     report = Attack()
 
     def go() -> None:
         try:
-            found = attack()
-            report.ended, report.words = found.ended, found.words
+            outcome = attack()
+            report.ended, report.words = outcome.ended, outcome.words
         finally:
             report.done.set()
 
@@ -55,13 +55,13 @@ def half_sent(port: int, token: str, path: str, count: int = 50, seconds: float 
     """Requests that stop in the head or in the body, each held open until the service closes it."""
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
     with ExitStack() as stack:
-        held = []
+        connections = []
         for index in range(count):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=seconds))
             connection.sendall(head.encode() + (b"Content-Length: 9\r\n\r\n{" if index % 2 else b""))
-            held.append(connection)
+            connections.append(connection)
         start = time.monotonic()
-        closed = sum(map(_is_closed, held))
+        closed = sum(map(_is_closed, connections))
     return Attack(closed == count, f"{closed} of {count} half-sent requests closed in {time.monotonic() - start:.1f} s")
 
 

@@ -12,13 +12,17 @@ from parley.common.secure_sum.paillier import public_key
 
 
 def request(session: LocalSession, contributions: Sequence[Signed], /, **claims: object) -> Signed:
-    """What a malicious learner asks the first key holder to open: anything it likes, properly signed."""
+    """The request of a malicious learner to the first key holder: any claims, properly signed."""
     first = Contribution.parse(contributions[0].body)
-    asked = Open(
-        first.session, first.roster, first.round, first.query, tuple(sha256_hex(each.body) for each in contributions)
+    opening = Open(
+        first.session,
+        first.roster,
+        first.round,
+        first.query,
+        tuple(sha256_hex(signed.body) for signed in contributions),
     )
-    parts = [part for each in contributions for part in (each.head.to_bytes(), each.attachments[1])]
-    return replace(asked, **claims).sign(session.identities["learner"].signing_key, parts)  # type: ignore[arg-type]
+    parts = [part for signed in contributions for part in (signed.head.to_bytes(), signed.attachments[1])]
+    return replace(opening, **claims).sign(session.identities["learner"].signing_key, parts)  # type: ignore[arg-type]
 
 
 def resign(session: LocalSession, contribution: Signed, signer: str | None = None, /, **claims: object) -> Signed:

@@ -138,15 +138,15 @@ class Visitor:
                 self.look(width, scheme)
                 time.sleep(0.15)
                 script = "return [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
-                found, height = self.browser.execute_script(script)
+                width_of_page, height = self.browser.execute_script(script)
                 self.look(width, scheme, min(max(height, 600), 4000))
                 self.browser.save_screenshot(str(self.pictures / f"{name}-{width}-{scheme}.png"))
-                assert found <= width, f"{name} is {found} points wide where there are {width}"
+                assert width_of_page <= width, f"{name} is {width_of_page} points wide where there are {width}"
         self.look(1280, "light")
 
     def log(self) -> list[str]:
-        """What the browser complained of since it was asked last."""
-        return [each["message"] for each in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
+        """The messages of the browser since the last call."""
+        return [entry["message"] for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
 
 
 def _tried(holds: Callable[[], _Found]) -> _Found | Literal[False]:

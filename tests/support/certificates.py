@@ -24,12 +24,12 @@ def make_certificates(directory: Path, lasts: dt.timedelta = _DAY) -> Certificat
     """An authority and a service on 127.0.0.1, valid for a day unless told otherwise."""
     directory.mkdir(parents=True, exist_ok=True)
     authority = make_authority("test authority", _DAY)
-    own = issue(authority, ["127.0.0.1"], lasts)
+    credentials = issue(authority, ["127.0.0.1"], lasts)
     files = Certificates(directory / "authority.pem", directory / "service.pem", directory / "service.key")
     for path, pem in (
         (files.authority, authority.certificate_pem),
-        (files.certificate, own.certificate_pem),
-        (files.key, own.key_pem),
+        (files.certificate, credentials.certificate_pem),
+        (files.key, credentials.key_pem),
     ):
         path.write_text(pem, encoding="ascii")
     return files

@@ -24,7 +24,7 @@ from parley.common.data.columns import Columns, Feature, Label
 from parley.common.data.loading import Loaded, shard_of
 from parley.common.data.shard import Shard
 from parley.common.data.study import LogisticLoss, Rows, Study
-from parley.common.files.file_tables import read_columns
+from parley.common.files.tables import read_columns
 from parley.common.privacy.noise import SeededNoise, SystemNoise
 from parley.common.service.tokens import hash_token
 from parley.learner.api.app import create_learner_app as create_learner
@@ -51,7 +51,7 @@ class Stream:
     def __init__(self, *seed: int) -> None:
         self.noise = SeededNoise(seed)
 
-    def __call__(self, kept: Kept | None) -> KeepingNoise:
+    def __call__(self, one_time: Kept | None) -> KeepingNoise:
         return self.noise
 
 

@@ -42,14 +42,14 @@ class Collector:
 
     def take(self, body: bytes) -> None:
         """Take a request."""
-        told = ExportTraceServiceRequest.FromString(body)
-        for resource in told.resource_spans:
-            names = {each.key: each.value.string_value for each in resource.resource.attributes}
+        export = ExportTraceServiceRequest.FromString(body)
+        for resource in export.resource_spans:
+            names = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
             for span in (span for scope in resource.scope_spans for span in scope.spans):
                 self.spans.append((names["service.name"], Span.FromString(span.SerializeToString())))
                 for drawn in ("trace_id", "span_id", "parent_span_id"):
                     span.ClearField(drawn)
-        self.said.append(str(told))
+        self.said.append(str(export))
 
 
 @contextmanager

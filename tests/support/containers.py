@@ -78,8 +78,8 @@ class Project:
 
     def inspect(self, service: str) -> dict[str, Any]:
         """What the engine knows of a service's container."""
-        found: list[dict[str, Any]] = json.loads(docker("inspect", self.container(service)))
-        return found[0]
+        documents: list[dict[str, Any]] = json.loads(docker("inspect", self.container(service)))
+        return documents[0]
 
     def run(self, service: str, *command: str) -> str:
         """What a command in a service's container prints; raises CalledProcessError."""
@@ -158,7 +158,7 @@ class Project:
             self.start()
 
     def rebuild(self) -> None:
-        """Build both images anew: with the same content, yet other images."""
+        """Build both images again, with the same content and other identifiers."""
         build_images("--label", f"rebuilt={uuid.uuid4().hex}")
 
 
@@ -182,7 +182,7 @@ def build_images(*options: str) -> None:
 
 @contextmanager
 def project(root: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False) -> Iterator[Project]:
-    """The services, built and healthy; nothing of them is left at the end, whatever happened."""
+    """The services, built and healthy; the end of the block removes all of them in any case."""
     deployment = make_deployment(root, partial(container_site, tls=tls), parties)
     made = Project(f"parley-test-{uuid.uuid4().hex[:12]}", root, deployment)
     (root / "docker-compose.yml").write_text(compose_yml(parties), encoding="utf-8")
@@ -245,7 +245,7 @@ def finish(learner: LearnerClient, run: str) -> dict[str, Any]:
 
 
 def events(learner: LearnerClient, run: str, kind: str) -> list[dict[str, Any]]:
-    """All that a watcher of a run is told of one kind, to the run's end."""
+    """All events of one kind that a watcher of a run receives, until the run ends."""
     return [json.loads(event.data) for event in learner.watch(run) if event.kind == kind]
 
 
@@ -261,8 +261,8 @@ def rounds(learner: LearnerClient, run: str) -> dict[str, int]:
 
 
 def check_charges(services: Project, learner: LearnerClient, run: str, party: str) -> None:
-    """Every round of a run that completed was charged once, and all together what the party was told."""
-    approved = next(told["epsilon"] for told in events(learner, run, "state") if told["state"] == "running")
+    """Assert that every round of a completed run was charged once, and all together as announced to the party."""
+    approved = next(data["epsilon"] for data in events(learner, run, "state") if data["state"] == "running")
     charged = services.ledger(party, run)
     assert [entry["round"] for entry in charged] == list(range(1, rounds(learner, run)["of"] + 1))
     assert sum(entry["epsilon"] for entry in charged) == pytest.approx(approved[party], abs=1e-9)

@@ -25,7 +25,7 @@ PATIENT: dict[str, Any] = {"shares": {"failed_sign_ins": 10**6}}
 
 @contextmanager
 def application(service: str, cluster: Cluster) -> Iterator[FastAPI]:
-    """A service's application, which whoever asks starts and stops; a learner's parties are in this process."""
+    """A service's application, which the caller starts and stops; a learner's parties are in this process."""
     if service == "party":
         yield create_party_app(cluster.party_settings(cluster.names[0], **PATIENT))
     elif service == "key holder":

@@ -21,7 +21,7 @@ from pyarrow import feather, parquet
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.study import Study
 from parley.common.files.examples import load_source
-from parley.common.files.sources import DataSource, said_csv
+from parley.common.files.sources import DataSource, parse_csv_format
 
 STUDY = Study(
     name="dresses",
@@ -290,7 +290,7 @@ DRESSES = (
     Dress("JSON, a list of records", lambda path: _save(path, json.dumps(_records())), "table.json"),
     Dress(
         "JSON, a record a line",
-        lambda path: _save(path, "".join(json.dumps(each) + "\n" for each in _records())),
+        lambda path: _save(path, "".join(json.dumps(record) + "\n" for record in _records())),
         "table.jsonl",
     ),
     Dress("a workbook", _workbook(), "table.xlsx"),
@@ -311,13 +311,13 @@ def page(folder: Path) -> str:
     for dress in DRESSES:
         path = folder / dress.file
         dress.write(path)
-        data = DataSource(source=f"{path}{dress.at}", csv=said_csv(dress.said) if dress.said else None)
+        data = DataSource(source=f"{path}{dress.at}", csv=parse_csv_format(dress.said) if dress.said else None)
         notes = () if path.suffix == ".xlsx" else load_source(data, STUDY).notes
         names = len(notes) - any(note.startswith("read as: ") for note in notes)
-        told = [note.removeprefix("read as: ") for note in notes if note.startswith("read as: ")]
-        told += [f"{names} names as the study's"] if names else []
-        said = f'`--csv "{dress.said}"`' if dress.said else ""
-        cells = (dress.words, f"`{dress.file}{dress.at}`", said.replace("|", "\\|"), "; ".join(told))
+        ways = [note.removeprefix("read as: ") for note in notes if note.startswith("read as: ")]
+        ways += [f"{names} names as the study's"] if names else []
+        options = f'`--csv "{dress.said}"`' if dress.said else ""
+        cells = (dress.words, f"`{dress.file}{dress.at}`", options.replace("|", "\\|"), "; ".join(ways))
         lines.append("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) + "\n")
         path.unlink()
     return "".join(lines)

@@ -1,4 +1,4 @@
-"""One user with a thousand of something: connections in a process of their own, each of which asks again and again."""
+"""One user with a thousand of something: connections in a process of their own, which all ask again and again."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Flood:
 
 
 @contextmanager
-def flooded(port: int, request: bytes, count: int = 1000, rest: float = 0.0) -> Iterator[Flood]:
+def flooded(port: int, request: bytes, count: int = 1000, pause: float = 0.0) -> Iterator[Flood]:
     """So many connections that send a request, empty for none, and again when it was answered, until the block ends.
 
-    They pause for ``rest`` seconds before each. Their process is polite, as if it ran on another machine.
+    They pause for ``pause`` seconds before each. Their process is polite, as if it ran on another machine.
     """
     ours, theirs = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(target=_flood, args=(port, request, count, rest, theirs), daemon=True)
+    process = _CONTEXT.Process(target=_flood, args=(port, request, count, pause, theirs), daemon=True)
     process.start()
     try:
         ours.recv()  # all have begun
@@ -59,12 +59,12 @@ def flooded(port: int, request: bytes, count: int = 1000, rest: float = 0.0) -> 
         process.join()
 
 
-def _flood(port: int, request: bytes, count: int, rest: float, pipe: Connection) -> None:
+def _flood(port: int, request: bytes, count: int, pause: float, pipe: Connection) -> None:
     os.nice(_NICENESS)
-    asyncio.run(_attack(port, request, count, rest, pipe))
+    asyncio.run(_attack(port, request, count, pause, pipe))
 
 
-async def _attack(port: int, request: bytes, count: int, rest: float, pipe: Connection) -> None:
+async def _attack(port: int, request: bytes, count: int, pause: float, pipe: Connection) -> None:
     seen, begun = Counter[str](), asyncio.Semaphore(0)
 
     async def one() -> None:
@@ -79,7 +79,7 @@ async def _attack(port: int, request: bytes, count: int, rest: float, pipe: Conn
                             begun.release()
                             is_first = False
                         await _answer(reader, seen)
-                        await asyncio.sleep(rest)
+                        await asyncio.sleep(pause)
                 finally:
                     writer.close()
             seen["closed"] += 1

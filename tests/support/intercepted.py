@@ -62,8 +62,8 @@ def unreachable(path: str = "") -> Intercept:
 
 async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.Response) -> str:
     """The receipt that a service would have given with a response, over the ledger that it was shown."""
-    shown = read_receipt(request.headers[RECEIPT_HEADER]) if RECEIPT_HEADER in request.headers else None
-    head = shown.head if shown else Head(1, "0" * 64)
+    receipt = read_receipt(request.headers[RECEIPT_HEADER]) if RECEIPT_HEADER in request.headers else None
+    head = receipt.head if receipt else Head(1, "0" * 64)
     bound, url = None, request.url
     if "/rounds/" in url.path and request.headers["Content-Type"] == NPY:
         round = int(url.path.rsplit("/", 1)[1])
@@ -77,13 +77,13 @@ async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.R
         assert isinstance(response.stream, httpx.AsyncByteStream)
         body = b"".join([part async for part in response.stream])
         bound = Binding.of(proposal.run, APPROVAL, proposal.spec.digest, body)
-    ledger = shown.ledger if shown else head.link
+    ledger = receipt.ledger if receipt else head.link
     return write_receipt(
         signer.signing_key,
         signer=signer.name,
         ledger=ledger,
         head=head,
-        shown=None if shown is None else shown.head,
+        shown=None if receipt is None else receipt.head,
         answer=bound,
     ).text
 
@@ -92,7 +92,7 @@ async def receipt_of(signer: Identity, request: httpx.Request, response: httpx.R
 class Intercepted(httpx.AsyncBaseTransport):
     """Each request is first offered to ``intercept``; what it leaves goes to the service; ``seen`` lists them all.
 
-    What a test answers with success bears a receipt by the ``signer``, as what the service answers does.
+    A successful answer of a test carries a receipt by the ``signer``, as an answer of the service does.
     """
 
     inner: httpx.AsyncBaseTransport

@@ -64,8 +64,11 @@ def noted_openings(state: Path) -> list[NotedOpening]:
         rows = journal.execute(
             "SELECT record, value FROM entries JOIN attachments USING (number) WHERE name = 'receipt' ORDER BY number"
         ).fetchall()
-    found = [(json.loads(record), receipt) for record, receipt in rows]
-    return [NotedOpening(each["session"], each["round"], each["contributors"], receipt) for each, receipt in found]
+    openings = [(json.loads(record), receipt) for record, receipt in rows]
+    return [
+        NotedOpening(opening["session"], opening["round"], opening["contributors"], receipt)
+        for opening, receipt in openings
+    ]
 
 
 def keyholder_settings(root: Path, **changes: object) -> KeyHolderSettings:
@@ -74,8 +77,8 @@ def keyholder_settings(root: Path, **changes: object) -> KeyHolderSettings:
         {"name": "learner", "token_hash": hash_token(TOKEN), "public_key": LEARNER.key},
         {"name": "stranger", "token_hash": hash_token(STRANGER), "public_key": "ab" * 32},
     ]
-    given = {"name": "key-holder", "state": root, "secret": "sixteen bytes or more", "key_bits": KEY_BITS}
-    return make_journal(KeyHolderSettings.model_validate(given | {"learners": learners} | changes))
+    settings = {"name": "key-holder", "state": root, "secret": "sixteen bytes or more", "key_bits": KEY_BITS}
+    return make_journal(KeyHolderSettings.model_validate(settings | {"learners": learners} | changes))
 
 
 def send(client: httpx.Client, path: str, signed: Signed, token: str = TOKEN) -> httpx.Response:
@@ -90,10 +93,10 @@ def call(client: httpx.Client, method: str, path: str, json: object = None, toke
 
 
 def new_roster(client: httpx.Client, seed: int, parties: int, d: int, m_min: int) -> tuple[Roster, dict[str, Identity]]:
-    """The roster of a session that the key holder has begun, and who everyone is; a seed makes a session."""
+    """The roster of a session that the key holder has begun, and all identities; the seed determines the session."""
     randbytes = random.Random(seed).randbytes
     names = [f"party-{i + 1}" for i in range(parties)]
-    who = {name: Identity(name, Ed25519PrivateKey.from_private_bytes(randbytes(KEY_BYTES))) for name in names}
+    identities = {name: Identity(name, Ed25519PrivateKey.from_private_bytes(randbytes(KEY_BYTES))) for name in names}
     session = randbytes(SESSION_BYTES).hex()
     begun = call(client, "POST", "/v1/sessions", {"session": session, "key_bits": KEY_BITS}).raise_for_status().json()
     facts = call(client, "GET", "/v1/keyholder").json()
@@ -104,24 +107,24 @@ def new_roster(client: httpx.Client, seed: int, parties: int, d: int, m_min: int
         minimum_contributors=m_min,
         colluders=0,
         learner=LEARNER.key,
-        parties=tuple(RosterParty(name, who[name].key, noise="1") for name in names),
+        parties=tuple(RosterParty(name, identities[name].key, noise="1") for name in names),
         key_holders=(RosterKeyHolder(facts["name"], facts["public_key"], begun["modulus"]),),
     )
-    return roster, {"learner": LEARNER, **who}
+    return roster, {"learner": LEARNER, **identities}
 
 
 def begin(client: httpx.Client, seed: int = 0, parties: int = 3, d: int = 5, m_min: int = 2) -> LocalSession:
     """A session whose roster all have signed, the key holder over HTTP."""
-    roster, who = new_roster(client, seed, parties, d, m_min)
+    roster, identities = new_roster(client, seed, parties, d, m_min)
     (holder,) = roster.key_holders
     pins = {party.name: party.key for party in roster.parties}
     policy = PartyPolicy(LEARNER.key, {holder.name: holder.key}, pins, m_min, minimum_key_bits=KEY_BITS)
     randbytes = random.SystemRandom().randbytes
     session = LocalSession(
         roster=roster,
-        identities=who,
+        identities=identities,
         learner=LearnerRole(roster, LEARNER.signing_key),
-        parties={party.name: PartyRole(who[party.name], policy) for party in roster.parties},
+        parties={party.name: PartyRole(identities[party.name], policy) for party in roster.parties},
         key_holders=(),
         random_bytes=randbytes,
         obfuscators=FreshObfuscators(randbytes),
@@ -133,12 +136,12 @@ def begin(client: httpx.Client, seed: int = 0, parties: int = 3, d: int = 5, m_m
     return session
 
 
-def open_round(client: httpx.Client, session: LocalSession, round: int, asked: Signed) -> httpx.Response:
+def open_round(client: httpx.Client, session: LocalSession, round: int, request: Signed) -> httpx.Response:
     """Ask the key holder to open a round."""
-    return send(client, f"/v1/sessions/{session.roster.session}/rounds/{round}", asked)
+    return send(client, f"/v1/sessions/{session.roster.session}/rounds/{round}", request)
 
 
 def ask_to_open(session: LocalSession, contributors: Collection[str]) -> Signed:
     """The learner's honest request to the only key holder."""
-    (asked,) = session.learner.open(contributors)
-    return asked
+    (request,) = session.learner.open(contributors)
+    return request

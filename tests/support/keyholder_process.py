@@ -91,7 +91,7 @@ class Holder:
 
     def sessions(self) -> Sessions:
         """As after a start of the service."""
-        known = KnownKey(self.p, self.q)
+        keys = KnownKey(self.p, self.q)
         return Sessions(
             self.identity,
             pins={"learner": self.learner},
@@ -100,8 +100,8 @@ class Holder:
             most_a_day=1000,
             most_bytes=2**26,
             journal=Journal(self.root, self.identity),
-            vault=known,  # type: ignore[arg-type]
-            keys=known,
+            vault=keys,  # type: ignore[arg-type]
+            keys=keys,
         )
 
 

@@ -32,14 +32,14 @@ def make_ledger(settings: PartySettings) -> PartySettings:
 
 def stored_answers(state: Path, run: str) -> list[tuple[Answered, bytes]]:
     """A run's answers in a party's state directory, with their bodies, by round."""
-    found = []
+    entries = []
     with closing(sqlite3.connect(state / "ledger.db")) as connection:
         for number, record in connection.execute("SELECT number, record FROM entries ORDER BY number").fetchall():
             entry = from_json(number, json.loads(record))
             if isinstance(entry.record, Answered) and entry.record.run == run:
                 question = "SELECT value FROM attachments WHERE number = ? AND name = 'body'"
-                found.append((entry.record, bytes(connection.execute(question, (number,)).fetchone()[0])))
-    return found
+                entries.append((entry.record, bytes(connection.execute(question, (number,)).fetchone()[0])))
+    return entries
 
 
 def open_ledger(directory: Path, limit: Account, name: str = "party", *, reservation_days: float = 30) -> Ledger:

@@ -22,13 +22,13 @@ class Over:
     async def send(self, request: PeerRequest) -> PeerResponse:
         """The response to a request."""
         url = f"http://service{request.target}"
-        asked = httpx.Request(request.method, url, headers=list(request.headers), content=request.content)
-        answered = await self.transport.handle_async_request(asked)
-        assert isinstance(answered.stream, httpx.AsyncByteStream)
-        content = b"".join([piece async for piece in answered.stream])
-        await answered.aclose()
-        headers = {name.lower(): value for name, value in reversed(answered.headers.raw)}
-        return PeerResponse(answered.status_code, headers, content)
+        outgoing = httpx.Request(request.method, url, headers=list(request.headers), content=request.content)
+        answer = await self.transport.handle_async_request(outgoing)
+        assert isinstance(answer.stream, httpx.AsyncByteStream)
+        content = b"".join([piece async for piece in answer.stream])
+        await answer.aclose()
+        headers = {name.lower(): value for name, value in reversed(answer.headers.raw)}
+        return PeerResponse(answer.status_code, headers, content)
 
     async def close(self) -> None:
         """Leave the service as it is."""
@@ -40,7 +40,7 @@ def line_over(entry: PeerEntry, transport: httpx.AsyncBaseTransport) -> Line:
 
 
 def line_to(name: str, transport: httpx.AsyncBaseTransport) -> Line:
-    """A line to a service of which nothing but its name matters."""
+    """A line to a service, where only its name matters."""
     return line_over(
         PeerEntry.model_validate({"name": name, "url": f"http://{name}", "token": "t", "plain_http": True}), transport
     )

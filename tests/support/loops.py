@@ -39,18 +39,18 @@ class PartyLoop:
         """Close the pipe."""
         self._pipe.close()
 
-    def _exchange(self, asked: dict[str, object]) -> bytes:
-        self._pipe.send_bytes(json.dumps(asked).encode())
+    def _exchange(self, request: dict[str, object]) -> bytes:
+        self._pipe.send_bytes(json.dumps(request).encode())
         return self._pipe.recv_bytes()
 
 
 def _answer_over(settings: PartySettings, noise: NoiseFactory, pipe: Connection) -> None:
     with Party(settings, noise) as party:
         while True:
-            asked = json.loads(pipe.recv_bytes())
-            if "proposal" in asked:
-                party.approve(LEARNER, RunProposal.model_validate(asked["proposal"]))
+            request = json.loads(pipe.recv_bytes())
+            if "proposal" in request:
+                party.approve(LEARNER, RunProposal.model_validate(request["proposal"]))
                 pipe.send_bytes(b"approved")
             else:
-                query = Query(asked["round"], "gradient", np.array(asked["message"]))
-                pipe.send_bytes(party.answer(LEARNER, asked["run"], query).body)
+                query = Query(request["round"], "gradient", np.array(request["message"]))
+                pipe.send_bytes(party.answer(LEARNER, request["run"], query).body)

@@ -40,7 +40,7 @@ class Relay(Noise):
     def categorical(self, mantissas: IntArray, exponents: IntArray, n: int) -> IntArray:
         return self.source.categorical(mantissas, exponents, n)
 
-    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
+    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- any draw
         return self.source.once(name, draw)
 
 
@@ -68,7 +68,7 @@ class ScaledNoise(Relay):
 class RoundNoise(Relay):
     """The noise of each round alone: one-time noise is zero."""
 
-    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
+    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- any draw
         return np.zeros_like(draw())
 
 
@@ -81,13 +81,13 @@ class StackedNoise(Relay):
 
     def draw(self, law: str, scale: Scale, shape: Shape, *parts: float) -> npt.NDArray[Any]:
         scales = np.broadcast_to(scale, (*shape[:-1], np.shape(scale)[-1] if np.ndim(scale) else 1))
-        own = zip(self.parties, scales, strict=True)
-        return np.stack([getattr(party, law)(one, shape[1:], *parts) for party, one in own])
+        parties = zip(self.parties, scales, strict=True)
+        return np.stack([getattr(party, law)(one, shape[1:], *parts) for party, one in parties])
 
     def member(self, index: int) -> Noise:
         return self.parties[index]
 
-    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is drawn
+    def once(self, name: str, draw: Callable[[], Any]) -> Any:  # noqa: ANN401 -- any draw
         if name not in self.one_time:
             self.one_time[name] = draw()
         return self.one_time[name]

@@ -42,7 +42,7 @@ class SameNoise:
     def __init__(self, party: int) -> None:
         self._party = party
 
-    def __call__(self, kept: Kept | None) -> KeepingNoise:
+    def __call__(self, one_time: Kept | None) -> KeepingNoise:
         return SeededNoise((SEED, self._party))
 
 
@@ -79,7 +79,7 @@ class Scene:
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     async def submit(self, n_rounds: int) -> str:
-        """A new run, of which no round is complete without ``minimum`` parties."""
+        """Submit a run whose rounds each need ``minimum`` parties."""
         return await submit(
             self.client,
             parameters={"n_rounds": n_rounds},
@@ -89,8 +89,8 @@ class Scene:
 
     async def view(self, run: str) -> dict[str, Any]:
         """A run as its user sees it."""
-        found: dict[str, Any] = (await self.client.get(f"/v1/runs/{run}")).raise_for_status().json()
-        return found
+        document: dict[str, Any] = (await self.client.get(f"/v1/runs/{run}")).raise_for_status().json()
+        return document
 
     async def until(self, run: str, *states: str, rounds: int = 0) -> dict[str, Any]:
         """Wait until a run is in one of these states, or has done so many rounds."""
@@ -191,8 +191,8 @@ async def outage_scene(
         processes["learner"] = start_learner(settings)
         stack.enter_context(_ended_at_exit(processes))
         url = f"http://127.0.0.1:{settings.port}"
-        for each in (*(f"http://127.0.0.1:{port}" for port in ports.values()), url):
-            await asyncio.to_thread(wait_until_ready, each)
+        for url_of_service in (*(f"http://127.0.0.1:{port}" for port in ports.values()), url):
+            await asyncio.to_thread(wait_until_ready, url_of_service)
         client = httpx.AsyncClient(base_url=url, headers=AUTHORIZED, trust_env=False, timeout=60)
         await stack.enter_async_context(client)
         yield Scene(cluster, kind, settings, proxies, processes, client, minimum or n_parties)
@@ -200,7 +200,7 @@ async def outage_scene(
 
 @contextmanager
 def _ended_at_exit(processes: dict[str, BaseProcess]) -> Iterator[None]:
-    """End whatever processes there are in the end."""
+    """End all processes when the block ends."""
     try:
         yield
     finally:

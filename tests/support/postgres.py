@@ -15,9 +15,9 @@ USER = "postgres"
 
 def find_binaries() -> Path | None:
     """The folder of initdb, the newest there is."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).parent if on_path else None
+    return programs[-1].parent if programs else Path(on_path).parent if on_path else None
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A disk that can lose its power: what SQLite writes and syncs, recorded, and what may be left of it after a cut.
 
 SQLite writes through a VFS, a table of C functions. Here the one it uses by default is copied, with three functions
-replaced by ones that note what they are told and then do it. Whoever else writes a file notes it with `Disk.note`.
+replaced by ones that note each call and then pass it on. Other code that writes a file notes it with `Disk.note`.
 
 After a cut, a file holds everything that was written before its last sync. Of each later write, the disk may have kept
 all, nothing, or some of its sectors, independently of the order in which they were written.
@@ -34,7 +34,7 @@ _SYNC = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
 
 
 class _Methods(ctypes.Structure):
-    """sqlite3_io_methods, of which three are named."""
+    """sqlite3_io_methods; three of its functions are named."""
 
     _fields_ = (
         ("version", ctypes.c_int),
@@ -48,7 +48,7 @@ class _Methods(ctypes.Structure):
 
 
 class _Vfs(ctypes.Structure):
-    """sqlite3_vfs, of which the functions that open and delete files are named."""
+    """sqlite3_vfs; its functions that open and delete files are named."""
 
     _fields_ = (
         ("version", ctypes.c_int),
@@ -102,14 +102,14 @@ class Disk:
         pending: defaultdict[str, list[Event]] = defaultdict(list)
         for event in self.events[:cut]:
             if event.kind == "sync":
-                for each in pending.pop(event.path, ()):
-                    _apply(files, each)
+                for written in pending.pop(event.path, ()):
+                    _apply(files, written)
             else:
                 pending[event.path].append(event)
         for events in pending.values():
             for event in events:
-                if kept := _damaged(event, rng):
-                    _apply(files, kept)
+                if damaged := _damaged(event, rng):
+                    _apply(files, damaged)
         return {path: bytes(content) for path, content in files.items()}
 
 
@@ -186,7 +186,7 @@ def _recording_delete(usual: Any, disk: Disk) -> Callable[..., int]:  # noqa: AN
 
 
 def _recording_methods(usual: _Methods, path: str, disk: Disk, alive: list[object]) -> _Methods:
-    """The functions of one open file, of which three record."""
+    """The functions of one open file; three of them record."""
     write_usual, truncate_usual, sync_usual = _WRITE(usual.write), _TRUNCATE(usual.truncate), _SYNC(usual.sync)
 
     def write(file: int, data: int, length: int, offset: int) -> int:

@@ -61,8 +61,10 @@ class Probe(Algorithm):
     def prepare(self, shard: Shard, facts: OwnFacts) -> Prepared:
         """A tree for the shard, or one for each of a stack."""
         X, y, mask = (part.reshape(-1, *part.shape[shard.y.ndim - 1 :]) for part in (shard.X, shard.y, shard.mask))
-        each = zip(X, y, mask, strict=True)
-        return shard, tuple(_tree(x[here].tobytes(), label[here].tobytes(), self.max_depth) for x, label, here in each)
+        shards = zip(X, y, mask, strict=True)
+        return shard, tuple(
+            _tree(x[rows].tobytes(), label[rows].tobytes(), self.max_depth) for x, label, rows in shards
+        )
 
     def local(self, query: Query, prepared: Prepared, facts: OwnFacts, noise: Noise) -> IntArray:
         """One-hot votes, flat, or how many examples score highest in each class; with noise."""

@@ -60,8 +60,8 @@ class Relay:
             try:
                 await asyncio.gather(self._pass(reader, upstream[1], both), self._pass(upstream[0], writer, both))
             finally:
-                for each in both:
-                    await _aborted(each)
+                for end in both:
+                    await _aborted(end)
                 self.writers -= both
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, password: str) -> bool:
@@ -92,8 +92,8 @@ class Relay:
             await writer.drain()
             if fault in {"cut", "half"}:
                 raise ConnectionResetError
-        for each in both:
-            each.close()
+        for end in both:
+            end.close()
 
     def lose(self) -> None:
         """End all connections at once."""

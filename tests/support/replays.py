@@ -48,6 +48,6 @@ async def extra_charges(settings: LearnerSettings, run: str, model: dict[str, An
     assert np.array(model["weights"]).tobytes() == replayed.weights.tobytes()
 
     assert [len(answers) for answers in rounds] == [len(algorithm.questions(facts))] * len(spec.names)
-    due = [[cost.epsilon for cost in schedule(algorithm, facts.of(index))] for index in range(len(spec.names))]
+    prices = [[cost.epsilon for cost in schedule(algorithm, facts.of(index))] for index in range(len(spec.names))]
     paid = [[answered.cost.epsilon for answered, _ in answers] for answers in rounds]
-    return int((np.array(paid) != np.array(due)).sum())
+    return int((np.array(paid) != np.array(prices)).sum())

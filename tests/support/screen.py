@@ -16,19 +16,21 @@ def seen_on_a_terminal(tool: str, *arguments: str, columns: int = 80, **env: str
     """All that ``parley-learner`` or ``parley-party`` writes to a terminal of so many columns, with these variables."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
-    kept = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+    }
     process = subprocess.Popen(
         [sys.executable, "-c", _TOOL.format(tool=tool), *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=kept | {"TERM": "xterm-256color"} | env,
+        env=environment | {"TERM": "xterm-256color"} | env,
     )
     os.close(theirs)
-    told = b""
+    printed = b""
     with suppress(OSError):  # EIO: the last who had the other end has closed it
         while chunk := os.read(ours, 4096):
-            told += chunk
+            printed += chunk
     os.close(ours)
     process.wait()
-    return told.decode().replace("\r\n", "\n")
+    return printed.decode().replace("\r\n", "\n")

@@ -54,9 +54,9 @@ def signing_key(name: str) -> Ed25519PrivateKey:
 @cache
 def paillier_key(number: int) -> PaillierPrivateKey:
     """The test vectors' keys, and as many others as are asked for."""
-    known = list(json.loads((VECTORS / "keys.json").read_text()).values())
-    if number < len(known):
-        return private_key(*(int(known[number][prime], 16) for prime in ("p", "q")))
+    stored = list(json.loads((VECTORS / "keys.json").read_text()).values())
+    if number < len(stored):
+        return private_key(*(int(stored[number][prime], 16) for prime in ("p", "q")))
     return generate_key(KEY_BITS)
 
 
@@ -104,10 +104,11 @@ class SecureCluster(Cluster):
 
     def learner_settings(self, urls: Mapping[str, str] | None = None, **changes: object) -> LearnerSettings:
         """The learner's settings; ``urls`` by party and key holder, made up where they are not given."""
-        known = urls or {}
+        urls_by_name = urls or {}
         entries = {
             kind: [
-                pin | {"url": known.get(pin["name"], f"http://{pin['name']}"), "token": LEARNER, "plain_http": True}
+                pin
+                | {"url": urls_by_name.get(pin["name"], f"http://{pin['name']}"), "token": LEARNER, "plain_http": True}
                 for pin in self.pins(names)
             ]
             for kind, names in (("parties", self.names), ("key_holders", self.key_holders))
@@ -199,7 +200,9 @@ class Rehearsal:
             map(self.cluster.party_settings, self.spec.names),
         )
         facts = replace(
-            self.spec.facts(), run=self.spec.digest, classifiers=tuple(each.policy.classifier for each in policies)
+            self.spec.facts(),
+            run=self.spec.digest,
+            classifiers=tuple(settings.policy.classifier for settings in policies),
         )
         answers = [
             algorithm.local(query, algorithm.prepare(shard(i), facts.of(i)), facts.of(i), self.noises[i])

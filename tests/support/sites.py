@@ -53,12 +53,12 @@ class Sites:
         return output([*compose_command(), *files, *arguments], 120.0, {"PARLEY_TAG": image("party").partition(":")[2]})
 
     def up(self, name: str, networks: list[str]) -> None:
-        """Start a site on these networks, of which the first is its own."""
+        """Start a site on these networks; the first is its own."""
         (file,) = (self.root / name).glob("docker-compose.*.yml")
         service = file.name.split(".")[1]
         joined = {network: {"aliases": [LEARNER_HOST]} if service == "learner" else {} for network in networks}
-        known = {network: {"external": True, "name": network} for network in networks}
-        document = {"services": {service: {"networks": joined}}, "networks": known}
+        external = {network: {"external": True, "name": network} for network in networks}
+        document = {"services": {service: {"networks": joined}}, "networks": external}
         (self.root / f"{name}.networks.yml").write_text(json.dumps(document))
         self.started.append(name)
         self.compose(name, "up", "-d")
@@ -96,7 +96,7 @@ class Sites:
         self._confirm(name, PartySettings.load(self.root / name / "party.toml").identity.key)
 
     def join_key_holder(self, name: str) -> None:
-        """Invite a key holder, who joins likewise."""
+        """Invite a key holder, who joins from within a container on its own network."""
         self.learner("invite", name, "--key-holder", "--out", self.root / f"{name}.json")
         self._enrol(name, "keyholder", "join", f"{name}.json")
         self._confirm(name, KeyHolderSettings.load(self.root / name / "keyholder.toml").identity.key)

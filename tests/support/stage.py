@@ -81,22 +81,22 @@ class Stage:
             round=round, step="gradient", message=packed, clip=terms.clip, noise=terms.noise, deadline=deadline
         )
 
-    def ask(self, client: httpx.Client, round: int, asked: Signed) -> httpx.Response:
+    def ask(self, client: httpx.Client, round: int, query: Signed) -> httpx.Response:
         """Ask the party a round."""
-        return self.put(client, f"rounds/{round}", asked)
+        return self.put(client, f"rounds/{round}", query)
 
     def put(self, client: httpx.Client, path: str, signed: Signed) -> httpx.Response:
         """Send the party a signed message."""
         url, headers = f"/v1/runs/{self.run}/{path}", {"Content-Type": SIGNED_MEDIA_TYPE}
         return client.put(url, content=signed.to_bytes(), headers=headers)
 
-    def total(self, asked: Signed, contribution: bytes) -> IntArray:
+    def total(self, query: Signed, contribution: bytes) -> IntArray:
         """The opened sum of the party's contribution and the others' zeros."""
         self.learner.receive(Signed.from_bytes(contribution))
         for other in self.others.values():
             zeros = np.zeros(self.roster.d, np.int64)
             self.learner.receive(
-                other.answer(other.receive(asked), zeros, os.urandom, FreshObfuscators(os.urandom)),
+                other.answer(other.receive(query), zeros, os.urandom, FreshObfuscators(os.urandom)),
             )
         requests = self.learner.open(self.learner.contributors)
         return self.learner.close([self.holder.open(request) for request in requests]).values

@@ -31,7 +31,7 @@ _NEXT_TO_NONE = 1e-6
 def facts_of(
     sizes: list[int], epsilons: list[float], loss: Loss | None = None, d: int = 8, **terms: object
 ) -> FederationFacts:
-    """Facts of owners of these sizes and budgets, of whom all must answer."""
+    """Facts of owners of these sizes and budgets, who all must answer."""
     k = len(sizes)
     terms = {"minimum_contributors": k, "delta": np.full(k, 1e-5), "public_shape": (4, d)} | terms
     terms = {"study": numbers_study(d)} | terms
@@ -124,11 +124,11 @@ class World:
 
     def excesses_on_own(self, members: Members, seeds: range) -> FloatArray:
         """What bounds are of: the regularised fitness on the coalition's own examples less the least, (runs,)."""
-        own = Shard.stack([shard for shard, member in zip(self.shards, members, strict=True) if member]).pooled()
+        rows = Shard.stack([shard for shard, member in zip(self.shards, members, strict=True) if member]).pooled()
         regularization = float(self.parameters["regularization"])
-        least = self.least_on(own, regularization)
+        least = self.least_on(rows, regularization)
         return np.array(
-            [fitness(self.loss, model, own, regularization) - least for model in self.models(members, seeds)]
+            [fitness(self.loss, model, rows, regularization) - least for model in self.models(members, seeds)]
         )
 
     def predict(self, members: Members) -> Forecast:

@@ -16,9 +16,8 @@ import pytest
 from parley.common.errors import LedgerError, UnavailableError
 from parley.common.privacy.account import Account, Cost
 from parley.common.secure_sum.session import Identity
-from parley.common.storage import beginning
-from parley.common.storage.beginning import has_begun
-from parley.common.storage.chain import Chain
+from parley.common.storage import chain
+from parley.common.storage.chain import Chain, has_begun
 from parley.party.keyholder.journal import create_journal, recover_journal
 from parley.party.ledger.ledger import Ledger, check_exists, create_ledger
 from parley.party.ledger.recovery import recover
@@ -120,7 +119,7 @@ def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(beginning, "Chain", lambda stem, *_: full(stem))
+        patched.setattr(chain, "Chain", lambda stem, *_: full(stem))
         with pytest.raises(UnavailableError, match="the ledger cannot be written: No space left on device"):
             create_ledger(tmp_path, ME, "replace_one")
     assert not list(tmp_path.iterdir())
@@ -131,7 +130,7 @@ def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.iterdir())
     create_ledger(tmp_path, ME, "replace_one")
     with monkeypatch.context() as patched:
-        patched.setattr(beginning, "Chain", lambda stem, *_: full(stem))
+        patched.setattr(chain, "Chain", lambda stem, *_: full(stem))
         with pytest.raises(UnavailableError):
             create_ledger(tmp_path, ME, "replace_one", spent=Cost(1, 0), recovered={})
     Ledger(tmp_path, ME, LIMIT).close()
@@ -148,6 +147,6 @@ def test_a_beginning_that_cannot_be_ended_says_which(tmp_path: Path, monkeypatch
         raise OSError(30, "Read-only file system")
 
     (tmp_path / ".ledger.written").mkdir()
-    monkeypatch.setattr(beginning, "locked", read_only)
+    monkeypatch.setattr(chain, "locked", read_only)
     with pytest.raises(UnavailableError, match=r"ledger cannot be written: Read-only file system$"):
         has_begun(tmp_path / "ledger")

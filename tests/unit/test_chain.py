@@ -16,7 +16,7 @@ import pytest
 from parley.common.encoding.canonical_json import canonical
 from parley.common.errors import LedgerError, UnavailableError, VersionError
 from parley.common.protocol.receipts import Head
-from parley.common.storage.chain import Chain, ChainRecord, HeadFile, attached, chain_schema, next_link
+from parley.common.storage.chain import Chain, ChainRecord, HeadFile, attachment_digests, chain_schema, next_link
 
 NAME, KIND = "log of tests", 0x7E57
 EMPTY = Head(0, "00" * 32)
@@ -130,8 +130,11 @@ def test_attachments_are_compared_with_their_digests(tmp_path: Path) -> None:
     book = Book(tmp_path)
     book.add({"a": 1}, body=b"one", other=b"")
     book.add({"a": 2})
-    whole = {"a": 1, "attached": {"body": hashlib.sha256(b"one").hexdigest(), "other": hashlib.sha256(b"").hexdigest()}}
-    assert whole["attached"] == attached({"body": b"one", "other": b""})
+    whole = {
+        "a": 1,
+        "attached": {"body": hashlib.sha256(b"one").hexdigest(), "other": hashlib.sha256(b"").hexdigest()},
+    }
+    assert whole["attached"] == attachment_digests({"body": b"one", "other": b""})
     assert book.told == [(1, whole), (2, {"a": 2})]
     assert (book.chain.attachment(1, "body"), book.chain.attachment(1, "other")) == (b"one", b"")
     assert book.chain.read(1, "body") == (whole, b"one")

@@ -18,7 +18,7 @@ from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.encoding.classes import decode_classes
 from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError
-from parley.common.files.file_tables import read_columns
+from parley.common.files.tables import read_columns
 from parley.common.learning.erm import minimise
 from parley.common.learning.losses import Logistic, Softmax, Squared
 from parley.common.learning.metrics import accuracy

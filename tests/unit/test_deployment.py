@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
+from parley.common.files.tables import read_columns
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.tokens import NamedCaller, Tokens
 from parley.learner.experiments.datasets import BIOPSIES, wdbc_columns

@@ -16,7 +16,7 @@ from parley.common.data.faults import CodeWatch
 from parley.common.data.loading import Loading
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
-from parley.common.files.sources import DataSource, source_named
+from parley.common.files.sources import DataSource, parse_source
 from parley.common.files.study_fit import StudyFit, fit_of_source
 from parley.party.cli.main import party_app
 
@@ -42,7 +42,7 @@ def table(path: Path, n: int = 100, **columns: list[Any]) -> Path:
 
 
 def fit(path: Path, *values: str, study: Study = STUDY, **more: bool) -> StudyFit:
-    return fit_of_source(study, source_named(str(path), values=values), **more)
+    return fit_of_source(study, parse_source(str(path), values=values), **more)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
 from parley.common.extras import EXTRAS, MissingExtraError, extra_missing, require_extra
 from parley.common.files.cell_tables import sheet_table
-from parley.common.files.named_tables import open_stream
 from parley.common.files.sources import DataSource
+from parley.common.files.tables import open_stream
 from parley.learner.api.table_task import TableTask
 from parley.learner.api.uploads import _read
 from parley.learner.execution.round_report import PublicExamples

@@ -35,27 +35,27 @@ class Order:
 
 
 async def test_a_caller_with_one_piece_of_work_waits_for_nobody() -> None:
-    order = Order(CallerTurns(each=1))
+    order = Order(CallerTurns(per_caller=1))
     await order.do(*["many"] * 1000, "one", "other")
     assert order.begun[:3] == ["many", "one", "other"]
     assert order.most == {"many": 1, "one": 1, "other": 1}
 
 
 async def test_a_caller_that_is_alone_has_more_and_gives_them_up_to_others() -> None:
-    order = Order(CallerTurns(each=3))
+    order = Order(CallerTurns(per_caller=3))
     await order.do(*["many"] * 10)
     assert order.most == {"many": 3}
-    order = Order(CallerTurns(each=3))
+    order = Order(CallerTurns(per_caller=3))
     await order.do("one", *["many"] * 10)
     assert order.begun[:2] == ["one", "many"]
     assert order.most["many"] == 3, "once the other has none"
-    order = Order(CallerTurns(each=3, memory_seconds=3600))
+    order = Order(CallerTurns(per_caller=3, memory_seconds=3600))
     await order.do("one", *["many"] * 10)
     assert order.most == {"one": 1, "many": 1}, "while the other may come back"
 
 
 async def test_a_probe_makes_nobody_rest_once_it_is_over() -> None:
-    order = Order(CallerTurns(each=3, memory_seconds=3600))
+    order = Order(CallerTurns(per_caller=3, memory_seconds=3600))
     async with order.turns.turn("probe", is_probe=True):
         await order.do(*["many"] * 5)
     assert order.most == {"many": 1}
@@ -64,7 +64,7 @@ async def test_a_probe_makes_nobody_rest_once_it_is_over() -> None:
 
 
 async def test_who_is_seen_elsewhere_is_active() -> None:
-    turns = CallerTurns(each=3, memory_seconds=3600)
+    turns = CallerTurns(per_caller=3, memory_seconds=3600)
     turns.see("one")
     order = Order(turns)
     await order.do(*["many"] * 10)
@@ -72,7 +72,7 @@ async def test_who_is_seen_elsewhere_is_active() -> None:
 
 
 async def test_who_has_more_waiting_rests_between_turns_while_others_are_active() -> None:
-    turns, began, ended = CallerTurns(each=1, memory_seconds=3600, rest_seconds=10), list[float](), list[float]()
+    turns, began, ended = CallerTurns(per_caller=1, memory_seconds=3600, rest_seconds=10), list[float](), list[float]()
 
     async def work() -> None:
         async with turns.turn("many"):
@@ -102,7 +102,11 @@ async def test_who_has_more_waiting_rests_between_turns_while_others_are_active(
 async def test_who_has_more_waiting_rests_between_slices_and_one_piece_of_work_does_not() -> None:
     async def pauses(count: int) -> list[float]:
         """Between two slices of ``count`` pieces of work, which have two slices each, while another is active."""
-        turns, began, ended = CallerTurns(each=1, memory_seconds=3600, rest_seconds=10), list[float](), list[float]()
+        turns, began, ended = (
+            CallerTurns(per_caller=1, memory_seconds=3600, rest_seconds=10),
+            list[float](),
+            list[float](),
+        )
         turns.see("one")
 
         async def work() -> None:
@@ -123,7 +127,7 @@ async def test_who_has_more_waiting_rests_between_slices_and_one_piece_of_work_d
 
 
 async def test_all_together_have_so_many_beside_the_one_of_each() -> None:
-    order = Order(CallerTurns(each=9, total=2))
+    order = Order(CallerTurns(per_caller=9, total=2))
     await order.do(*["many"] * 9)
     assert order.most == {"many": 2}
     await order.do(*["many"] * 9, "one")
@@ -132,7 +136,7 @@ async def test_all_together_have_so_many_beside_the_one_of_each() -> None:
 
 async def test_work_that_begins_at_once_counts_until_the_loop_has_looked_at_others() -> None:
     """Else a thousand requests that wait for nothing would all be answered before another caller's."""
-    order = Order(CallerTurns(each=1), steps=0)
+    order = Order(CallerTurns(per_caller=1), steps=0)
     flood = asyncio.gather(*(order.work("many") for _ in range(1000)))
     for _ in range(3):
         await asyncio.sleep(0)
@@ -143,7 +147,7 @@ async def test_work_that_begins_at_once_counts_until_the_loop_has_looked_at_othe
 
 
 async def test_between_slices_others_have_their_turn_and_what_has_begun_goes_on_first() -> None:
-    turns, begun = CallerTurns(each=2, total=2, slice_seconds=3600), list[str]()
+    turns, begun = CallerTurns(per_caller=2, total=2, slice_seconds=3600), list[str]()
 
     async def rounds(caller: str, name: str, count: int) -> None:
         async with turns.turn(caller) as turn:
@@ -167,7 +171,7 @@ async def test_between_slices_others_have_their_turn_and_what_has_begun_goes_on_
 
 
 async def test_a_turn_that_lasts_longer_than_its_slice_keeps_none_of_its_callers_waiting() -> None:
-    turns, over = CallerTurns(each=1, slice_seconds=0.01), asyncio.Event()
+    turns, over = CallerTurns(per_caller=1, slice_seconds=0.01), asyncio.Event()
 
     async def wait() -> None:
         async with turns.turn("one"):
@@ -181,7 +185,7 @@ async def test_a_turn_that_lasts_longer_than_its_slice_keeps_none_of_its_callers
 
 
 async def test_who_goes_away_while_waiting_leaves_nothing_behind() -> None:
-    turns = CallerTurns(each=1)
+    turns = CallerTurns(per_caller=1)
     async with turns.turn("one"):
         gone = [asyncio.create_task(Order(turns).work("one")) for _ in range(3)]
         await asyncio.sleep(0)

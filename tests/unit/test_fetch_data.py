@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from parley.common.files.file_tables import read_columns
+from parley.common.files.tables import read_columns
 from scripts import fetch_data
 from scripts.fetch_data import SOURCES, FetchError, Part, fetch
 from scripts.utility.finance import LENDING_CLUB, complete, loans

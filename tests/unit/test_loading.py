@@ -25,10 +25,10 @@ from parley.common.data.loading import Loaded, Loading, RowLoading, load_columns
 from parley.common.data.study import Projection, Study
 from parley.common.errors import InvalidDataError
 from parley.common.files.examples import load_examples, load_source
-from parley.common.files.file_tables import read_columns
+from parley.common.files.kinds import check_names
 from parley.common.files.sources import DataSource
 from parley.common.files.studies import read_study
-from parley.common.files.tables import check_names
+from parley.common.files.tables import read_columns
 from parley.common.service.child import MEMORY
 
 STUDY = Study(

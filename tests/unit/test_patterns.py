@@ -18,7 +18,7 @@ from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
 from parley.common.files.examples import load_source
-from parley.common.files.sources import DataSource, source_named
+from parley.common.files.sources import DataSource, parse_source
 from parley.common.files.study_fit import survey_table
 from parley.common.service.tokens import hash_token
 from parley.party.answers.party import Party
@@ -91,9 +91,9 @@ def test_a_sign_that_a_file_does_not_tell_is_not_taken_from_another(tmp_path: Pa
 def test_a_sign_between_thousands_that_is_said_is_none_of_decimals(tmp_path: Path) -> None:
     pattern = saved(tmp_path, b"age,ill,dose\n31,no,0\n", b"age,ill,dose\n1.031,no,0\n")
     wide = STUDY.model_copy(update={"features": (Feature(name="age", lower=0, upper=2000), STUDY.features[1])})
-    loaded = load_source(source_named(pattern, csv="thousands=."), wide)
+    loaded = load_source(parse_source(pattern, csv="thousands=."), wide)
     assert loaded.shard.X[1, 0] == pytest.approx(
-        load_source(source_named(pattern), STUDY, clip=True).shard.X[1, 0], abs=2
+        load_source(parse_source(pattern), STUDY, clip=True).shard.X[1, 0], abs=2
     )
     assert loaded.notes == ("a.csv: read as: decimal comma", "b.csv: read as: decimal comma, thousands by point")
 

@@ -8,7 +8,7 @@ import pytest
 
 from parley.common.errors import InvalidDataError
 from parley.common.files.csv_files import _Source
-from parley.common.files.file_tables import file_table, read_columns
+from parley.common.files.tables import file_table, read_columns
 
 _ROWS = [f"{i},{'x|y' if i % 3 else 'x'},no" for i in range(30)]
 

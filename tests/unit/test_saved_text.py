@@ -19,7 +19,7 @@ from parley.common.data.columns import Category, Feature, Label, SparseFeatures
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.files.examples import load_examples, load_source
-from parley.common.files.sources import source_named
+from parley.common.files.sources import parse_source
 from parley.common.files.studies import read_study
 from parley.common.service.commands import read_parameters
 from parley.common.service.health import _own_context
@@ -167,10 +167,10 @@ def test_letters_are_the_same_with_their_marks_apart(tmp_path: Path) -> None:
             ),
             label=Label(name="y", values=("nein", normalize(form, "jä"))),
         )
-        shard = load_source(source_named(str(tmp_path / "rows.csv")), study).shard
+        shard = load_source(parse_source(str(tmp_path / "rows.csv")), study).shard
         assert (shard.X[:, 1:] > 0).argmax(axis=1).tolist() == [0, 1, 2]
         assert shard.y.tolist() == [-1, 1, 1]
-        said = source_named(str(tmp_path / "rows.csv"), values=[normalize(form, "Ort:Müll=Köln")])
+        said = parse_source(str(tmp_path / "rows.csv"), values=[normalize(form, "Ort:Müll=Köln")])
         assert (load_source(said, study).shard.X[:, 1:] > 0).argmax(axis=1).tolist() == [0, 1, 0]
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
-from parley.common.files.sources import PostgresTable, source_named
+from parley.common.files.sources import PostgresTable, parse_source
 from parley.learner.cli.main import learner_app
 from parley.party.cli.main import party_app
 
@@ -169,18 +169,18 @@ def test_a_query_over_tables_can_be_checked(tmp_path: Path, app: typer.Typer, mo
 )
 def test_what_names_no_table_is_said_in_a_line_without_what_was_typed(data: str, tables: list[str], words: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        source_named(data, tables)
+        parse_source(data, tables)
     assert words in refused.value.detail
     assert "hunter2" not in refused.value.detail.lower()
     assert "\n" not in refused.value.detail
 
 
 def test_paths_begin_where_they_were_typed(tmp_path: Path) -> None:
-    named = source_named("FROM a", ["a=x.csv", "b=/y.csv", "c=file:dsn::t", "d=env:DSN::clinic.t"]).within(tmp_path)
+    named = parse_source("FROM a", ["a=x.csv", "b=/y.csv", "c=file:dsn::t", "d=env:DSN::clinic.t"]).within(tmp_path)
     assert named.tables == {
         "a": f"{tmp_path}/x.csv",
         "b": "/y.csv",
         "c": PostgresTable(postgres=f"file:{tmp_path}/dsn", table="t"),
         "d": PostgresTable(postgres="env:DSN", table="clinic.t"),
     }
-    assert source_named("x/*.csv").within(tmp_path).source == f"{tmp_path}/x/*.csv"
+    assert parse_source("x/*.csv").within(tmp_path).source == f"{tmp_path}/x/*.csv"

@@ -15,12 +15,11 @@ from pyarrow import feather, parquet
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import InvalidDataError
-from parley.common.files import parquet_files, sqlite_tables
+from parley.common.files import databases, parquet_files
 from parley.common.files.cell_tables import json_table, sheet_table
-from parley.common.files.file_tables import file_table
-from parley.common.files.named_tables import open_stream
 from parley.common.files.sources import DataSource
 from parley.common.files.study_fit import fit_of_file
+from parley.common.files.tables import file_table, open_stream
 from tests.support.dresses import write_workbook
 
 _NAMES = '<row r="1"><c r="A1" t="inlineStr"><is><t>age</t></is></c></row>'
@@ -106,12 +105,12 @@ def test_texts_of_a_parquet_file_are_the_same_texts(
 def test_a_view_that_makes_much_of_nothing_is_ended(
     view: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_tables, "_STEPS", 10**6)
+    monkeypatch.setattr(databases, "_STEPS", 10**6)
     with closing(sqlite3.connect(tmp_path / "lab.sqlite")) as connection:
         connection.execute(f"CREATE VIEW labs AS {view}")
     with (
         pytest.raises(InvalidDataError, match=words),
-        sqlite_tables.sqlite_stream(tmp_path / "lab.sqlite", "labs") as rows,
+        databases.sqlite_stream(tmp_path / "lab.sqlite", "labs") as rows,
     ):
         list(rows.batches())
 

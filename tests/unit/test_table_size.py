@@ -10,7 +10,7 @@ import pytest
 from pyarrow.parquet import write_table
 
 from parley.common.errors import InvalidDataError
-from parley.common.files.file_tables import TableSize, size_of
+from parley.common.files.tables import TableSize, size_of
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_tokens_overlap_and_an_expired_one_is_refused_in_words_of_its_own() -> N
     assert [after.identify(f"bearer {token}") for token in ("new", "for-ever")] == [ALICE, BOB]
     with pytest.raises(SignInError, match="the bearer token has expired") as expired:
         after.identify("Bearer old")
-    assert expired.value.why == "expired"
+    assert expired.value.reason == "expired"
     assert expired.value.status == 401
 
 
@@ -42,7 +42,7 @@ def test_tokens_overlap_and_an_expired_one_is_refused_in_words_of_its_own() -> N
 def test_a_stranger_is_refused(authorization: str | None, why: str) -> None:
     with pytest.raises(SignInError) as refused:
         tokens(DAY).identify(authorization)
-    assert refused.value.why == why
+    assert refused.value.reason == why
 
 
 def test_the_next_to_expire_is_one_that_still_counts() -> None:

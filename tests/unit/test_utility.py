@@ -51,7 +51,7 @@ def three_classes(n: int = 300) -> Examples:
     X = rng.standard_normal((n, 2)) / 3
     y = np.where(X[:, 0] > 0.1, 1.0, np.where(X[:, 1] > 0, 0.0, -1.0))
     rows = Shard(X, y)
-    return Examples(Softmax(3), lambda _draw: (rows, rows), anew=False, beside={"corrected": rows})
+    return Examples(Softmax(3), lambda _draw: (rows, rows), is_redrawn=False, beside={"corrected": rows})
 
 
 @pytest.mark.slow

@@ -1,17 +1,16 @@
-"""JSON without what JSON does not have, bounded in size, read aside where it is long.
+"""Bodies of requests and responses: JSON, long bodies, arrays and signed messages.
 
-A route's JSON body has at most ``limits.json_bytes``, or ``limits.run_bytes`` where the route is marked `large_json`:
-the limit on all bodies is for tables and arrays, which cost far less to read. A body of more than a few KiB is parsed
-and held to its schema in a thread, so that nobody waits for it; the largest take turns, so that their objects are never
-in memory together. What a body may make of objects is counted before it is parsed (`check_counts`).
+JSON: strict, and bounded in size. A route's JSON body has at most ``limits.json_bytes``, or ``limits.run_bytes`` where
+the route is marked `large_json`: the limit on all bodies is for tables and arrays, which cost far less to read. A body
+of more than a few KiB is parsed and validated in a thread, so that nobody waits for it; the largest take turns, so that
+their objects are never in memory together. The number of objects is counted before a body is parsed (`check_counts`).
 
-Long bodies with one copy in memory: read into one buffer, sent in pieces.
+Long bodies are in memory once: they are read into one buffer, and sent in pieces.
 
-Array bodies: ``application/x-npy`` for programs, ``application/json`` for requests by hand.
+Arrays: ``application/x-npy`` for programs, ``application/json`` for requests by hand. Content-Type says which one a
+body is, Accept which one comes back (``.npy`` unless it asks for JSON).
 
-Which one a body is says its Content-Type; which one comes back says Accept (``.npy`` unless it asks for JSON).
-
-Bodies of the secure sum: one media type for every signed message.
+Messages of the secure sum: one media type for every signed message.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MAX_DEPTH = 32
 _MAX_NAMES = 2**10
-"""Names in a body itself, which is one model: it has fewer fields, and of each other name a fault would be told."""
-_MAX_FAULTS = 1000  # to tell a million takes many seconds, in which Python does nothing else
-_QUICK_BYTES = 2**13  # are read in less time than it takes to hand them to a thread
+"""Names in a body, more than any model has: each name beyond would be reported as a fault."""
+_MAX_FAULTS = 1000  # reporting a million would block Python for many seconds
+_QUICK_BYTES = 2**13  # so few are parsed faster than handed to a thread
 _LONG_BYTES = 2**18
 _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 
@@ -64,14 +63,14 @@ def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
 
 
 def large_json(endpoint: _F) -> _F:
-    """Mark a route's function: its JSON body may be a large one, for a run has many columns and members."""
+    """Mark a route's function: its JSON body may be a large one, since a run may have many columns and members."""
     endpoint.takes_large_json = True  # type: ignore[attr-defined]
     return endpoint
 
 
 @dataclass(slots=True)
 class CountedBody:
-    """The way in: counts the bytes of a body whose length was not announced, or not truly."""
+    """The receiving side: counts the bytes of a body, whose announced length may be missing or wrong."""
 
     source: Receive
     limits: Limits
@@ -80,7 +79,7 @@ class CountedBody:
     count: int = 0
 
     def check(self, count: int) -> None:
-        """Raise TooLargeError, naming the setting, where so many bytes are too many."""
+        """Raise TooLargeError, which names the setting, if so many bytes are too many."""
         if count > (most := getattr(self.limits, self.name)):
             raise TooLargeError(f"the body may have at most {most} bytes (limits.{self.name})")
 
@@ -93,10 +92,10 @@ class CountedBody:
 
 
 class StrictRoute(APIRoute):
-    """A route whose JSON is strict and bounded; a body is one model, which is checked here, before FastAPI would."""
+    """A route whose JSON is strict and bounded; its body, one model, is validated here, before FastAPI would."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """The handler, given a request whose JSON was read."""
+        """The handler, which receives a request whose JSON has been parsed."""
         handle = self.endpoint if self._takes_request_alone() else super().get_route_handler()
         schema: TypeAdapter[Any] | None = None
         if self.body_field is not None:
@@ -115,28 +114,34 @@ class StrictRoute(APIRoute):
         return strict
 
     def _takes_request_alone(self) -> bool:
-        """Whether there is nothing for FastAPI to read or to spell, which it would take its time to find out."""
-        taken = self.dependant
-        reads = (taken.path_params, taken.query_params, taken.header_params, taken.cookie_params, taken.body_params)
-        needs = (taken.dependencies, taken.response_param_name, taken.background_tasks_param_name)
-        return bool(taken.request_param_name) and not any(reads) and not any(needs) and self.response_field is None
+        """Whether FastAPI has nothing to parse or serialise; it would take time to find that out."""
+        dependant = self.dependant
+        reads = (
+            dependant.path_params,
+            dependant.query_params,
+            dependant.header_params,
+            dependant.cookie_params,
+            dependant.body_params,
+        )
+        uses = (dependant.dependencies, dependant.response_param_name, dependant.background_tasks_param_name)
+        return bool(dependant.request_param_name) and not any(reads) and not any(uses) and self.response_field is None
 
 
 def _says_json(request: Request) -> bool:
-    """Whether a body says that it is JSON, as FastAPI understands it."""
+    """Whether a request declares its body as JSON, as FastAPI understands it."""
     media_type = media_type_of(request)
     return media_type.startswith("application/") and media_type.endswith(("/json", "+json"))
 
 
 def _bounded(request: Request, name: str) -> Request:
-    """The request, of whose body no more is read than a limit allows; raises TooLargeError where more is announced."""
+    """The request, whose body is read no further than the limit; raises TooLargeError if more is announced."""
     body = CountedBody(request.receive, request.app.state.limits, name)
     body.check(int(request.headers.get("content-length", "0")))  # digits, as the boundary has checked
     return Request(request.scope, body.receive)
 
 
 def _valid(schema: TypeAdapter[Any], body: bytes) -> Any:  # noqa: ANN401 -- what the route takes
-    """What a route takes, of a JSON body; raises RequestValidationError, and TooLargeError for too many values."""
+    """Validate a JSON body; raises RequestValidationError, and TooLargeError for too many values."""
     try:
         value = strict_json(body)
         if not isinstance(value, dict) or len(value) <= _MAX_NAMES:
@@ -148,20 +153,20 @@ def _valid(schema: TypeAdapter[Any], body: bytes) -> Any:  # noqa: ANN401 -- wha
         if error.error_count() > _MAX_FAULTS:
             faults = [{"type": "too_many_faults", "loc": ("body",)}]
         else:
-            found = error.errors(include_input=False, include_url=False)
-            faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in found]
+            errors = error.errors(include_input=False, include_url=False)
+            faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in errors]
     raise RequestValidationError(faults)
 
 
 async def _aside(size: int, work: Callable[[], _T]) -> _T:
-    """Do some work on so many bytes, in a thread unless they are few."""
+    """Do some work on so many bytes: in a thread, unless they are few."""
     if size <= _QUICK_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_ONE_BY_ONE if size > _LONG_BYTES else None, work)
 
 
 def _check_depth(value: Any) -> None:  # noqa: ANN401 -- any JSON value
-    """Raise ValueError if arrays and objects nest too deep; level by level, which is cheaper than value by value."""
+    """Raise ValueError if arrays and objects nest too deep; checked by level, which is cheaper than by value."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         level = [
@@ -178,31 +183,31 @@ def _check_depth(value: Any) -> None:  # noqa: ANN401 -- any JSON value
 _PIECE = 2**18
 
 
-async def read_whole(request: Request, limit: int, why: str) -> bytearray:
-    """A request's body of at most ``limit`` bytes, in one buffer; nothing is read of one that announces more.
+async def read_whole(request: Request, limit: int, reason: str) -> bytearray:
+    """Read a request's body of at most ``limit`` bytes into one buffer; if it announces more, read nothing.
 
-    Raises TooLargeError, which ends with ``why`` it may have no more, as soon as there is more; InvalidInputError for a
-    body that is shorter than announced; ClientDisconnect.
+    Raises TooLargeError, with the ``reason`` of the limit, as soon as there are more; InvalidInputError for a body that
+    is shorter than announced; ClientDisconnect.
     """
     length = int(request.headers.get("content-length", "0"))  # digits, as the boundary has checked
     if length > limit:
-        raise _too_large(limit, why)
+        raise _too_large(limit, reason)
     buffer, count = bytearray(length), 0
     async for piece in request.stream():
         count += len(piece)
         if count > limit:
-            raise _too_large(limit, why)
-        buffer[count - len(piece) : count] = piece  # which makes a buffer longer whose length was not announced
+            raise _too_large(limit, reason)
+        buffer[count - len(piece) : count] = piece  # extends a buffer whose length was not announced
     if count < len(buffer):
         raise InvalidInputError(f"the body has {count} bytes, and {len(buffer)} were announced")
     return buffer
 
 
 class WholeBody(Response):
-    """A response whose body is sent in pieces, each when the last was taken, so that no second copy is made."""
+    """A response whose body is sent in pieces, each after the one before was taken, without a second copy."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 -- as ASGI has it
-        """Send it, and do what is to be done after it."""
+        """Send the response, then run its background task."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         view = memoryview(self.body)
         for start in range(0, max(len(view), 1), _PIECE):
@@ -212,12 +217,12 @@ class WholeBody(Response):
             await self.background()
 
 
-def _too_large(limit: int, why: str) -> TooLargeError:
-    return TooLargeError(f"the body may have at most {limit} bytes ({why})")
+def _too_large(limit: int, reason: str) -> TooLargeError:
+    return TooLargeError(f"the body may have at most {limit} bytes ({reason})")
 
 
 def media_type_of(request: Request) -> str:
-    """What a body says that it is, in lower case and without parameters; nothing if it does not say."""
+    """The declared type of a body, in lower case and without parameters; empty if none is declared."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -231,13 +236,13 @@ SIGNED_MEDIA_TYPE = "application/x-parley-signed"
 
 
 async def read_signed(request: Request) -> Signed:
-    """The body's signed message, its signature not yet checked. Raises UnsupportedMediaError, MessageError."""
+    """Read a signed message from the body, its signature unchecked. Raises UnsupportedMediaError, MessageError."""
     body = await read_whole(request, request.app.state.limits.body_bytes, "limits.body_bytes")
     return await asyncio.to_thread(signed_of, request, body)
 
 
 def signed_of(request: Request, body: bytes | bytearray) -> Signed:
-    """The same of a body that was read already."""
+    """Parse a signed message from a body that has been read, its signature not yet checked; raises as `read_signed`."""
     if media_type_of(request) != SIGNED_MEDIA_TYPE:
         raise UnsupportedMediaError(f"the body must be {SIGNED_MEDIA_TYPE}")
     return Signed.from_bytes(body)

@@ -1,11 +1,11 @@
-"""Connections that nobody can fill, hold or crowd: what uvicorn leaves open is bounded here.
+"""Bounds on connections, which uvicorn leaves unbounded, so that no client can fill, block or crowd a service.
 
-Three things are bounded by `Limits`: the bytes that come without a piece of body (a head, the trailers or the framing
-of a body), the time for which a client is waited for, and the number of connections. When there are too many, one makes
-room: a stranger's first, on which nobody has signed in, the one from which nothing was heard for longest; then one
-whose client is waited for. Where all are busy, a new one is told so by the boundary. A connection counts from its
-acceptance on, before TLS. There are never more than the process may have files open for (`connections_allowed`), and of
-each caller no more than its share.
+`Limits` bound three things: the bytes that come without a piece of body (a head, trailers, or the framing of a body),
+the time to wait for a client, and the number of connections. When there are too many, one makes room. Connections on
+which nobody has signed in go first, the one from which nothing was received for longest; then those that wait for their
+client. Where all are busy, a new connection is answered by the boundary with a refusal. A connection counts from its
+acceptance on, before TLS. There are never more than the process may have files open for (`connections_allowed`), and no
+caller has more than its share.
 """
 
 from __future__ import annotations
@@ -33,48 +33,49 @@ from parley.common.service.settings import Limits
 from parley.common.strict import spelt_address
 
 TAKE_OVER = "parley.take-over"
-"""The key of a request's ``state`` whose value takes the connection that it came on: see `Taken`."""
+"""The key of a request's ``state`` whose value takes over the connection of the request: see `Taken`."""
 
 CERTIFIED = "parley.certified"
-"""The key of a request's ``state`` whose value tells for which names its client's certificate is: none without one."""
+"""The key of a request's ``state`` whose value returns the names in its client's certificate, none without one."""
 
 Taken = Callable[[bytes], tuple[asyncio.StreamReader, asyncio.StreamWriter]]
-"""Sends a head that ends HTTP as it was on this connection, which is the caller's from then on."""
+"""Sends a head that ends HTTP on this connection, and returns its streams, which the caller owns from then on."""
 
 SIGNED_IN = "parley.signed-in"
-"""The key of a request's ``state`` whose value is told who asks, and may refuse: see `Crowd.sign_in`."""
+"""The key of a request's ``state`` whose value takes the caller's name, and may refuse it: see `Crowd.sign_in`."""
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-_MOST_PIPELINED = 100  # requests that wait for the answers to those before them; uvicorn keeps any number
-_TICKS = 10  # of uvicorn's, a second
-_ACCEPTED_AT_ONCE = 4  # connections, between two looks at all others
-_BACKLOG = 2048  # connections that the system keeps until they are accepted
-_BEYOND = 8  # connections above the bound, all of whose others are busy, that are told so
+_MOST_PIPELINED = 100  # requests that wait for previous answers; uvicorn allows any number
+_TICKS = 10  # of uvicorn in a second
+_ACCEPTED_AT_ONCE = 4  # connections, before the loop runs other work
+_BACKLOG = 2048  # connections that the system queues until they are accepted
+_BEYOND = 8  # connections above the bound that are answered with a refusal
 _OWN_FILES = 24
-"""Files that a service may open while it runs, beside its connections: to listen, journals of SQLite, pipes."""
-_FEWEST = 8  # connections, below which a service is of no use
+"""Files that a service may open besides its connections: sockets that listen, journals of SQLite, pipes."""
+_FEWEST = 8  # connections, without which a service is useless
 _NO_FILES_LEFT_SECONDS = 0.1
 
 
 def connections_allowed(limits: Limits, peers: int) -> int:
-    """How many connections may be open at once: those of the limits, or as many as there may be files open for.
+    """The number of connections that may be open at once: that of the limits, or as many as the limit on files allows.
 
-    ``peers`` are others whom this service connects to. Raises InvalidInputError where there may be too few files.
+    ``peers`` are services that this one connects to. Raises InvalidInputError where the limit on files is too low.
     """
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
         return limits.connections
-    own = _count_open_files() + _OWN_FILES + peers
-    if most < own + _FEWEST:
+    own_files = _count_open_files() + _OWN_FILES + peers
+    if limit < own_files + _FEWEST:
         raise InvalidInputError(
-            f"this process may have {most} files open (ulimit -n), and needs {own + _FEWEST} at least: {own} of its "
-            f"own and {_FEWEST} connections; limits.connections = {limits.connections} needs {own + limits.connections}"
+            f"this process may have {limit} files open (ulimit -n), and needs {own_files + _FEWEST} at least: "
+            f"{own_files} of its own and {_FEWEST} connections; limits.connections = {limits.connections} needs "
+            f"{own_files + limits.connections}"
         )
-    return min(limits.connections, most - own)
+    return min(limits.connections, limit - own_files)
 
 
 def _count_open_files() -> int:
-    """The files that this process has open."""
+    """The number of files that this process has open."""
     try:
         return sum(1 for _ in Path("/dev/fd").iterdir())
     except OSError:
@@ -82,37 +83,37 @@ def _count_open_files() -> int:
 
 
 class Crowd:
-    """All who are connected to one server, or about to be: ``most`` in all, and ``each`` of one caller.
+    """All connections of a server, those in a TLS handshake included: ``most`` in all, ``per_caller`` of one caller.
 
     ``connections`` is uvicorn's set of them.
     """
 
-    def __init__(self, connections: set[Any], most: int, each: int) -> None:
+    def __init__(self, connections: set[Any], most: int, per_caller: int) -> None:
         self.most = most
         self.arrivals: dict[socket.socket, float] = {}
-        """Those that are accepted, and have not finished TLS, the oldest first."""
+        """Accepted connections that have not finished TLS, the oldest first, and when they came."""
         self._open = connections
         self._signed_in = 0
         self._share = Share(
             "connections",
-            max(1, min(each, most // 2)),
+            max(1, min(per_caller, most // 2)),
             "connections open",
             "use those again, or close some",
             retry_seconds=5,
         )
 
     def make_room(self) -> bool:
-        """Have one go, if there are too many; False where all have signed in and are busy, and many more than that."""
+        """Close one if there are too many; returns False if all are signed in and busy, and there are many too many."""
         if len(self._open) + len(self.arrivals) < self.most:
             return True
-        strangers = [each for each in self._open if each.caller is None]
-        silent = [each for each in self._open if each.waiting_since is not None]
-        oldest = min(strangers or silent, key=lambda each: each.last_heard, default=None)
+        strangers = [connection for connection in self._open if connection.caller is None]
+        silent = [connection for connection in self._open if connection.waiting_since is not None]
+        oldest = min(strangers or silent, key=lambda connection: connection.last_heard, default=None)
         accepted, arrived = next(iter(self.arrivals.items()), (None, math.inf))
         if accepted is not None and (oldest is None or not strangers or arrived < oldest.last_heard):
             del self.arrivals[accepted]
-            with suppress(OSError):  # its client has gone by itself
-                accepted.shutdown(socket.SHUT_RDWR)  # which ends TLS, and with it the connection
+            with suppress(OSError):  # its client has closed it
+                accepted.shutdown(socket.SHUT_RDWR)  # ends TLS, and so the connection
             return True
         if oldest is not None:
             oldest.transport.abort()
@@ -121,10 +122,10 @@ class Crowd:
         return len(self._open) < self.most + _BEYOND
 
     def sign_in(self, connection: BoundedProtocol, caller: Hashable, *, is_kept_room: bool) -> None:
-        """Note who asks on a connection; there may ``is_kept_room`` for it where there are too many.
+        """Note the caller of a connection; if ``is_kept_room``, also where there are too many.
 
-        Raises UnavailableError for a new one where all that there may be have signed in, and ShareUsedUpError where the
-        caller has its share.
+        Raises UnavailableError where as many as there may be have signed in, and ShareUsedUpError where the caller has
+        its share.
         """
         if connection.caller == caller:
             return
@@ -136,7 +137,7 @@ class Crowd:
         connection.caller = caller
 
     def sign_out(self, connection: BoundedProtocol) -> None:
-        """A connection is nobody's any more."""
+        """Note that a connection has no caller any more."""
         if connection.caller is not None:
             self._share.give_back(connection.caller)
             self._signed_in -= 1
@@ -144,15 +145,15 @@ class Crowd:
 
 
 class LastCycle(RequestResponseCycle):
-    """An answer after which the connection is closed: not before the request's body has come.
+    """An answer after which the connection is closed, but not before the request's body has come.
 
-    To close it while a client still sends would reset it, and lose the answer on its way (RFC 9112, section 9.6).
+    Closing it while a client still sends would reset it, and lose the answer on its way (RFC 9112, section 9.6).
     """
 
-    is_waiting = False  # for the rest of the body
+    is_waiting = False  # for the remaining body
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 -- any message of ASGI
-        """Send a piece of the answer; the connection stays for a body that is on its way."""
+        """Send a piece of the answer; the connection stays open for a body that is on its way."""
         if message["type"] == "http.response.start":
             self.is_waiting = self.more_body and not self.waiting_for_100_continue and self._has_length(message)
         elif self.is_waiting and not message.get("more_body", False):
@@ -165,7 +166,7 @@ class LastCycle(RequestResponseCycle):
 
 
 class CloseDelimitedCycle(LastCycle):
-    """An answer to HTTP/1.0, which knows no chunks: a body of unknown length ends with its connection.
+    """An answer to HTTP/1.0, which has no chunks: the end of its connection ends a body of unknown length.
 
     RFC 9112, sections 6.1 and 6.3.
     """
@@ -173,7 +174,7 @@ class CloseDelimitedCycle(LastCycle):
     _ends_with_connection = False
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 -- any message of ASGI
-        """Send a piece of the answer, whose own length is all that uvicorn then expects of the body."""
+        """Send a piece of the answer; uvicorn expects no more of the body than its length."""
         if message["type"] == "http.response.start":
             self._ends_with_connection = not self._has_length(message)
             if self._ends_with_connection:
@@ -184,44 +185,44 @@ class CloseDelimitedCycle(LastCycle):
 
 
 class _HostsError(Exception):
-    """A head names no host, or several: which of two counts, a proxy on the way may have taken otherwise."""
+    """A head names no host, or several: a proxy on the way may have chosen another of them."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with bounds; it costs a request about a microsecond more.
+    """uvicorn's protocol with bounds; they cost about a microsecond a request.
 
     A request that offers an upgrade is read as one that does not (RFC 9110, 7.8): its body is a body, and its route
-    alone decides what the connection becomes. The parser would take what follows such a head for another protocol.
+    alone decides what the connection becomes. The parser would take the bytes after such a head for another protocol.
     """
 
     def __init__(self, *args: Any, limits: Limits, crowd: Crowd, **options: Any) -> None:  # noqa: ANN401 -- uvicorn's
         super().__init__(*args, **options)
         self._limits, self._crowd = limits, crowd
-        self.caller: Hashable = None  # who signed in here last
-        self.last_heard = 0.0  # when a request began to arrive, or the client to be waited for
-        self._bare_bytes = 0  # since the last piece of body, or the last end of a head or of a message
-        self.waiting_since: float | None = None  # when the client began to be waited for; None while it is not
-        self._full_since: float | None = None  # when it ceased to take what is written
-        self._overdue: float | None = None  # since when it was waited for, as it was last found to be overdue
-        self._offers: list[tuple[bytes, bytes]] = []  # what a head said of an upgrade, while it is read once more
+        self.caller: Hashable = None  # the one who signed in last
+        self.last_heard = 0.0  # when a request began to arrive, or the wait for the client began
+        self._bare_bytes = 0  # since the last piece of body, or end of a head or message
+        self.waiting_since: float | None = None  # when the wait for the client began; None without a wait
+        self._full_since: float | None = None  # when the send buffer became full
+        self._overdue: float | None = None  # when the wait began that was too long at the last check
+        self._offers: list[tuple[bytes, bytes]] = []  # headers that offer an upgrade, while their head is parsed again
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the client."""
+        """Called when a connection begins: wait for the client."""
         super().connection_made(transport)
         self.waiting_since = self.last_heard = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Called when the connection has ended."""
         super().connection_lost(exc)
         self.leave()
 
     def leave(self) -> None:
-        """Count no more among the connections."""
+        """Remove this connection from the count."""
         self.connections.discard(self)
         self._crowd.sign_out(self)
 
     def data_received(self, data: bytes) -> None:
-        """Refuse a head that does not end, a body that is all framing, and requests that do not wait for answers."""
+        """Refuse a head that does not end, a body that is all framing, and too many requests ahead of their answers."""
         self._bare_bytes += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -237,7 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _parse(self, data: bytes) -> None:
-        """Have the parser read what has come; where it stops at an offer to upgrade, it reads that head without it."""
+        """Parse received bytes; where the parser stops at an offer to upgrade, parse that head again without it."""
         while data:
             try:
                 self.parser.feed_data(data)
@@ -248,7 +249,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
 
     def _head_without_offer(self) -> bytes:
-        """The head that was read last as the parser takes it for one of a plain request; notes what it leaves out."""
+        """The last head as one of a plain request; the headers of the offer are kept aside."""
         self._offers = [(name, value) for name, value in self.headers if name == b"upgrade"]
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
@@ -257,18 +258,18 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _is_read_again(self) -> bool:
-        """Whether the parser stops after the head that it reads, so that `_parse` has it read without its offer."""
+        """Whether the parser stops after this head, so that `_parse` parses it again without its offer."""
         return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
 
     def on_message_begin(self) -> None:
-        """A request begins to arrive."""
+        """Called when a request begins to arrive."""
         super().on_message_begin()
         self.waiting_since = self.last_heard = self.loop.time()
         self.scope["state"][TAKE_OVER], self.scope["state"][CERTIFIED] = self._take_over, self._certified
         self.scope["state"][SIGNED_IN] = partial(self._crowd.sign_in, self)
 
     def on_headers_complete(self) -> None:
-        """The head has ended."""
+        """Called at the end of a head."""
         self._bare_bytes = 0
         if self._is_read_again:
             return
@@ -284,12 +285,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.__class__ = CloseDelimitedCycle if self.scope["http_version"] == "1.0" else LastCycle
 
     def on_body(self, body: bytes) -> None:
-        """A piece of body has come."""
+        """Called with each piece of a body."""
         self._bare_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request has arrived, and the client waits for us."""
+        """Called at the end of a request: the client now waits for the service."""
         self._bare_bytes = 0
         if self._is_read_again:
             return
@@ -299,13 +300,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """The client is waited for again, unless its next request has come already."""
+        """Called at the end of an answer: wait for the client, unless its next request has come already."""
         if not self.pipeline:
             self.waiting_since = self.last_heard = self.loop.time()
         super().on_response_complete()
 
     def _take_over(self, head: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """See `Taken`: whatever the application answers to this request afterwards is not sent."""
+        """See `Taken`: any later answer of the application to this request is dropped."""
         self._unset_keepalive_if_required()
         self.leave()
         self.cycle.disconnected = True
@@ -318,24 +319,24 @@ class BoundedProtocol(HttpToolsProtocol):
         return reader, asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
 
     def _certified(self) -> tuple[str, ...]:
-        """The names of the client's certificate."""
-        shown = (tls.getpeercert() if (tls := self.transport.get_extra_info("ssl_object")) else None) or {}
-        return tuple(str(name) for _, name in shown.get("subjectAltName", ()))
+        """The names in the client's certificate."""
+        certificate = (tls.getpeercert() if (tls := self.transport.get_extra_info("ssl_object")) else None) or {}
+        return tuple(str(name) for _, name in certificate.get("subjectAltName", ()))
 
     def pause_writing(self) -> None:
-        """The client does not take what is written."""
+        """Called when the send buffer is full: the client reads too slowly."""
         self._full_since = self.loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Called when the send buffer has drained."""
         self._full_since = None
         super().resume_writing()
 
     def expire(self) -> None:
-        """Close the connection if its client has been waited for too long, and not because we do not read.
+        """Close the connection after too long a wait for its client, unless the wait is for this service to read.
 
-        It must be so twice in a row: what it sent while the loop was held up may not have been read yet.
+        Two checks in a row must find it: while the loop was blocked, what the client sent may not have been read yet.
         """
         since = self._full_since if self.flow.read_paused or self._full_since else self.waiting_since
         if since is None or self.loop.time() - since <= self._limits.receive_seconds:
@@ -346,21 +347,21 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _origin_form(target: bytes) -> bytes:
-    """The path and the query of a whole address, as a proxy is asked for it, of which the path may be left out."""
+    """The path and query of an absolute URL, as a client sends it to a proxy; its path may be missing."""
     place = target.partition(b"://")[2].partition(b"?")
     path, query = place[0].partition(b"/")[2], place[2]
     return b"/" + path + place[1] + query
 
 
 Beside = Callable[["BoundedServer"], Awaitable[None]]
-"""What runs beside a server from its start until it stops."""
+"""A coroutine that runs beside a server from its start until it stops."""
 
 
 class Door:
-    """Where connections are accepted, in place of asyncio's own way: a few at a time, and counted before TLS begins."""
+    """Accepts connections in place of asyncio: a few at a time, and counted before TLS begins."""
 
     def __init__(self, server: BoundedServer, listening: int) -> None:
-        """Accept on the socket with the descriptor ``listening``, of which this has one of its own."""
+        """Accept on the socket with the descriptor ``listening``, which is duplicated."""
         self._server, self._loop = server, asyncio.get_running_loop()
         self._socket = socket.socket(fileno=os.dup(listening))
         self._socket.setblocking(False)  # noqa: FBT003 -- as sockets have it
@@ -378,14 +379,14 @@ class Door:
             self._loop.add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
-        """Accept a few connections, each in the place of one that says nothing where there are too many."""
+        """Accept a few connections; where there are too many, each replaces an idle one."""
         crowd = self._server.crowd
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no file can be opened: some will be closed
+            except OSError as error:  # no file can be opened until some are closed
                 structlog.get_logger().warning("connections", accepted=False, reason=error.strerror)
                 crowd.make_room()
                 self._loop.remove_reader(self._socket)
@@ -401,37 +402,37 @@ class Door:
             task.add_done_callback(self._welcomed.discard)
 
     async def _welcome(self, accepted: socket.socket) -> None:
-        """Have uvicorn serve a connection, once TLS has begun on it."""
+        """Have uvicorn serve a connection after its TLS handshake."""
         server, context = self._server, self._server.config.ssl
         seconds = server.limits.receive_seconds if context else None
         try:
             await self._loop.connect_accepted_socket(
                 server.protocol, accepted, ssl=context, ssl_handshake_timeout=seconds
             )
-        except OSError:  # it was closed, spoke no TLS, or has made room
+        except OSError:  # it was closed, sent no TLS, or has made room
             return
         finally:
             server.crowd.arrivals.pop(accepted, None)
 
 
 class BoundedServer(uvicorn.Server):
-    """uvicorn's server with bounded connections, which does something else once a second, and other things beside.
+    """uvicorn's server with bounded connections, a task once a second, and coroutines beside it.
 
-    It has ``most`` connections at once, and ``each`` of one caller.
+    It has ``most`` connections at once, and ``per_caller`` of one caller.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- what a server is made of
+    def __init__(  # noqa: PLR0913, PLR0917 -- the parts of a server
         self,
         config: uvicorn.Config,
         limits: Limits,
         tend: Callable[[], Awaitable[None]],
         beside: Sequence[Beside] = (),
         most: int | None = None,
-        each: int | None = None,
+        per_caller: int | None = None,
     ) -> None:
         super().__init__(config)
         most = most or limits.connections
-        self.crowd = Crowd(self.server_state.connections, most, each or most)
+        self.crowd = Crowd(self.server_state.connections, most, per_caller or most)
         config.http = partial(BoundedProtocol, limits=limits, crowd=self.crowd)  # type: ignore[assignment]
         self.limits = limits
         self._doors: list[Door] = []
@@ -440,24 +441,24 @@ class BoundedServer(uvicorn.Server):
         self._running: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start what runs beside when requests can be served; InvalidInputError where the address cannot be had."""
+        """Start serving, then what runs beside; raises InvalidInputError where the address cannot be used."""
         try:
             await super().startup(sockets)
         except SystemExit as ended:
-            if isinstance(why := ended.__context__, OSError):  # which uvicorn logs, and no more
+            if isinstance(cause := ended.__context__, OSError):  # uvicorn only logs it
                 place = spelt_address(self.config.host, self.config.port)
-                reason = why.strerror if isinstance(why, socket.gaierror) else os.strerror(why.errno or 0)
+                reason = cause.strerror if isinstance(cause, socket.gaierror) else os.strerror(cause.errno or 0)
                 raise InvalidInputError(f"{place} cannot be listened on: {reason}") from None
             raise
         if self.started:
-            listening = [each.fileno() for server in self.servers for each in server.sockets]
-            self._doors = [Door(self, each) for each in listening]
+            descriptors = [listener.fileno() for server in self.servers for listener in server.sockets]
+            self._doors = [Door(self, descriptor) for descriptor in descriptors]
             for server in self.servers:
-                server.close()  # it would accept connections beside the doors, and count none in its TLS handshake
+                server.close()  # it would also accept connections, and not count those in their TLS handshake
             self._running = [asyncio.create_task(_kept_up(start, self)) for start in self._beside]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop it before connections are closed."""
+        """Stop accepting and what runs beside, then close the connections."""
         for door in self._doors:
             door.close()
         for task in self._running:
@@ -466,14 +467,14 @@ class BoundedServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def protocol(self) -> asyncio.Protocol:
-        """What serves one more connection."""
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+        """The protocol for one more connection."""
+        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        return made
+        return protocol
 
     async def on_tick(self, counter: int) -> bool:
-        """Close what has been waited for too long."""
+        """Once a second, close connections that have waited too long for their client."""
         if counter % _TICKS == 0:
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedProtocol):
@@ -483,7 +484,7 @@ class BoundedServer(uvicorn.Server):
 
 
 async def _kept_up(start: Beside, server: BoundedServer) -> None:
-    """Run something beside a server; what it did not foresee is logged, and it is started again."""
+    """Run something beside a server; an unforeseen error is logged, and it is started again."""
     while True:
         try:
             await start(server)

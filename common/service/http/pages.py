@@ -1,6 +1,7 @@
-"""The page that draws a service's OpenAPI document: made here whole, so that it needs no token and runs no script.
+"""The page that shows a service's OpenAPI document, and the headers of every page that a service sends.
 
-The headers of every page that a service sends: it loads nothing but what is named, and nobody frames it.
+The page is rendered here, so that it needs no token and runs no script. The headers allow a page to load only what they
+name, and no other page to frame it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from starlette.templating import Jinja2Templates
 
 
 def page_headers(sources: str) -> dict[str, str]:
-    """The headers of a page of HTML, or of a part of one; ``sources`` are the policy's directives of what it may load.
+    """The headers of an HTML page, or a part of one; ``sources`` are the directives of what it may load.
 
     >>> page_headers("style-src 'self'")["Content-Security-Policy"].partition(";")[0]
     "default-src 'none'"
@@ -38,7 +39,7 @@ _CODE = re.compile("``?([^`]+)``?")
 
 
 async def reference_page(request: Request) -> Response:
-    """Every route by its tag with what it takes and gives, then the schemas, each named once and linked."""
+    """Show every route by tag, with its input and output, then the schemas, each named once and linked."""
     document, nonce = request.app.openapi(), secrets.token_urlsafe(16)
     headers = page_headers(f"style-src 'nonce-{nonce}'")
     context = {
@@ -53,7 +54,7 @@ async def reference_page(request: Request) -> Response:
 
 
 def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A schema as a line of (words, the schema that they name or "").
+    """A schema as parts of a line: words, and the name of the schema that they link to or "".
 
     >>> list(parts_of({"type": "array", "items": {"$ref": "#/components/schemas/Run"}}))
     [('array of', ''), ('Run', 'Run')]
@@ -91,12 +92,12 @@ _BOUNDS = {
 
 
 def _prose(text: str) -> Markup:
-    """A docstring's words, its code set as such."""
+    """A docstring as HTML, its code marked as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 -- escaped before it is marked up
 
 
 def _words_of(schema: Mapping[str, Any]) -> str:
-    """A plain value's type and bounds."""
+    """The type and bounds of a plain value."""
     if values := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
         return " | ".join(map(repr, values))
     bounds = (f"{words} {schema[key]}" for key, words in _BOUNDS.items() if key in schema)
@@ -104,7 +105,7 @@ def _words_of(schema: Mapping[str, Any]) -> str:
 
 
 def _by_tag(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The operations of a document by their first tag, each with its method and path."""
+    """The operations of a document by their first tag, each with method and path."""
     tags: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -1,7 +1,7 @@
-"""The HTTP proxy on the way to a learner, and what it is told.
+"""The HTTP proxy on the way to a learner.
 
-httpx names a host of IPv6 to a proxy without its brackets, where ``::1:443`` may be any address: `spell_hosts` puts
-them back, as a hook of a client.
+httpx writes an IPv6 host to a proxy without brackets, so that ``::1:443`` may be any address: `spell_hosts` adds them,
+as a hook of a client.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     import httpx
 
 ProxyUrl = Annotated[HttpUrl, UrlConstraints(allowed_schemes=["http"])]
-"""It is met in the clear: what goes through it is TLS of its own."""
+"""The connection to it is not encrypted: the traffic through it is TLS of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyAccess:
-    """A proxy's ``url``, which holds no secret, and the ``password``: ``user:password`` as they are, or nothing."""
+    """A proxy's ``url``, without secrets, and the ``password``: ``user:password`` decoded, or empty."""
 
     url: str
     password: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The proxy of one URL with all in it; raises InvalidInputError, which does not repeat it."""
+        """Parse a URL with user and password; raises InvalidInputError, which does not repeat it."""
         try:
             url = TypeAdapter(ProxyUrl).validate_python(text)
         except ValidationError:
@@ -44,7 +44,7 @@ class ProxyAccess:
         return cls(f"{url.scheme}://{url.host}:{url.port}", f"{user}:{password}" if user or password else "")
 
     def for_client(self) -> httpx.Proxy:
-        """As an HTTP client takes it."""
+        """The proxy as an HTTP client takes it."""
         import httpx  # noqa: PLC0415 -- settings name a proxy without it
 
         user, _, password = self.password.partition(":")
@@ -52,13 +52,13 @@ class ProxyAccess:
 
 
 def spell_hosts(request: httpx.Request) -> None:
-    """Have a request name a host of IPv6 to a proxy in brackets: a hook of a client of httpx."""
+    """Write an IPv6 host to a proxy in brackets: a hook of a client of httpx."""
     if b":" in (host := request.url.raw_host):
         request.extensions["trace"] = partial(_spell_host, host)
 
 
 async def spell_hosts_async(request: httpx.Request) -> None:
-    """As `spell_hosts`, for a client in an event loop."""
+    """Write an IPv6 host to a proxy in brackets: a hook of an asynchronous client of httpx."""
     if b":" in (host := request.url.raw_host):
 
         async def spell(step: str, parts: Mapping[str, Any]) -> None:
@@ -68,7 +68,7 @@ async def spell_hosts_async(request: httpx.Request) -> None:
 
 
 def _spell_host(host: bytes, step: str, parts: Mapping[str, Any]) -> None:
-    """Put brackets around the host in what a proxy is asked for, before it is asked."""
+    """Put brackets around the host in the request line, before it is sent to the proxy."""
     if not step.endswith(".send_request_headers.started"):
         return
     request = parts["request"]

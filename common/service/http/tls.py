@@ -1,4 +1,4 @@
-"""TLS by files that may change while a service runs: each connection goes by what they hold when it begins."""
+"""TLS by files that may change while a service runs: each connection uses what they hold when it begins."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _Stamp = tuple[tuple[int, int] | None, ...]
 
 
 class FreshContext(ssl.SSLContext):
-    """A context that stands for the newest that could be made of its files.
+    """A context that stands for the newest one that its files allowed.
 
-    Whoever wraps a connection asks its context to: this one asks the context that ``make`` made last, and has another
-    made first if a file has changed. Files that cannot be used are logged once, and the old context stays.
+    To wrap a connection, the libraries call its context. This one calls the context that ``make`` made last, and makes
+    another first if a file has changed. Files that cannot be used are logged once, and the old context stays.
     """
 
     _make: Callable[[], ssl.SSLContext]
@@ -34,18 +34,18 @@ class FreshContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, make: Callable[[], ssl.SSLContext], *files: Path | None) -> Self:
-        """A context made by ``make`` of these files; raises InvalidInputError as it does."""
+        """A context made by ``make`` from these files; raises InvalidInputError as ``make`` does."""
         context = cls(ssl.PROTOCOL_TLS_CLIENT)
         context._make, context._files = make, tuple(file for file in files if file)
         context._stamp, context._newest = context._read_stamp(), make()
         return context
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:  # noqa: ANN401 -- as the standard library's
-        """A connection's TLS, by the files as they are now: as asyncio does it."""
+        """Begin TLS on a connection by the files as they are now, for asyncio."""
         return self._now().wrap_bio(*args, **options)
 
     def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:  # noqa: ANN401 -- as above
-        """The same of a socket."""
+        """Begin TLS on a socket by the files as they are now."""
         return self._now().wrap_socket(*args, **options)
 
     def _now(self) -> ssl.SSLContext:
@@ -60,30 +60,30 @@ class FreshContext(ssl.SSLContext):
         return self._newest
 
     def _read_stamp(self) -> _Stamp:
-        """What changes when a file does."""
+        """The stamps of all files, which differ once one has changed."""
         return tuple(_stamp_of(file) for file in self._files)
 
 
 @cache
 def client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """The context of connections to a service; kept, for it is slow to make. Raises InvalidInputError."""
+    """The context of connections to a service; cached, for it is slow to make. Raises InvalidInputError."""
     return FreshContext.of(lambda: _make_client_context(ca, certificate, key), ca, certificate, key)
 
 
 def read_authority(path: Path) -> str:
-    """The PEM text of authorities as `ssl` takes it, without what stands between them; raises OSError."""
+    """The PEM text of authorities as `ssl` takes it, without the text between them; raises OSError."""
     return decode_text(path.read_bytes()).encode("ascii", "ignore").decode()
 
 
 def load_chain(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Have a context show a certificate. Raises OSError, as which `ssl` tells what is none, and UnicodeDecodeError."""
+    """Make a context present a certificate. Raises OSError, also for an invalid one, and UnicodeDecodeError."""
     with _as_openssl_reads(certificate) as chain, _as_openssl_reads(key or certificate) as private:
         context.load_cert_chain(chain, private)
 
 
 @contextmanager
 def _as_openssl_reads(path: Path) -> Iterator[str | Path]:
-    """The name of a PEM file: its own, or that of one in memory where it is UTF-16, as PowerShell's ``>`` writes it."""
+    """The path of a PEM file; of a copy in memory where it is UTF-16, as PowerShell's ``>`` writes it."""
     content = path.read_bytes()
     if not is_utf16(content):
         yield path
@@ -95,7 +95,7 @@ def _as_openssl_reads(path: Path) -> Iterator[str | Path]:
 
 
 def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 with the system's authorities or one's own, and a certificate to show, by the files as they are now."""
+    """TLS 1.3 with given authorities or the system's, and a certificate to present, by the files as they are now."""
     try:
         context = ssl.create_default_context(cadata=read_authority(ca) if ca else None)
     except (OSError, ssl.SSLError, UnicodeDecodeError):
@@ -119,7 +119,7 @@ def _stamp_of(file: Path) -> tuple[int, int] | None:
 
 
 def certificate_expiry(path: Path) -> date | None:
-    """The day on which the first certificate of a PEM file ends; None if it cannot be read."""
+    """The day on which the first certificate of a PEM file expires; None if it cannot be read."""
     try:
         return x509.load_pem_x509_certificate(as_utf8(path.read_bytes())).not_valid_after_utc.date()
     except (OSError, ValueError):

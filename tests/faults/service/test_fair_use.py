@@ -114,14 +114,14 @@ def seconds_of(call: Callable[[], None], count: int) -> list[float]:
     return taken
 
 
-def compared(scene: Scene, name: str, call: Callable[[], None], request: bytes, rest: float = 0.0) -> float:
+def compared(scene: Scene, name: str, call: Callable[[], None], request: bytes, pause: float = 0.0) -> float:
     """The median time of a call beside a flood in ratio to that alone, printed.
 
     They are taken in turns, while the flood is paused and while it goes on: what else the machine does is in both.
     """
     call()
     alone, beside = list[float](), list[float]()
-    with flooded(scene.port, request, rest=rest) as flood:
+    with flooded(scene.port, request, pause=pause) as flood:
         for _ in range(PAIRS):
             with flood.paused():
                 scene.settle()
@@ -144,29 +144,29 @@ BOUND = 3.0
 
 
 def test_streams(scene: Scene) -> None:
-    assert compared(scene, "streams", scene.watch, request_of("GET", "/v1/events", MANY), rest=1.0) < BOUND
+    assert compared(scene, "streams", scene.watch, request_of("GET", "/v1/events", MANY), pause=1.0) < BOUND
 
 
 def test_forecasts(scene: Scene) -> None:
     request = request_of("POST", "/v1/forecasts", MANY, json.dumps(FORECAST).encode())
-    assert compared(scene, "forecasts", scene.forecast, request, rest=1.0) < BOUND
+    assert compared(scene, "forecasts", scene.forecast, request, pause=1.0) < BOUND
 
 
 def test_uploads(scene: Scene) -> None:
     table = scene.cluster.public_table(500)
     request = request_of("PUT", "/v1/public?study=made-up", MANY, table, "application/octet-stream")
-    assert compared(scene, "uploads", scene.upload, request, rest=1.0) < BOUND
+    assert compared(scene, "uploads", scene.upload, request, pause=1.0) < BOUND
 
 
 def test_connections(scene: Scene) -> None:
     request = request_of("GET", "/v1/user", MANY)
-    assert compared(scene, "connections", scene.connect, request, rest=3.0) < BOUND
+    assert compared(scene, "connections", scene.connect, request, pause=3.0) < BOUND
     assert compared(scene, "idle strangers", scene.connect, b"") < BOUND
 
 
 def test_failed_sign_ins(scene: Scene) -> None:
     request = request_of("GET", "/v1/user", "nobody's-token")
-    assert compared(scene, "failed sign-ins", scene.look, request, rest=1.0) < BOUND
+    assert compared(scene, "failed sign-ins", scene.look, request, pause=1.0) < BOUND
 
 
 def test_queued_runs(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from parley.common.algorithms import build_algorithm
 from parley.common.data.columns import Feature, Label, SparseFeatures
 from parley.common.data.study import Study
-from parley.common.files.sources import source_named
+from parley.common.files.sources import parse_source
 from parley.common.learning.losses import build_loss
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.certificate import SignedStudy
@@ -44,7 +44,7 @@ def written(agreed: Study, root: Path, *key_holders: KnownKey) -> tuple[PartySet
     )  # fmt: skip
     folder = Folder(root)
     folder.begin(invited)
-    data, budget = source_named("rows.parquet", ()), (5.0, 1e-4, 1.0, 1e-5)
+    data, budget = parse_source("rows.parquet", ()), (5.0, 1e-4, 1.0, 1e-5)
     text = _party_toml(invited, folder, data, budget, clip=False, trusts_policy=False, proxy=None, port=1)
     (root / "party.toml").write_text(text)
     return PartySettings.load(root / "party.toml"), text

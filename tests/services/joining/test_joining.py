@@ -24,7 +24,7 @@ from typer.testing import CliRunner, Result
 
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidInputError
-from parley.common.files.sources import source_named
+from parley.common.files.sources import parse_source
 from parley.common.files.studies import read_study
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.compose import ContainerService
@@ -383,15 +383,15 @@ def test_an_owner_joins_by_a_query_over_tables(shared: Scene, monkeypatch: pytes
 def test_a_container_sees_the_files_of_a_query_and_the_secret_of_postgresql(tmp_path: Path) -> None:
     opened = cast("Invitation", SimpleNamespace(url="https://learner.example.org"))
     tables = ["a=x/*.csv", "b=y.sqlite::t", "c=y.sqlite::u"]
-    source = source_named("SELECT 1 FROM a, b, c", tables).within(tmp_path)
+    source = parse_source("SELECT 1 FROM a, b, c", tables).within(tmp_path)
     assert _mounted(source, opened) == (tmp_path / "x", tmp_path / "y.sqlite")
-    source = source_named("SELECT 1 FROM a, d", [*tables, "d=env:DSN::labs"]).within(tmp_path)
+    source = parse_source("SELECT 1 FROM a, d", [*tables, "d=env:DSN::labs"]).within(tmp_path)
     with pytest.raises(
         InvalidInputError, match=r"--compose: the container is given no variable.* NAME=file:PATH::TABLE"
     ):
         _mounted(source, opened)
     secret = ["d=file:dsn.secret::labs", "e=file:dsn.secret::wards"]
-    reads = _mounted(source_named("SELECT 1 FROM a, d, e", [tables[0], *secret]).within(tmp_path), opened)
+    reads = _mounted(parse_source("SELECT 1 FROM a, d, e", [tables[0], *secret]).within(tmp_path), opened)
     assert reads == (tmp_path / "x", tmp_path / "dsn.secret")
     written = ContainerService("party", ("parley-party",), tmp_path / "p" / "party.toml", reads or ()).text("1:1")
     assert f'"source": "{tmp_path}/dsn.secret", "target": "{tmp_path}/dsn.secret", "read_only": true' in written

@@ -25,8 +25,8 @@ from sklearn.datasets import load_diabetes
 
 from parley.common.data.columns import Columns, Feature, Label, RealLabel
 from parley.common.data.study import Study
-from parley.common.files.file_tables import read_columns
 from parley.common.files.studies import read_study
+from parley.common.files.tables import read_columns
 from parley.common.privacy.calibration import gaussian_mu
 from scripts.utility.finance import LENDING_CLUB, complete, loans
 from tests.support.cluster import Cluster, Stream, asgi_cluster, dealt, submit, watch
