@@ -29,7 +29,7 @@ class AlgorithmRegistry(Registry["type[Algorithm]"]):
         super().__init__("algorithm", **places)
 
     def check(self, name: str, entry: type[Algorithm]) -> type[Algorithm]:
-        """The algorithm, if it has a method ``proof``."""
+        """Return the algorithm. Raises InvalidInputError if it has no method ``proof``."""
         if "proof" in getattr(entry, "__abstractmethods__", {"proof"}):
             raise InvalidInputError(
                 f"the algorithm {name!r} declares events and no proof of them: give {entry.__name__} a method 'proof', "

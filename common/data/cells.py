@@ -98,20 +98,20 @@ def as_numbers(column: Column) -> tuple[FloatArray, npt.NDArray[np.bool_] | None
     return table[codes], strange[codes] if strange.any() else None
 
 
-def as_codes(column: Column, known: Mapping[str | None, int], other: int | None = None) -> IntArray:
+def as_codes(column: Column, codes_by_spelling: Mapping[str | None, int], other: int | None = None) -> IntArray:
     """Return the codes (n,) of a column's values by their spellings, or `MISSING` or `UNLISTED`.
 
     ``other`` is the code of every unlisted value, if there is one.
     """
     coded = as_coded(column)
-    table = np.array([*(_code(value, known, other) for value in coded.values), MISSING], dtype=np.int64)
+    table = np.array([*(_code(value, codes_by_spelling, other) for value in coded.values), MISSING], dtype=np.int64)
     return np.asarray(table[np.where(coded.codes < 0, len(coded.values), coded.codes)])
 
 
-def _code(value: object, known: Mapping[str | None, int], other: int | None) -> int:
+def _code(value: object, codes_by_spelling: Mapping[str | None, int], other: int | None) -> int:
     spelt = spelling(value)
-    if spelt in known:
-        return known[spelt]
+    if spelt in codes_by_spelling:
+        return codes_by_spelling[spelt]
     if _is_missing(value):
         return MISSING
     return UNLISTED if other is None else other

@@ -279,16 +279,16 @@ AnyFeature = Annotated[
 ]
 
 
-def check_distinct(what: str, values: Iterable[str]) -> None:
+def check_distinct(subject: str, values: Iterable[str]) -> None:
     """Raise ValueError unless the values are spelt and all different."""
     seen: dict[str, str] = {}
     for value in values:
         spelt = spelling(value)
         if spelt is None:
-            raise ValueError(f"{what}: its values must be distinct, and a blank is none")
+            raise ValueError(f"{subject}: its values must be distinct, and a blank is none")
         if spelt in seen:
             pair = f"{value!r} twice" if seen[spelt] == value else f"{seen[spelt]!r} and {value!r}, which read alike"
-            raise ValueError(f"{what}: its values must be distinct; there is {pair}")
+            raise ValueError(f"{subject}: its values must be distinct; there is {pair}")
         seen[spelt] = value
 
 

@@ -182,9 +182,9 @@ def in_occurring_columns(shard: SparseShard) -> tuple[Shard, IntArray]:
 _PADDED = ("y", "mask")
 
 
-def _assembled(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm, **kept: list[FloatArray]) -> SparseShard:
+def _assembled(rows: Matrix, y: FloatArray, mask: BoolArray, norm: Norm, **norms: list[FloatArray]) -> SparseShard:
     """Build a shard from rows that are safe already."""
-    return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, **kept)
+    return assembled(SparseShard, rows=_locked(rows), y=y, mask=mask, norm=norm, **norms)
 
 
 def _locked(rows: Matrix) -> Matrix:

@@ -147,13 +147,13 @@ def own_json(text: bytes | str) -> Any:  # noqa: ANN401 -- any JSON value
 
 
 def read_json(body: bytes, absent: deque[Any] | None = None) -> Any:  # noqa: ANN401 -- any JSON value
-    r"""A JSON value without a name twice in an object, NaN, a number that overflows, or half a character.
+    r"""Read a JSON value without a name twice in an object, NaN, a number that overflows, or half a character.
 
-    Raises ValueError or RecursionError for anything else, and TooLargeError for an object of more than 2^17 names. Of a
-    name that is there twice nobody could tell which counts, of an epsilon, say; and what is half a character
-    (``"\ud800"``) has no bytes, and so no digest.
+    Raises ValueError or RecursionError for anything else, and TooLargeError for an object of more than 2^17 names. If a
+    name, such as epsilon, were there twice, nobody could say which counts; and half a character (``"\ud800"``) has no
+    bytes, and so no digest.
 
-    What is ``absent`` from the body comes in, and is used up, for each NaN of it in turn: there are no more of them.
+    The values of ``absent`` replace the body's NaNs in turn, and are used up; the body has no more NaNs than those.
     """
 
     def constant(text: str) -> Any:  # noqa: ANN401 -- what is absent

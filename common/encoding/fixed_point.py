@@ -119,7 +119,7 @@ def to_reals(integers: IntArray) -> FloatArray:
 
 
 def wire_shift(n_largest: int) -> int:
-    """The least s >= 0 such that the largest of the parties, of ``n_largest`` examples, has at most 2^(20 + s).
+    """Return the least s >= 0 such that the largest party, of ``n_largest`` examples, has at most 2^(20 + s).
 
     >>> [wire_shift(n) for n in (1, 2**20, 2**20 + 1, 2**30)]
     [0, 0, 1, 10]

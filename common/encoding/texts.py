@@ -18,7 +18,7 @@ _DECIMAL = re.compile(r"(-?\d+)\.(\d*?)0*")
 
 
 def toml_value(value: object) -> str:
-    """A text, path, number, truth value or list as TOML spells it: as JSON does, but for ASCII's last character."""
+    """Spell a text, path, number, truth value or list in TOML: as JSON does, except for ASCII's last character."""
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
@@ -26,8 +26,7 @@ def spelling(value: object) -> str | None:
     r"""Spell a value as in a study. Blanks around a text and the case of truth values do not count; all else does.
 
     It does not matter whether a letter and its mark are one character or two (Unicode's NFC and NFD), as nobody can see
-    that.
-    A number is spelt without zeros after its point. A text stays a text, for 250.1 and 250.10 may be two codes.
+    that. A number is spelt without zeros after its point. A text stays a text, for 250.1 and 250.10 may be two codes.
     Returns None for a missing value, which is None, NaN or no text at all.
 
     >>> [spelling(value) for value in (1, 1.0, " a ", True, "true", float("nan"), "")]

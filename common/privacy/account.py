@@ -84,7 +84,7 @@ class Cost:
         )
 
     def split(self, other: Cost) -> tuple[Cost, Cost]:
-        """How much of this cost another one takes, in each unit, and what remains."""
+        """Split this cost into the part that ``other`` covers, in each unit, and the remainder."""
         taken = Cost(*map(min, self.units, other.units))
         return taken, self - taken
 
@@ -150,7 +150,7 @@ class Account:
         return replace(self, spent=self.spent + cost)
 
     def totals(self) -> dict[str, list[int]]:
-        """What was spent and what is reserved, by `Cost.units`."""
+        """The spent and the reserved amounts, by `Cost.units`."""
         return {"spent": list(self.spent.units), "reserved": list(self.reserved.units)}
 
     def settle(self, cost: Cost, reserved: Cost) -> Account:

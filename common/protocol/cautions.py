@@ -31,12 +31,12 @@ def _of_delta(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:
     return words if words and any(_spends_delta(algorithm, visible.of(index)) for index in _distinct(visible)) else ()
 
 
-def _spends_delta(algorithm: Algorithm, own: OwnFacts) -> bool:
+def _spends_delta(algorithm: Algorithm, view: OwnFacts) -> bool:
     """Whether the rounds of a run cost a party a delta: not without noise, nor if all is pure."""
-    if not algorithm.is_private(own):
+    if not algorithm.is_private(view):
         return False
-    events = [algorithm.event(round, own) for round in range(1, len(algorithm.questions(own)) + 1)]
-    return epsilon_after(events, 0.0) > float(own.own_epsilon) * (1 + 1e-9)
+    events = [algorithm.event(round, view) for round in range(1, len(algorithm.questions(view)) + 1)]
+    return epsilon_after(events, 0.0) > float(view.own_epsilon) * (1 + 1e-9)
 
 
 def _distinct(facts: FederationFacts) -> list[int]:

@@ -230,10 +230,10 @@ class ReceiptKeeper:
     def take(
         self, text: str | None, shown: Receipt | None, query: tuple[str, int, str] | None = None, body: bytes = b""
     ) -> Receipt:
-        """The receipt of a response to a request that had ``shown`` one.
+        """Take the receipt of the response to a request that was sent with the receipt ``shown``.
 
-        In a round, it must bind the response's ``body`` to the ``query``: run, round and digest of what was asked.
-        Raises LedgerError where it is missing, was not signed by the service, or contradicts what is known.
+        In a round, it must bind the response's ``body`` to the ``query``: run, round and digest of the question. Raises
+        LedgerError if it is missing, was not signed by the service, or contradicts earlier receipts.
         """
         if text is None:
             raise LedgerError("its answer carries no receipt")

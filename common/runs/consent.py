@@ -71,15 +71,15 @@ class ReviewedRun:
         reveals_each = any(question.reveal != "sum" for question in questions)
         return cls(spec, spec.build(), len(questions), reveals_each, lengths(questions))
 
-    def objections(self, member: Member, rules: OwnerRules, known: Collection[str] | None) -> Iterator[Objection]:
+    def objections(self, member: Member, rules: OwnerRules, compared: Collection[str] | None) -> Iterator[Objection]:
         """Yield which of its owner's rules the run would break at a party that is a ``member`` of it.
 
-        ``known`` are the parties whose keys the owner has compared; None if it has no secure sums. `dear` judges the
+        ``compared`` are the parties whose keys the owner has compared; None if it has no secure sums. `dear` judges the
         run's cost.
         """
         spec, name = self.spec, self.spec.algorithm
         is_sum = spec.secure_sum != "none"
-        if is_sum and known is None:
+        if is_sum and compared is None:
             yield "secure_sum", NO_KEY_HOLDER
         if name not in rules.algorithms:
             yield "algorithms", f"the owner does not allow {name}"
@@ -93,17 +93,17 @@ class ReviewedRun:
             yield "max_rounds", f"a run may have at most {so_many(rules.max_rounds, 'round')}"
         if is_sum and self.reveals_each:
             yield "secure_sum", f"{name} reveals each answer, so it has no secure sum"
-        yield from self._weak_terms(member, rules, spec.names if known is None else known)
+        yield from self._weak_terms(member, rules, spec.names if compared is None else compared)
         yield from self._long_bodies(rules)
 
-    def _weak_terms(self, member: Member, rules: OwnerRules, known: Collection[str]) -> Iterator[Objection]:
+    def _weak_terms(self, member: Member, rules: OwnerRules, compared: Collection[str]) -> Iterator[Objection]:
         """Yield terms by which a run promises too little, or hides too few among too few.
 
         The learner may be behind all parties whose keys the owner has not compared.
         """
         spec, budget = self.spec, member.budget
         is_sum = spec.secure_sum != "none"
-        strangers = len(set(spec.names) - {member.name, *known}) if is_sum else 0
+        strangers = len(set(spec.names) - {member.name, *compared}) if is_sum else 0
         reason = (
             f": the keys of {strangers} of its parties are not pinned, so each may be the learner's (parley-party pin)"
             if strangers

@@ -48,10 +48,10 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def check_digest(data: bytes, expected: str, what: str) -> bytes:
+def check_digest(data: bytes, expected: str, name: str) -> bytes:
     """Return the data if its SHA-256 is the expected one. Raises BlobError(wrong_hash)."""
     if sha256_hex(data) != expected:
-        raise BlobError(f"{what} is not what was signed for", reason=Reason.WRONG_HASH)
+        raise BlobError(f"{name} is not what was signed for", reason=Reason.WRONG_HASH)
     return data
 
 

@@ -115,7 +115,7 @@ class LearnerRole(Role):
     def ask(  # noqa: PLR0913  # the fields of a query
         self, *, round: int, step: str, message: bytes, clip: Scalar, noise: Scalar, deadline: int
     ) -> Signed:
-        """The query of a round, for every party. Rounds go up; a round not opened is given up. Store before sending."""
+        """Ask a round's query of every party. Rounds go up; a round not opened is given up. Store before sending."""
         with self._on(SumQuery):
             if self._query is not None and round <= self._query.round:
                 raise RoundError(f"round {round} is over", reason=Reason.ROUND_OLD)

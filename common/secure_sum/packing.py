@@ -191,7 +191,7 @@ def reduced_sum(total: int, n: int, layout: Layout, random_bytes: RandomBytes) -
 
 
 def add(vectors: Sequence[Sequence[int]], layout: Layout) -> list[int]:
-    """The block-wise sum modulo 2^L of pads and shares.
+    """Return the block-wise sum modulo 2^L of pads and shares.
 
     >>> layout = Layout(d=1, key_bits=2048)
     >>> seeds = [bytes(32), bytes(31) + b"!"]

@@ -165,7 +165,7 @@ def _by_advanced_composition(pure: float, epsilon: float, delta: float) -> int:
 
 
 def _reach(problem: SimplexProblem) -> float:
-    """L R / lambda."""
+    """Return L R / lambda."""
     return problem.slope * problem.scale / problem.strength
 
 
