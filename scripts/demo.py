@@ -2,13 +2,13 @@
 
     python -m scripts.demo [--keep FOLDER]
 
-Starts every service as a real process on loopback with settings, tokens and shards of its own (in a temporary folder),
-has the learner train over HTTP while it sees nothing but sums, asks it for predictions on held-out biopsies, and
-compares with what could be learnt without privacy or without sharing. Then, in this process alone, the same of 200
-owners of 100 made-up rows each. Leaves nothing running and nothing behind. Exit status 0 means that all of it worked.
+Starts every service as a real process on loopback with settings, tokens and shards of its own, in a temporary folder.
+The learner trains over HTTP and sees nothing but sums. The demo then asks it for predictions on held-out biopsies, and
+compares their accuracy with models without privacy and without sharing. Then it simulates 200 owners of 100 generated
+rows each in this process. It leaves no process and no file behind. Exit status 0 means that all of it worked.
 
-The owners are constructed: each hospital has tumours of about one size, so that none can learn from its own what makes
-a tumour malignant; `scripts.make_deployment` deals them.
+The owners are constructed: each hospital has tumours of about one size, so that none can learn from its own rows what
+makes a tumour malignant; `scripts.make_deployment` deals the rows.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def main() -> int:
 
 
 def deploy(root: Path) -> Deployment:
-    """Settings, secrets and shards for all services, on free ports."""
+    """Make settings, secrets and shards for all services, on free ports."""
     ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
     return make_deployment(root, lambda name: loopback_site(root, name, ports[name]))
 
 
 def begin(deployment: Deployment, root: Path) -> None:
-    """Run what is run once, for services that never ran here. Raises CalledProcessError."""
+    """Run the first commands of services that have not run here yet. Raises CalledProcessError."""
     for name, service in deployment.services.items():
         if service.first and not (root / "state" / name).exists():
             program, *words = service.first
@@ -115,7 +115,7 @@ def begin(deployment: Deployment, root: Path) -> None:
 
 
 def commands(deployment: Deployment) -> dict[str, list[str | Path]]:
-    """How to start each service."""
+    """The command that starts each service, by name."""
     return {
         name: [COMMANDS / service.command[0], *service.command[1:], "--config", service.config]
         for name, service in deployment.services.items()
@@ -207,7 +207,7 @@ def held_out(root: Path) -> tuple[list[dict[str, float]], list[str]]:
 
 
 def train(client: httpx.Client, algorithm: str, epsilon: float) -> str:
-    """Submit a run and watch it to its end; its id. Raises RuntimeError unless it completes."""
+    """Submit a run and watch it to its end; returns its id. Raises RuntimeError unless it completes."""
     request = {
         "study": BIOPSIES.name,
         "algorithm": algorithm,

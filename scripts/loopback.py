@@ -18,7 +18,7 @@ START_SECONDS = 60.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on."""
+    """Ports of the loopback interface that no process listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in sockets:
@@ -46,7 +46,7 @@ def make_ledgers(
 def processes(
     commands: Mapping[str, Sequence[str | Path]], logs: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Run commands, each as a process by its name with a log in a folder; all are ended when the block ends.
+    """Run commands, each as a process with a log in a folder, by name; the end of the block ends all of them.
 
     They have this process's environment, or the given one.
     """
@@ -64,7 +64,7 @@ def processes(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that was told to end; kill it if it does not."""
+    """Wait for a process that was asked to end; kill it if it does not."""
     try:
         process.wait(timeout=10)
     except subprocess.TimeoutExpired:
@@ -92,7 +92,7 @@ def _is_ready(client: httpx.Client, url: str) -> bool:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The seconds of processors that a process and its threads have used, its children's aside."""
+    """The processor seconds that a process and its threads have used, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user's and system's: fields 14 and 15
 

@@ -1,12 +1,12 @@
-"""Build a release from the tag of the commit that is checked out: source archive, wheel, images, and their digests.
+"""Build a release from the tag of the checked-out commit: source archive, wheel, images, and their digests.
 
     python -m scripts.make_release [--out dist] [--no-images]
 
 It refuses a tree with changes, a commit without a tag ``v1.2.3``, fragments in changelog.d that are not in CHANGELOG.md
-yet, and a version that docs/upgrading.md does not mention. It builds from a fresh clone of the tag, so that nothing
-else of this folder gets in. Times in the archives are the commit's: who builds the tag with the same locked packages
-gets the same bytes. Images are built where a container engine answers; BASE names another base than the Dockerfile's.
-Nothing is published.
+yet, and a version that docs/upgrading.md does not mention. It builds from a fresh clone of the tag, so that no other
+file of this folder gets in. Times in the archives are those of the commit: anyone who builds the tag with the same
+locked packages gets the same bytes. Images are built where a container engine answers; BASE names another base than the
+Dockerfile's. Nothing is published.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def build_packages(source: Path, out: Path) -> list[Path]:
     environment = os.environ | {"SOURCE_DATE_EPOCH": epoch}
     subprocess.run([*build, "--sdist", str(source)], check=True, env=environment)  # noqa: S603 -- words of our own
     (archive,) = out.glob("*.tar.gz")
-    _pack_alike(archive, int(epoch))
+    _pack_reproducibly(archive, int(epoch))
     subprocess.run([*build, "--wheel", str(archive)], check=True, env=environment)  # noqa: S603 -- words of our own
     return [archive, *out.glob("*.whl")]
 
 
-def _pack_alike(archive: Path, epoch: int) -> None:
+def _pack_reproducibly(archive: Path, epoch: int) -> None:
     """Pack an archive again, without the time and the user of its packing."""
     packed = archive.with_suffix(".packing")
     with (
@@ -83,7 +83,7 @@ def _pack_alike(archive: Path, epoch: int) -> None:
             may_run = member.isdir() or member.mode & 0o100
             fixed = {"mtime": epoch, "mode": 0o755 if may_run else 0o644, "uid": 0, "gid": 0, "uname": "", "gname": ""}
             plain = member.replace(**fixed)  # type: ignore[arg-type]  # each is of its own type
-            plain.pax_headers = {}  # which repeat times, to the nanosecond
+            plain.pax_headers = {}  # these repeat times, to the nanosecond
             new.addfile(plain, old.extractfile(member) if member.isfile() else None)
     packed.replace(archive)
 
@@ -105,12 +105,12 @@ def _has_engine() -> bool:
 
 
 def _output_of(folder: Path, *command: str) -> str:
-    """What a command prints in a folder; raises CalledProcessError."""
+    """The output of a command in a folder; raises CalledProcessError."""
     return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603
 
 
 def main() -> None:
-    """Build what is asked for, and print the digests, which DIGESTS keeps beside it."""
+    """Build the release, and print the digests, which the file DIGESTS also holds."""
     parser = argparse.ArgumentParser(description="Build the release of the commit that is checked out.")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository; default: this one")
     parser.add_argument("--out", type=Path, help="a folder that is empty or not there; default: dist of the repository")

@@ -181,39 +181,39 @@ def caller(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Requests to a service that keeps a ``chain``, which are worked at by a ``worker``."""
+    """Requests to a service that keeps a ``chain``, done by a ``worker``."""
 
     chain: SignedChain
     worker: Worker
 
     async def do(self, request: Request, response: Response, work: Callable[[], _T]) -> _T:
-        """What some work gives whoever asks, whose receipt is looked at first; a newer one goes with the response."""
+        """Check the caller's receipt, do some work, and put a newer receipt into the response; returns the result."""
         value, receipt = await self.answer(request, work)
         response.headers[RECEIPT_HEADER] = receipt
         return value
 
     async def answer(self, request: Request, work: Callable[[], _T]) -> tuple[_T, str]:
-        """The same, with the receipt that is to go with the response."""
-        learner, shown = caller(request), request.headers.get(RECEIPT_HEADER)
-        return await self.worker.do(partial(self.chain.witnessed, learner, shown, work))
+        """Check the caller's receipt and do some work; returns the result and the receipt for the response."""
+        learner, receipt = caller(request), request.headers.get(RECEIPT_HEADER)
+        return await self.worker.do(partial(self.chain.witnessed, learner, receipt, work))
 
 
 def add_witness(app: FastAPI, desk: Desk, witness: Witness) -> None:
-    """Take and show receipts of others."""
+    """Add the routes that take and show receipts of other services."""
 
     @app.put("/v1/receipts", summary="Hand receipts of others on", tags=["receipts"], status_code=204)
     @large_json
-    async def take_receipts(request: Request, response: Response, given: HeldReceipts) -> None:
-        """Keep the newest of each service whose public key this one knows; those of others are passed over.
+    async def take_receipts(request: Request, response: Response, handed_on: HeldReceipts) -> None:
+        """Store the newest receipt of each service whose public key is known here; those of others are ignored.
 
-        One that is no receipt, or was not signed with the key that it names, is refused, and all that came with it.
+        If one is no receipt, or was not signed with the key that it names, all that came with it are refused.
         """
         await desk.do(request, response, lambda: None)
-        await asyncio.to_thread(witness.take, given.receipts)
+        await asyncio.to_thread(witness.take, handed_on.receipts)
 
     @app.get("/v1/receipts", summary="The newest receipts of others", tags=["receipts"])
     async def show_receipts(request: Request, response: Response) -> HeldReceipts:
-        """What this service holds of others: put to whoever signed it, it tells whether its ledger was set back."""
+        """Show the receipts stored here: shown to their signer, they reveal whether its ledger was set back."""
         texts = await asyncio.to_thread(witness.texts)
         return await desk.do(request, response, lambda: HeldReceipts(receipts=tuple(texts[-MOST_RECEIPTS:])))
 

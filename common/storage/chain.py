@@ -427,12 +427,12 @@ class SignedChain(Chain):
         """Whether this chain accounts for a receipt of another chain of the same keeper."""
         return False
 
-    def witnessed(self, to: str, shown: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
-        """Do some work for somebody who has ``shown`` a receipt; returns its result and the chain's receipt after it.
+    def witnessed(self, to: str, shown_text: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
+        """Do some work for somebody who showed the receipt ``shown_text``; returns its result and the chain's next one.
 
         That receipt binds an `Answer`. Raises as `check_receipt` does, before any work.
         """
-        receipt = None if shown is None else self.check_receipt(shown)
+        receipt = None if shown_text is None else self.check_receipt(shown_text)
         value = work()
         return value, self.receipt(to, receipt, value.bound if isinstance(value, Answer) else None)
 

@@ -110,8 +110,8 @@ def least_bound(bound: Callable[[float], RiskBound]) -> RiskBound:
     """The least of bounds over lambda in [1e-9, 1e6]: they fall, then rise; below some lambda there may be none."""
     low, high = math.log(_LEAST), math.log(_MOST)
     for _ in range(_NARROWINGS):
-        left, right = (2 * low + high) / 3, (low + 2 * high) / 3
-        low, high = (low, right) if _excess(bound, left) < _excess(bound, right) else (left, high)
+        lower, upper = (2 * low + high) / 3, (low + 2 * high) / 3
+        low, high = (low, upper) if _excess(bound, lower) < _excess(bound, upper) else (lower, high)
     return bound(math.exp(high))
 
 
@@ -176,7 +176,7 @@ def _least_squares(shard: Shard, regularization: float) -> tuple[FloatArray, flo
     """The shortest of the weights of least fitness, and the least curvature along the rows."""
     n = len(shard.y)
     curvatures, directions = np.linalg.eigh(shard.X.T @ shard.X / n)
-    kept = curvatures > _NOT_ZERO * curvatures.max()
-    along = directions[:, kept]
-    convexity = curvatures[kept] + regularization
+    is_positive = curvatures > _NOT_ZERO * curvatures.max()
+    along = directions[:, is_positive]
+    convexity = curvatures[is_positive] + regularization
     return along @ ((along.T @ (shard.X.T @ shard.y) / n) / convexity), float(convexity.min())

@@ -130,9 +130,9 @@ def reduced(study: Study, path: Path | None = None, n_components: int = 10) -> t
     if columns is None:
         return None
     aside = np.arange(len(columns[study.label.name])) % _ASIDE == 0
-    public, own = ({name: column[rows] for name, column in columns.items()} for rows in (aside, ~aside))
+    public, examples = ({name: column[rows] for name, column in columns.items()} for rows in (aside, ~aside))
     terms = with_projection_of(study, public, n_components).study
-    return terms, shard_of(terms, own, clip=True)
+    return terms, shard_of(terms, examples, clip=True)
 
 
 def _columns(study: Study, path: Path | None) -> Columns | None:
@@ -152,8 +152,8 @@ def _columns(study: Study, path: Path | None) -> Columns | None:
 
 def loans(columns: Columns) -> Columns:
     """Lending Club's columns with numbers for its spellings: ``36 months``, ``13.56%``, ``Jan-1985``."""
-    needed = {"int_rate", "revol_util", "issue_d", "earliest_cr_line"}
-    if missing := sorted(needed - columns.keys()):
+    required = {"int_rate", "revol_util", "issue_d", "earliest_cr_line"}
+    if missing := sorted(required - columns.keys()):
         raise InvalidDataError(f"columns missing from the data: {', '.join(missing)}")
     term = columns.get("term_months", columns.get("term"))
     return {
@@ -182,8 +182,8 @@ def coded(columns: Columns) -> Columns:
 def complete(study: Study, columns: Columns) -> Columns:
     """A study's columns, (n,) each, without the rows in which a feature is missing."""
     names = [name for name in study.table_names if name in columns]
-    known = np.all([~_absent(columns[name]) for name in names], axis=0)
-    return {name: columns[name][known] for name in names}
+    is_complete = np.all([~_absent(columns[name]) for name in names], axis=0)
+    return {name: columns[name][is_complete] for name in names}
 
 
 def _absent(column: _Column) -> npt.NDArray[np.bool_]:
@@ -202,14 +202,14 @@ def _numbers(column: _Column) -> FloatArray:
     """A column's numbers, the first of each text."""
     if column.dtype.kind != "O":
         return column.astype(np.float64)
-    found = (re.search(r"\d+(\.\d+)?", value or "") for value in column.tolist())
-    return np.array([float(match[0]) if match else np.nan for match in found])
+    matches = (re.search(r"\d+(\.\d+)?", value or "") for value in column.tolist())
+    return np.array([float(match[0]) if match else np.nan for match in matches])
 
 
 def _years(column: _Column) -> FloatArray:
     """The years of a column of dates, or of texts that hold four digits."""
     if column.dtype.kind != "M":
-        found = (re.search(r"\d{4}", value or "") for value in column.tolist())
-        return np.array([float(match[0]) if match else np.nan for match in found])
+        matches = (re.search(r"\d{4}", value or "") for value in column.tolist())
+        return np.array([float(match[0]) if match else np.nan for match in matches])
     years = column.astype("datetime64[Y]").astype(np.float64) + 1970
     return np.where(np.isnat(column), np.nan, years)
