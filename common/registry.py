@@ -1,7 +1,7 @@
 """Registries: what Parley knows by name, and where a package of its own adds to it.
 
 An entry is an object, or the place ``module:name`` that it is loaded from when it is first needed. So settings and help
-can list a registry's names and load none of its entries.
+can list a registry's names and load none of its entries. A module that `PARLEY_EXTENSIONS` names may add to registries.
 """
 
 from __future__ import annotations
