@@ -1,4 +1,4 @@
-"""Extensions as CONTRIBUTING.md tells of them, followed to the letter in a copy of the packages."""
+"""Extensions as CONTRIBUTING.md describes them, followed to the letter in a copy of the packages."""
 
 from __future__ import annotations
 
