@@ -21,6 +21,6 @@ def environment_of(checkout: Path, folder: Path) -> dict[str, str]:
 
 
 def command_of(checkout: Path, role: str) -> tuple[str, ...]:
-    """What begins a command of a ``learner`` or a ``party`` of a checkout, in place of the script that it installs."""
+    """The start of a command of a ``learner`` or a ``party`` of a checkout, in place of its installed script."""
     package = f"parley.{role}" if (checkout / "parley" / role).exists() else role
     return sys.executable, "-P", "-c", f"from {package}.cli.main import {role}_app; {role}_app()"

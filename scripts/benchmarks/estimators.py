@@ -61,7 +61,7 @@ class Set:
 
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Of each column: a category's have 0 and 1, and 0 is the middle of its bounds, so that it stays 0."""
+        """The bounds of each column; 0 is the middle of those of a category's columns of 0 and 1, and so stays 0."""
         pairs = [
             pair
             for feature in self.study.features

@@ -1,4 +1,4 @@
-"""How long a forecast takes: 10 owners and 1,000, each with a budget of its own, each algorithm that has one.
+"""The time of a forecast: for 10 and 1,000 owners with different budgets, by each algorithm that has one.
 
 One JSON line a setting: ``ms`` (the median), the goal, and ``ratio_to_goal``; beside it ``no_search_ms``, the same for
 the owners' one grand coalition, and how many times that the search for the best coalition takes. The exit status is 1

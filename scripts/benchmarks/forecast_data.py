@@ -43,7 +43,7 @@ class Data:
 
     @property
     def label(self) -> dict[str, Any]:
-        """What could be common knowledge of its label, as a study would tell it: that of all rows, in two digits."""
+        """Facts on the label that could be common knowledge, as a study states them: by all rows, in two digits."""
         y = self.population.y
         if isinstance(self.loss, Squared):
             return {"mean": _two_digits(y.mean()), "deviation": _two_digits(y.std())}
@@ -65,7 +65,7 @@ def _two_digits(figure: float) -> float:
 
 
 def data_sets() -> Iterator[Data]:
-    """What is at hand, one after another."""
+    """The data sets that are available, one after another."""
     folder = Path(os.environ.get("PARLEY_DATA", "/nowhere"))
     for name, (load, calibrated) in _SETS.items():
         try:

@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def outcomes(data: Data, label: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What each way of training comes to on a set, whose study tells so much of its label."""
+    """The results of each way of training on a set whose study states these facts on its label."""
     kind = type(data.loss).__name__.lower()
     n = min(data.population.y.size // 2, MOST_EXAMPLES) // N_OWNERS
     rows = np.random.default_rng(7).permutation(data.population.y.size)[: n * N_OWNERS].reshape(N_OWNERS, n)
@@ -172,7 +172,7 @@ def judge(cases: list[dict[str, Any]]) -> int:
 
 
 def foreseen(case: dict[str, Any]) -> dict[str, Any]:
-    """What is forecast of a case."""
+    """The forecast for a case."""
     losses: dict[str, Loss] = {"logistic": Logistic(), "squared": Squared(), "hinge": Hinge(), "huber": Huber()}
     loss = losses.get(case["loss"], Softmax(max(2, case["classes"])))
     study = study_of(loss, case["d"], case["label"])

@@ -1,4 +1,4 @@
-"""What it takes to read the code: sizes, names, imports, and how far one call walks through the files.
+"""Figures on reading the code: sizes, names, imports, and how far one call walks through the files.
 
     python -m scripts.benchmarks.house [--against ../before]
 
@@ -183,7 +183,7 @@ def listed_lines(root: Path, paths: list[Path]) -> list[str]:
 
 
 def import_graph(modules: list[Module], *, also_later: bool) -> Imports:
-    """What each module imports of the others: as it is loaded, or ``also_later`` or for type checkers alone."""
+    """The modules that each module imports when it is loaded, or ``also_later`` or for type checkers alone."""
     top = {module.name.partition(".")[0] for module in modules}
     names = {module.name for module in modules}
     graph: dict[str, set[str]] = {}
@@ -260,7 +260,7 @@ def longest_chain(graph: Imports) -> int:
 
 
 def walk_figures(root: Path) -> dict[str, str]:
-    """The figures that running a checkout's code gives, from a process of its own."""
+    """The figures of running a checkout's code, in a separate process."""
     with tempfile.TemporaryDirectory(prefix="parley-house-") as folder:
         environment = environment_of(root, Path(folder))
         command = (sys.executable, "-P", WALKS)

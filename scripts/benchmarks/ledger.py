@@ -1,4 +1,4 @@
-"""What a long ledger costs: to open it, every link checked, and to write one more answer into it.
+"""The cost of a long ledger: to open it, checking every link, and to write one more answer into it.
 
     python -m scripts.benchmarks.ledger [--entries 100000]
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def write(directory: Path, identity: Identity, entries: int) -> None:
-    """A ledger with so many answers, each as the party writes it, in one transaction a run."""
+    """Write a ledger with ``entries`` answers, each as the party writes it, in one transaction a run."""
     create_ledger(directory, identity, "replace_one")
     with Ledger(directory, identity, LIMIT) as ledger:
         for run in range(-(-entries // ROUNDS)):

@@ -1,4 +1,4 @@
-"""What it takes to load a party's table: memory beside the shard's, and processor time beside pyarrow's alone.
+"""The cost of loading a party's table: memory beside the shard's, and processor time beside pyarrow's alone.
 
     python -m scripts.benchmarks.loading [--rows 1000000] [--features 50]
 
@@ -137,7 +137,7 @@ def measured_apart(path: Path, rows: int, query: str) -> None:
 
 
 def child(kind: str, paths: Sequence[Path], query: str, spill: Path | None) -> dict[str, float]:
-    """The figures of a process of its own."""
+    """The figures of a separate process."""
     files = os.pathsep.join(map(str, paths))
     arguments = [kind, files, str(paths[0].with_name("study.json")), query, str(spill or "")]
     command = [sys.executable, "-m", "scripts.benchmarks.loading", "--child", *arguments]
@@ -190,7 +190,7 @@ def load_apart(files: Sequence[str], study: Path, query: str, _: str) -> dict[st
 
 
 def together_bytes() -> int:
-    """What this process and its children hold now, what several share counted once."""
+    """The memory of this process and its children now; shared memory counts once."""
     size = 0
     for process in ["self", *Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()]:
         with suppress(OSError):  # it has ended meanwhile

@@ -113,7 +113,7 @@ def minimise(case: Case, shard: Shard) -> FloatArray:
 
 
 def sklearn_fits(case: Case, sample: Shard) -> list[LogisticRegression | DummyClassifier]:
-    """The same by scikit-learn, one party after another; one with a single class has nothing to fit."""
+    """Fit by scikit-learn, one party after another; a party with a single class has nothing to fit."""
     fits = []
     for X, y in zip(sample.X, sample.y, strict=True):
         classes = decode_classes(y, case.n_classes)

@@ -1,4 +1,4 @@
-"""What memory an idle party takes that holds a small shard, beside a floor.
+"""The memory of an idle party with a small shard, beside a floor.
 
     python -m scripts.benchmarks.memory
 

@@ -1,4 +1,4 @@
-"""What it costs that parties connect to the learner instead of listening: rounds and the learner's time, in one run.
+"""The cost of parties that connect to the learner instead of listening: rounds and the learner's time, in one run.
 
     python -m scripts.benchmarks.outbound [--rounds 100] [--pairs 3] [--parties 5,50] [--features 50,1000]
 
@@ -87,7 +87,7 @@ def measured(folder: Path, count: int, d: int, rounds: int, pairs: int) -> dict[
 
 
 async def idle(folder: Path, count: int) -> dict[str, object]:
-    """What connections cost a learner that are only tried now and then: for a minute, after they have come."""
+    """The cost of idle connections for a learner: over a minute, after all have connected."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     (port,), token = free_ports(1), new_token()

@@ -183,7 +183,7 @@ def first_view(page: webdriver.Chrome, url: str, rows: int) -> tuple[float, int]
 
 
 async def measure_watchers(learner: httpx.Client, token: str, watchers: int) -> None:
-    """What a round takes while many hear of it, and alone, in turns."""
+    """The time of a round with many watchers and with none, in turns."""
     took: dict[int, list[float]] = {0: [], watchers: []}
     is_same = True
     for _ in range(3):

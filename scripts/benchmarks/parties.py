@@ -1,4 +1,4 @@
-"""What many parties cost a learner: 200 real ones over HTTP, several to a process, a fifth of them away.
+"""The cost of many parties for a learner: 200 real ones over HTTP, several to a process, a fifth of them away.
 
     python -m scripts.benchmarks.parties [--parties 200] [--absent 0.2] [--rounds 20] [--processes 4]
 

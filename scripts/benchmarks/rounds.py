@@ -1,4 +1,4 @@
-"""What a round costs: five parties and a learner as real processes, with tokens, noise and ledgers, beside a floor.
+"""The cost of a round: five parties and a learner as real processes, with tokens, noise and ledgers, beside a floor.
 
     python -m scripts.benchmarks.rounds [--rounds 200] [--against ../before --pairs 25]
 
@@ -121,7 +121,7 @@ def bare_floors(folder: Path, d: int, rounds: int) -> tuple[float, float]:
 
 
 async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
-    """Ask all, wait for all, so many times; milliseconds a round."""
+    """Ask all, wait for all, ``rounds`` times; returns milliseconds a round."""
     async with httpx.AsyncClient(trust_env=False) as client:
 
         async def one_round() -> None:
@@ -139,7 +139,7 @@ async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run took: milliseconds a round, also of processors by all services, and seconds until the first."""
+    """The times of one run: milliseconds a round, also of all services' processors, and seconds until the first."""
 
     ms_per_round: float
     cpu_ms_per_round: float
@@ -188,7 +188,7 @@ def federation(folder: Path, d: int, checkout: Path) -> Iterator[Federation]:
 
 
 def real_rounds(folder: Path, d: int, rounds: int) -> dict[str, Any]:
-    """The same with real services: time of a round, time to the first, and memory of a party."""
+    """Measure real services: the time of a round, the time to the first, and the memory of a party."""
     with federation(folder, d, ROOT) as real:
         measured = real.measure(rounds)
         memory = [resident_mb(process.pid) for name, process in real.running.items() if name != "learner"]

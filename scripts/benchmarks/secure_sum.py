@@ -1,4 +1,4 @@
-"""What one secure sum costs: a JSON line for each number of values d, and of cores.
+"""The cost of one secure sum: a JSON line for each number of values d, and of cores.
 
 ``online_ms`` is one party's answer, all the learner does with ten contributions, and one key holder's opening, with
 obfuscators drawn ahead; ``party_offline_ms`` is the drawing, on one core. ``floor_ms`` is the time of the bare

@@ -1,4 +1,4 @@
-"""What a release of 3.2 million columns takes: seconds, memory, and how much of it is dense noise.
+"""The cost of a release of 3.2 million columns: seconds, memory, and how much of them is dense noise.
 
     PARLEY_DATA=... python -m scripts.benchmarks.sparse
 

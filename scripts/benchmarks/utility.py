@@ -70,7 +70,7 @@ def lines(case: Case, draws: Sequence[int], *, search: bool) -> Iterator[dict[st
 
 
 def measured(trial: Trial, goal: Goal, draws: Sequence[int], *, search: bool) -> dict[str, Any]:
-    """What a case is worth at an epsilon, and what others make of it."""
+    """The value of an algorithm on a case at an epsilon, and the values of others."""
     algorithm = trial.chosen()
     models = trial.models(algorithm, draws)
     values = trial.worth(models, draws)
@@ -91,7 +91,7 @@ def measured(trial: Trial, goal: Goal, draws: Sequence[int], *, search: bool) ->
 
 
 def beside(trial: Trial, models: Sequence[Model], draws: Sequence[int]) -> dict[str, float]:
-    """What else is printed: values on other tests, and the relative fitness with the accuracy where that is asked."""
+    """Further figures: values on other tests, and the relative fitness with the accuracy where required."""
     figures = {
         name: fmean(trial.metric(model, shard) for model in models) for name, shard in trial.examples.beside.items()
     }
@@ -118,13 +118,13 @@ def psi(trial: Trial, regularization: float, draws: Sequence[int]) -> float:
 
 
 def regret(trial: Trial, algorithm: DpGd, draws: Sequence[int], value: float) -> dict[str, Any]:
-    """What the best of the grid is worth, by how much the choice falls short of it, and its parameters."""
+    """The value of the grid's best parameters, the regret of the choice, and these parameters."""
     parameters, best = grid.best(trial, algorithm, draws, value)
     return {"best_of_grid": best, "regret": best - value, "best_parameters": _parameters(parameters)}
 
 
 def _terms(trial: Trial, algorithm: Algorithm, draws: Sequence[int]) -> dict[str, Any]:
-    """What was measured, under which terms."""
+    """The terms of a measurement."""
     facts = trial.facts
     return {
         "draws": len(draws), "delta": float(f"{facts.delta[0]:.3g}"), "owners": len(facts.parties),

@@ -65,7 +65,7 @@ WAITING: ContextVar[Waiting | None] = ContextVar("WAITING", default=None)  # a t
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What some work calls: how often, how many functions in how many files, and how often from another file."""
+    """The calls of some work: how many, of how many functions in how many files, and how many from another file."""
 
     calls: int
     functions: int
@@ -212,7 +212,7 @@ async def walk_round(root: Path, tracer: Tracer) -> Walk:
 
 
 async def walk_token(root: Path, tracer: Tracer) -> Walk:
-    """What a request of a user takes until its route begins."""
+    """The calls for a user's request until its route begins."""
     cluster = support().Cluster(root, n_parties=1)
     async with support().running(support().create_learner(cluster.learner_settings())) as learner:
         endpoint = next(route.endpoint for route in learner.routes if route.path == "/v1/user")
@@ -228,7 +228,7 @@ async def walk_token(root: Path, tracer: Tracer) -> Walk:
 
 
 def walk_cell(root: Path, tracer: Tracer) -> Walk:
-    """What a CSV file of one row and one feature takes to be a shard."""
+    """The calls that load a CSV file of one row and one feature as a shard."""
     cluster = support().Cluster(root, n_parties=1, n_examples=1, n_features=1, makes_ledgers=False)
     cluster.shard(0)  # which imports what it needs
     for _ in range(WALKS):

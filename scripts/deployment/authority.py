@@ -74,7 +74,7 @@ def _authority(root: Path) -> Credentials:
 
 
 def _write(folder: Path, credentials: Credentials, authority: Credentials) -> None:
-    """What a service's folder of secrets holds under TLS."""
+    """The files in a service's folder of secrets under TLS."""
     write_file(folder / AUTHORITY_FILE, authority.certificate_pem)
     write_file(folder / KEY_FILE, credentials.key_pem)
     write_file(folder / CERTIFICATE_FILE, credentials.certificate_pem)

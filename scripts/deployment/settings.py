@@ -8,14 +8,14 @@ from parley.learner.experiments.datasets import BIOPSIES
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, Site
 
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "authority.pem", "tls.pem", "tls.key"
-"""What a service's folder of secrets holds under TLS."""
+"""The files in a service's folder of secrets under TLS."""
 
 MINIMUM_CONTRIBUTORS, MINIMUM_ROWS = 3, 50
-"""What a hospital wants, where there are so many hospitals and rows."""
+"""The policy of a hospital, for so many hospitals and rows."""
 
 
 def party_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str], n_rows: int) -> str:
-    """The settings file of a hospital of so many rows; ``keys`` are everybody's public keys, by name."""
+    """The settings file of a hospital with ``n_rows``; ``keys`` are all public keys, by name."""
     others = [name for name in keys if name not in {LEARNER, KEY_HOLDER, site.name}]
     return f"""\
 # {site.name}: what it holds, whom it answers, whom it trusts with opening sums, and what its owner allows.
@@ -103,7 +103,7 @@ def _pins(table: str, names: Sequence[str], keys: Mapping[str, str]) -> str:
 
 
 def _service_toml(site: Site) -> str:
-    """What the settings of every service begin with; the learner's clients, who are users, show it no certificate."""
+    """The settings that all services share; the learner's clients are users, and need no certificate."""
     text = f"""\
 name = "{site.name}"
 host = "{site.listens}"

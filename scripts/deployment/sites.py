@@ -13,7 +13,7 @@ MOST_PARTIES = 50
 
 
 def hospitals(count: int) -> tuple[str, ...]:
-    """The names of so many hospitals.
+    """The names of ``count`` hospitals.
 
     >>> hospitals(3)
     ('hospital-a', 'hospital-b', 'hospital-c')

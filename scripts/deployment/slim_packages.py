@@ -55,7 +55,7 @@ def slim_packages(packages: Path) -> int:
 
 
 def _link_twins(packages: Path) -> None:
-    """Have shared libraries of equal bytes be one file, to which the others are symbolic links."""
+    """Replace shared libraries of equal bytes by one file and symbolic links to it."""
     libraries: dict[str, Path] = {}
     for library in sorted(packages.rglob("*.so*")):
         first = libraries.setdefault(hashlib.sha256(library.read_bytes()).hexdigest(), library)

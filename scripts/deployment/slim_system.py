@@ -70,7 +70,7 @@ def slim_system(root: Path) -> list[str]:
 
 
 def _files(info: Path, package: str) -> set[str]:
-    """What a package has put into the system, by dpkg's own list; copyright notices are not counted."""
+    """The files that a package has installed, by dpkg's list, without copyright notices."""
     lists = [*info.glob(f"{package}.list"), *info.glob(f"{package}:*.list")]
     return {line for path in lists for line in path.read_text("utf-8").splitlines() if not line.endswith("/copyright")}
 

@@ -32,7 +32,7 @@ _LAZY = (
     "sklearn.tree",
     "uvloop",
 )
-"""What functions import when they are called."""
+"""The modules that functions import when they are called."""
 
 
 def warm_up(packages: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""What others make of a case: the pooled model without privacy, and `diffprivlib`'s at the same epsilon.
+"""The results of other methods on a case: the pooled model without privacy, and `diffprivlib` at the same epsilon.
 
 `diffprivlib` is no dependency; without one that can be imported there are no figures of it. Version 0.6.6 wants a
 scikit-learn before 1.6, which may lie in a folder of its own on ``PYTHONPATH``.
@@ -21,7 +21,7 @@ from scripts.utility.trial import Trial, classes
 LAMBDAS = (1e-3, 1e-4, 1e-5, 1e-6)
 """Regularizations of the pooled model: the one that tests best counts."""
 LAMBDAS_OF_LARGE = (1e-5,)
-"""The same where one model takes minutes."""
+"""Regularizations of the pooled model where one model takes minutes."""
 
 
 def pooled(trial: Trial, draws: Sequence[int]) -> tuple[float, float]:
@@ -35,7 +35,7 @@ def pooled(trial: Trial, draws: Sequence[int]) -> tuple[float, float]:
 
 
 def diffprivlib(trial: Trial, draws: Sequence[int]) -> list[float] | None:
-    """What the library's models are worth on the held-out examples of draws; None where it has none."""
+    """The values of the library's models on the held-out examples of draws; None where it has no such model."""
     fit = _estimator(trial)
     return fit and trial.worth([fit(trial.examples.split(draw)[0], draw) for draw in draws], draws)
 

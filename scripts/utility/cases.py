@@ -12,7 +12,7 @@ from scripts.utility.examples import Examples
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a case has to reach at an epsilon, and the accuracy that was published for it; None where there is none."""
+    """The goal of a case at an epsilon, and the accuracy that was published for it; None where there is none."""
 
     least: float | None = None
     published: float | None = None

@@ -186,7 +186,7 @@ def lending_club() -> Examples:
 
 
 def card_fraud(owned: int) -> Examples:
-    """Frauds by logistic regression, so many rows with the owners; the rest, some 240 in 8,943, is held out."""
+    """Frauds by logistic regression: owners have ``owned`` rows; the others, some 240 in 8,943, are held out."""
     study = CREDIT_CARD.model_copy(update={"loss": LogisticLoss()})
     rows = published(study, found("creditcard-subset", "creditcard-subset.parquet"))
     assert rows is not None, "a path was given"  # noqa: S101

@@ -103,7 +103,7 @@ CREDIT_CARD = Study(
 """Frauds by a linear support vector machine; a fraud is positive."""
 
 _ASIDE = 10
-"""Of so many rows one is set aside."""
+"""One row in so many is set aside."""
 
 _FILES = {
     LENDING_CLUB.name: Path("lending-club", "loans-2007-2011.parquet"),

@@ -1,4 +1,4 @@
-"""A case at one epsilon: who owns what, and what the models of an algorithm are worth on examples that nobody owns.
+"""A case at one epsilon: the owners' rows, and the values of an algorithm's models on examples that nobody owns.
 
 As in a run that is submitted without options, the learner sees nothing but sums and one owner may collude with it: each
 of K owners adds 1 / (K - 1) of the noise's variance.
@@ -53,7 +53,7 @@ class Trial:
 
     @cached_property
     def facts(self) -> FederationFacts:
-        """What the owners agree on, the same in each draw."""
+        """The facts of the federation, the same in each draw."""
         train, _ = self.examples.split(0)
         n = len(train.y)
         return FederationFacts.uniform(
@@ -86,16 +86,16 @@ class Trial:
             return list(pool.map(trained, draws))
 
     def values(self, algorithm: Algorithm, draws: Sequence[int]) -> list[float]:
-        """What the model of each draw is worth on its held-out examples."""
+        """The value of each draw's model on its held-out examples."""
         return self.worth(self.models(algorithm, draws), draws)
 
     def worth(self, models: Sequence[Model], draws: Sequence[int]) -> list[float]:
-        """What models are worth on the held-out examples of their draws."""
+        """The values of models on the held-out examples of their draws."""
         tests = (self.examples.split(draw)[1] for draw in draws)
         return [self.metric(model, test) for model, test in zip(models, tests, strict=True)]
 
     def metric(self, model: Model, shard: Shard) -> float:
-        """What a model is worth on examples, by the case's measure."""
+        """The value of a model on examples, by the case's measure."""
         return METRICS[self.case.value](model, shard)
 
     def pooled(self, regularization: float, draw: int) -> Model:
@@ -104,7 +104,7 @@ class Trial:
         return simulate(algorithm, self._owned(draw), self.facts, SeededNoise([draw, _NOISE]))
 
     def majority(self, draws: Sequence[int]) -> float:
-        """What the best model is worth that looks at no feature: the commonest class, the mean, or a coin."""
+        """The value of the best model that uses no feature: the commonest class, the mean, or a coin."""
         if self.case.value == "auc":
             return 0.5
         kind: StudyKind = "regression" if self.case.value == "r_squared" else "binary"
