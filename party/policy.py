@@ -34,7 +34,8 @@ from parley.party.settings import PartySettings, Policy
 class Terms:
     """What a party needs to answer a run that it approved; ``facts`` are its own, ``public`` names the public rows.
 
-    ``digest`` is the specification's, by which what was prepared for it is kept.
+    ``digest`` is the specification's, by which what was prepared for it is kept. ``shift`` sets the unit of an answer,
+    2^(shift - 32).
     """
 
     algorithm: Algorithm
@@ -42,6 +43,7 @@ class Terms:
     questions: tuple[Question, ...]
     public: PublicRows | None
     digest: str
+    shift: int
 
     def check(self, query: Query) -> None:
         """Raise InvalidInputError unless this round may ask this, of sane numbers, or of the rows that are approved."""
@@ -105,7 +107,7 @@ def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) 
     index, digest = spec.index(party), spec.digest
     chosen = tuple(classifier if other == index else None for other in range(len(spec.parties))) if classifier else ()
     facts = replace(spec.facts(), run=digest, classifiers=chosen)
-    return Terms(spec.build(), facts.of(index), spec.questions(), spec.public, digest)
+    return Terms(spec.build(), facts.of(index), spec.questions(), spec.public, digest, facts.wire_shift)
 
 
 def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:

@@ -114,7 +114,7 @@ def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pa
     def compute(kept: Kept) -> tuple[bytes, Kept]:
         drawn = noise(kept)
         with work_on_data():
-            integers = to_wire(terms.algorithm.local(query, prepared, terms.facts, drawn), terms.facts.wire_shift)
+            integers = to_wire(terms.algorithm.local(query, prepared, terms.facts, drawn), terms.shift)
         return pack(integers), drawn.one_time
 
     return compute
