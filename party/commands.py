@@ -1,5 +1,4 @@
 """What the commands of party and key holder share: options, how they print, and their settings and health."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -18,7 +17,12 @@ import typer
 
 from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service.commands import Format, print_json_line, print_result, refusal_is_no
+from parley.common.service.commands import Format, Printer, deferred, refusal_is_no
+
+with deferred():
+    from parley.common.client import outbound
+    from parley.common.service import health, logs
+    from parley.common.service import settings as service_settings
 
 if TYPE_CHECKING:
     from parley.common.client.endpoints import LearnerAddress
@@ -45,19 +49,15 @@ ReceiptFiles = Annotated[
 @contextmanager
 def quietly() -> Iterator[None]:
     """Log no more than warnings, while a command works."""
-    from parley.common.service import logs
-
     logs.configure("text", logging.WARNING)
     yield
 
 
 def tell_unmet(addresses: Sequence[LearnerAddress]) -> None:
     """Say of each learner to whom the service would connect in vain why: an expired certificate, a lost token."""
-    from parley.common.client.outbound import shown_to
-
     for address in addresses:
         try:
-            shown_to(address)
+            outbound.shown_to(address)
         except (InvalidInputError, UnavailableError) as error:
             typer.echo(f"parley-party: {address.name} cannot be reached: {error.detail}", err=True)
 
@@ -106,30 +106,20 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
             typer.echo("")
 
 
-def end_by_readiness(kind: type[ServiceSettings], config: Path, output: Format) -> None:
+def end_by_readiness(kind: type[ServiceSettings], config: Path, out: Printer) -> None:
     """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
-    from parley.common.service.health import ask_ready
-
     settings = kind.load(config)
     with refusal_is_no():
-        ask_ready(settings)
-    print_result(output, "ready", ready=True)
+        health.ask_ready(settings)
+    out.done("ready", ready=True)
 
 
-def show_settings(cls: type[Settings], path: Path, *, explain: bool, output: Format) -> None:
+def show_settings(cls: type[Settings], path: Path, *, explain: bool, out: Printer) -> None:
     """Print what settings there are, or those of a file."""
-    from parley.common.service.settings import explain_settings, settings_in_effect
-
     with quietly():
         if explain:
-            settings = list(explain_settings(cls))
-            if output == "text":
-                typer.echo("\n".join(f"{each.head}\n    {each.meaning}" for each in settings))
-            else:
-                print_json_line([asdict(each) for each in settings])
+            settings = list(service_settings.explain_settings(cls))
+            out.result([asdict(each) for each in settings], [f"{each.head}\n    {each.meaning}" for each in settings])
             return
-        found = list(settings_in_effect(cls.load(path)))
-        if output == "text":
-            typer.echo("\n".join(each.line for each in found))
-        else:
-            print_json_line([asdict(each) for each in found])
+        found = list(service_settings.settings_in_effect(cls.load(path)))
+        out.result([asdict(each) for each in found], [each.line for each in found])

@@ -1,5 +1,4 @@
 """What the ``join`` commands of a party and of a key holder share: options, steps, settings, and the report."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -15,9 +14,19 @@ import typer
 
 from parley.common.encoding.texts import toml_value
 from parley.common.errors import ConflictError, InvalidInputError
-from parley.common.service.commands import Format, print_next, print_result
+from parley.common.service.commands import Printer, deferred
 from parley.common.storage.handed_files import read_handed
 from parley.party.commands import read_text
+
+with deferred():
+    import socket
+
+    from parley.common.encoding import key_words
+    from parley.common.service import compose
+    from parley.common.service.http import proxy as http_proxy
+    from parley.common.storage import keys as storage_keys
+    from parley.common.wire import membership
+    from parley.party import membership as party_membership
 
 if TYPE_CHECKING:
     from parley.common.service.http.proxy import ProxyAccess
@@ -53,9 +62,7 @@ ComposeOption = Annotated[
 
 def open_invitation(path: Path, role: str) -> Invitation:
     """The invitation of a file; raises InvalidInputError."""
-    from parley.common.wire.membership import Invitation
-
-    invited = Invitation.opened(read_text(path, read_handed), datetime.now(UTC))
+    invited = membership.Invitation.opened(read_text(path, read_handed), datetime.now(UTC))
     if invited.role != role:
         command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
         raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")
@@ -91,13 +98,11 @@ def _check_keys(invited: Invitation) -> None:
 
 def compare_learner(words: str | None, invited: Invitation) -> None:
     """Have the owner say the learner's words."""
-    from parley.common.encoding.key_words import check_words
-
     if words is None:
         words = ask_words(f"Ask the operator of {invited.learner.name} for six words, by telephone.")
     if words is None:
         raise InvalidInputError("--words: ask the learner's operator for the six words of its key, by telephone")
-    check_words(words, invited.learner.public_key, invited.learner.name)
+    key_words.check_words(words, invited.learner.public_key, invited.learner.name)
 
 
 def check_learner(path: Path, keys: Collection[str | None], invited: Invitation) -> None:
@@ -108,16 +113,12 @@ def check_learner(path: Path, keys: Collection[str | None], invited: Invitation)
 
 def read_proxy(text: str | None) -> ProxyAccess | None:
     """The proxy on the way; raises InvalidInputError."""
-    from parley.common.service.http.proxy import ProxyAccess
-
-    return ProxyAccess.of(text) if text else None
+    return http_proxy.ProxyAccess.of(text) if text else None
 
 
 def folder_for(out: Path | None, invited: Invitation) -> Folder:
     """The folder of a member: the one named, or one of the invitation's name."""
-    from parley.party.membership import Folder
-
-    return Folder((out or Path(invited.name)).resolve())
+    return party_membership.Folder((out or Path(invited.name)).resolve())
 
 
 def service_toml(invited: Invitation, folder: Folder, own: str, proxy: ProxyAccess | None, port: int) -> str:
@@ -167,44 +168,36 @@ class NewMember:
 
 def register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> NewMember:
     """Use the invitation, and keep what comes back, with settings of this text and ``name``."""
-    from parley.common.encoding.key_words import words_of
-
     asked = folder.request(invited)
     folder.finish(invited, enrolment.join(asked), text, name)
-    return NewMember(invited, folder.root / name, " ".join(words_of(asked.public_key)))
+    return NewMember(invited, folder.root / name, " ".join(key_words.words_of(asked.public_key)))
 
 
-def report_joined(output: Format, member: NewMember, reads: tuple[Path, ...] | None, notes: Sequence[str] = ()) -> None:
+def report_joined(out: Printer, member: NewMember, reads: tuple[Path, ...] | None, notes: Sequence[str] = ()) -> None:
     """Say who has joined whom, what to read out, and how the service is started."""
     start, learner, name = _start(member, reads), member.invited.learner.name, member.invited.name
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
     facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
-    print_result(output, "\n".join(lines), **facts, start=start)
-    print_next(output, start)
+    out.done("\n".join(lines), **facts, start=start)
+    out.next(start)
 
 
 def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
     """How the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
-    from parley.common.service.compose import ContainerService
-
     if reads is None:
         return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
     name = "key-holder" if member.invited.role == "key_holder" else "party"
-    return ContainerService(name, member.service, member.settings, reads).write()
+    return compose.ContainerService(name, member.service, member.settings, reads).write()
 
 
 def write_in_place(path: Path, text: str) -> None:
     """Replace a file that its owner alone may read; raises UnavailableError."""
-    from parley.common.storage.keys import replace_private, writing
-
-    with writing(path):
-        replace_private(path, text.encode())
+    with storage_keys.writing(path):
+        storage_keys.replace_private(path, text.encode())
 
 
 def free_port() -> int:
     """A port of loopback that nobody listens on now."""
-    import socket
-
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

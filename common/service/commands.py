@@ -320,22 +320,6 @@ def print_json_line(value: object) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, default=lambda array: array.tolist()))
 
 
-def print_result(output: Format, text: str, **facts: object) -> None:
-    """What a command has done: in words, or as an object."""
-    typer.echo(json.dumps(facts, ensure_ascii=False) if output == "json" else text)
-
-
-def print_next(output: Format, command: str) -> None:
-    """The command that helps next, for people."""
-    print_aside(output, f"next: {command}")
-
-
-def print_aside(output: Format, text: str) -> None:
-    """A line for people, where it disturbs nothing that reads the result."""
-    if output == "text":
-        typer.echo(text, err=True)
-
-
 def read_parameters(given: list[str] | None) -> dict[str, Any]:
     """Pairs NAME=VALUE; a value is JSON where it can be, else text."""
     parameters: dict[str, Any] = {}

@@ -1,5 +1,4 @@
 """``parley-party join``: from an invitation to a party that can start."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -14,9 +13,10 @@ from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
-    FormatOption,
+    Printer,
     TableOption,
     ValueOption,
+    deferred,
 )
 from parley.party.commands import quietly, read_text
 from parley.party.joining import (
@@ -38,6 +38,16 @@ from parley.party.joining import (
     service_toml,
     write_in_place,
 )
+
+with deferred():
+    from parley.common.encoding import key_words
+    from parley.common.files import sources
+    from parley.common.service import compose as service_compose
+    from parley.party import membership
+    from parley.party import policy as party_policy
+    from parley.party import settings as party_settings
+    from parley.party.data import owner_data
+    from parley.party.ledger import ledger
 
 if TYPE_CHECKING:
     from parley.common.data.study import Study
@@ -73,7 +83,7 @@ def join_command(
     value: ValueOption = None,
     words: WordsOption = None,
     key_holder_words: KeyHolderWordsOption = None,
-    out: FolderOption = None,
+    target: FolderOption = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="What all runs together may cost.")] = 5.0,
     delta: Annotated[float, typer.Option("--delta", help="What all runs together may cost.")] = 1e-4,
     epsilon_per_run: Annotated[float, typer.Option("--epsilon-per-run", help="What one run may cost.")] = 1.0,
@@ -88,7 +98,8 @@ def join_command(
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
 
@@ -97,18 +108,13 @@ def join_command(
     holder whose words you do not have yet opens no sum until parley-party pin has compared them; other owners' parties
     count as the learner's own until then. After a failure, say the same again.
     """
-    from parley.party.data.owner_data import load_holding
-    from parley.party.ledger.ledger import create_ledger, has_ledger
-    from parley.party.membership import Enrolment
-    from parley.party.settings import PartySettings
-
     with quietly():
         invited = open_invitation(invitation, "party")
-        source, on_the_way, folder = _source(data, table, csv, value), read_proxy(proxy), folder_for(out, invited)
+        source, on_the_way, folder = _source(data, table, csv, value), read_proxy(proxy), folder_for(target, invited)
         compare_learner(words, invited)
         compared = _compare_key_holders(key_holder_words or (), invited, _known_key_holders(folder, invited))
         reads = _mounted(source, invited) if compose else None
-        enrolment = Enrolment(invited, on_the_way)
+        enrolment = membership.Enrolment(invited, on_the_way)
         enrolment.check()
         folder.begin(invited)
         write_in_place(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
@@ -125,16 +131,16 @@ def join_command(
         )
         draft = folder.root / ".draft.toml"
         write_in_place(draft, text)
-        settings = PartySettings.load(draft)
+        settings = party_settings.PartySettings.load(draft)
         told = _fitting(
-            folder, settings, data, _undoubted(load_holding(settings), as_is=as_is), invited.studies[0].study
+            folder, settings, data, _undoubted(owner_data.load_holding(settings), as_is=as_is), invited.studies[0].study
         )
         own = settings.identity
-        if not has_ledger(folder.state):
-            create_ledger(folder.state, own, settings.policy.adjacency)
+        if not ledger.has_ledger(folder.state):
+            ledger.create_ledger(folder.state, own, settings.policy.adjacency)
         member = register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-        report_joined(output, member, reads, [*told, *_pin(member.settings, invited, compared)])
+        report_joined(out, member, reads, [*told, *_pin(member.settings, invited, compared)])
 
 
 def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:
@@ -155,19 +161,15 @@ def _undoubted(holding: Holding, *, as_is: bool) -> Holding:
 
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
     """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
-    from parley.party.policy import policy_cautions, refused_for_sums, trained_by_sums
-
-    yield from (f"warning: {words}" for words in policy_cautions(settings.policy, n_examples))
+    yield from (f"warning: {words}" for words in party_policy.policy_cautions(settings.policy, n_examples))
     is_new = not (folder.root / "party.toml").exists()
-    if is_new and settings.policy.require_secure_sum and not trained_by_sums(agreed):
-        yield f"warning: {_NO_TRAINING.format(', '.join(refused_for_sums(agreed)))}"
+    if is_new and settings.policy.require_secure_sum and not party_policy.trained_by_sums(agreed):
+        yield f"warning: {_NO_TRAINING.format(', '.join(party_policy.refused_for_sums(agreed)))}"
 
 
 def _source(data: str, tables: Sequence[str] | None, csv: str | None, values: Sequence[str] | None) -> DataSource:
     """What the options name, wherever the service will be started; raises InvalidInputError."""
-    from parley.common.files.sources import parse_source
-
-    return parse_source(data, tables or (), csv, values or ()).within(Path.cwd())
+    return sources.parse_source(data, tables or (), csv, values or ()).within(Path.cwd())
 
 
 def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
@@ -175,12 +177,10 @@ def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
 
     Raises ConflictError where they are another learner's.
     """
-    from parley.party.settings import PartySettings
-
     path = folder.root / "party.toml"
     if not path.exists():
         return {}
-    settings = PartySettings.load(path)
+    settings = party_settings.PartySettings.load(path)
     check_learner(path, {learner.public_key for learner in settings.learners}, invited)
     for holder in invited.key_holders:
         if settings.key_holder_pins.get(holder.name, holder.public_key) != holder.public_key:
@@ -196,9 +196,7 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
     Those ``known``, by name, with the invitation's key are not asked for again. Raises InvalidInputError.
     """
-    from parley.common.encoding.key_words import check_words, named_words
-
-    words = dict(named_words(each, "--key-holder-words") for each in typed)
+    words = dict(key_words.named_words(each, "--key-holder-words") for each in typed)
     if unknown := sorted(words.keys() - {holder.name for holder in invited.key_holders}):
         raise InvalidInputError(f"--key-holder-words: the invitation names no key holder {', '.join(unknown)}")
     for holder in invited.key_holders:
@@ -210,23 +208,19 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
             if typed_words := ask_words(request, optional=True):
                 words[holder.name] = typed_words
         if holder.name in words:
-            check_words(words[holder.name], holder.public_key, holder.name)
+            key_words.check_words(words[holder.name], holder.public_key, holder.name)
     return tuple(words)
 
 
 def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:
     """Have settings that were there before know the key holders that were compared now; what is not compared yet."""
-    from parley.party.membership import save_settings, with_pin
-    from parley.party.policy import key_cautions
-    from parley.party.settings import PartySettings
-
-    known = PartySettings.load(config).key_holder_pins
+    known = party_settings.PartySettings.load(config).key_holder_pins
     for holder in invited.key_holders:
         if holder.name in compared and known.get(holder.name) != holder.public_key:
-            save_settings(config, with_pin(read_text(config), "key_holders", holder))
-    settings = PartySettings.load(config)
+            membership.save_settings(config, membership.with_pin(read_text(config), "key_holders", holder))
+    settings = party_settings.PartySettings.load(config)
     others = {holder.name for holder in invited.key_holders} - {*settings.key_holder_pins, *settings.uncompared}
-    return [f"caution: {caution}" for caution in key_cautions(settings, others)]
+    return [f"caution: {caution}" for caution in party_policy.key_cautions(settings, others)]
 
 
 def _party_toml(
@@ -242,14 +236,11 @@ def _party_toml(
     port: int,
 ) -> str:
     """A party's settings; ``compared`` are the key holders whose keys the owner has compared."""
-    from parley.party.membership import spell_pins
-    from parley.party.policy import first_algorithms, refused_for_sums
-
     epsilon, delta, epsilon_per_run, delta_per_run = policy
     agreed = invited.studies[0].study
-    refused = ", ".join(refused_for_sums(agreed))
-    pins = spell_pins("key_holders", invited.key_holders, compared)
-    pins += spell_pins("parties", invited.parties, ()) if pins else ""
+    refused = ", ".join(party_policy.refused_for_sums(agreed))
+    pins = membership.spell_pins("key_holders", invited.key_holders, compared)
+    pins += membership.spell_pins("parties", invited.parties, ()) if pins else ""
     own = f"""\
 study = {toml_value(folder.root / "study.json")}
 
@@ -262,7 +253,7 @@ epsilon = {epsilon!r}
 delta = {delta!r}
 max_epsilon_per_run = {epsilon_per_run!r}
 max_delta_per_run = {delta_per_run!r}
-algorithms = {toml_value(first_algorithms(agreed))}
+algorithms = {toml_value(party_policy.first_algorithms(agreed))}
 minimum_contributors = 2
 approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
 require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
@@ -302,9 +293,7 @@ def _tables(data: DataSource) -> str:
 
 def _mounted(data: DataSource, invited: Invitation) -> tuple[Path, ...]:
     """What a container is to see beside its folder; raises InvalidInputError where it would be of no use."""
-    from parley.common.service.compose import check_reachable, data_folder
-
-    check_reachable(invited.url)
+    service_compose.check_reachable(invited.url)
     places = list(data.tables.values()) if data.is_query else [data.source]
     files = [at for at in places if isinstance(at, str)]
     secrets = [at.postgres.partition(":") for at in places if not isinstance(at, str)]
@@ -315,4 +304,4 @@ def _mounted(data: DataSource, invited: Invitation) -> tuple[Path, ...]:
         )
     if secrets:
         typer.echo("parley-party: the image has to be built with --build-arg EXTRAS=postgres", err=True)
-    return tuple(dict.fromkeys([*map(data_folder, files), *(Path(path) for _, _, path in secrets)]))
+    return tuple(dict.fromkeys([*map(service_compose.data_folder, files), *(Path(path) for _, _, path in secrets)]))

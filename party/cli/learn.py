@@ -1,5 +1,4 @@
 """``parley-party learn``: an owner's own model."""
-# ruff: noqa: PLC0415 -- help comes faster without what only the command needs
 
 from __future__ import annotations
 
@@ -11,8 +10,22 @@ import typer
 
 from parley.common.encoding.texts import so_many
 from parley.common.errors import InvalidInputError
-from parley.common.service.commands import FormatOption, print_json_line, read_budgets, read_parameters
+from parley.common.service.commands import (
+    Printer,
+    deferred,
+    print_json_line,
+    read_budgets,
+    read_parameters,
+)
 from parley.party.commands import DEFAULT_CONFIG, Config, quietly
+
+with deferred():
+    import asyncio
+
+    from parley.common.encoding import number_lines
+    from parley.party import settings as party_settings
+    from parley.party.data import owner_data
+    from parley.party.owner import training as learning
 
 
 def learn_command(
@@ -33,7 +46,8 @@ def learn_command(
     deadline: Annotated[float, typer.Option(min=0.01, help="Seconds that a silent party is waited for.")] = 5.0,
     run: Annotated[str | None, typer.Option(help="The name of a run that failed, to take it up again.")] = None,
     save: Annotated[Path | None, typer.Option(help="File for the model; standard output if not given.")] = None,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Train a model of your own: on your examples as they are, and on the other owners' noisy answers.
 
@@ -48,15 +62,8 @@ def learn_command(
 
       parley-party learn --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 --budget shop=0.1,1e-6
     """
-    import asyncio
-
-    from parley.common.encoding.number_lines import document_lines
-    from parley.party.data.owner_data import load_holding
-    from parley.party.owner import training as learning
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
+        settings = party_settings.PartySettings.load(config)
         names = [peer.name for peer in settings.peers] if party is None else party
         if not names:
             raise InvalidInputError("there is nobody to ask: the settings have no [[peers]]")
@@ -71,15 +78,15 @@ def learn_command(
             minimum_contributors=minimum_contributors,
             deadline=deadline,
         )
-        holding = load_holding(settings)
+        holding = owner_data.load_holding(settings)
         typer.echo(
             f"run {order.run}; of your own examples: {learning.protection(order, settings.name, holding)}", err=True
         )
         model = asyncio.run(learning.learn(order, settings.name, holding, settings.peers))
     if save is not None:
         with save.open("w", encoding="utf-8") as file:
-            file.writelines(document_lines(model))
-    if save is None or output == "json":
+            file.writelines(number_lines.document_lines(model))
+    if save is None or out.is_json:
         print_json_line(model)
     else:
         typer.echo(f"{save}: {algorithm}, {so_many(model['rounds'], 'round')}, with {', '.join(model['contributors'])}")

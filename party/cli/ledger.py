@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.errors import ConflictError, InvalidInputError, NotFoundError
 from parley.common.service.commands import (
     CommandLine,
-    Format,
-    FormatOption,
+    Printer,
+    deferred,
     print_json_line,
-    print_next,
-    print_result,
     refusal_is_no,
 )
 from parley.common.storage.handed_files import read_handed
@@ -39,12 +37,21 @@ from parley.party.commands import (
     read_text,
 )
 
+with deferred():
+    from parley.common.privacy import account as privacy_account
+    from parley.common.privacy import statement
+    from parley.common.protocol import receipts as protocol_receipts
+    from parley.common.wire import party_api
+    from parley.party import policy
+    from parley.party import settings as party_settings
+    from parley.party.answers import party
+    from parley.party.data import owner_data
+    from parley.party.ledger import audit, ledger, records, recovery
+
 if TYPE_CHECKING:
     from parley.party.ledger.audit import RunSummary
-    from parley.party.ledger.records import Answered, Entry, Pinned
+    from parley.party.ledger.records import Entry, Pinned
     from parley.party.ledger.recovery import Recovery
-
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 
 audit_app = CommandLine(
@@ -53,44 +60,33 @@ audit_app = CommandLine(
 )
 
 
-def init_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def init_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Make a new party's ledger, and pin the data in it: the party starts with these alone until you accept others.
 
     Once: a party without its ledger does not start, for what it spent stays spent.
     """
-    from parley.party.answers.party import open_store, pin_of
-    from parley.party.data.owner_data import load_holding
-    from parley.party.ledger.ledger import create_ledger
-    from parley.party.policy import policy_cautions
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
-        holding = load_holding(settings)
-        data = pin_of(settings, holding)
-        create_ledger(settings.state, settings.identity, settings.policy.adjacency)
-        with open_store(settings) as store:
+        settings = party_settings.PartySettings.load(config)
+        holding = owner_data.load_holding(settings)
+        data = party.pin_of(settings, holding)
+        ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
+        with party.open_store(settings) as store:
             store.pin(data)
-    for words in policy_cautions(settings.policy, holding.n_examples):
+    for words in policy.policy_cautions(settings.policy, holding.n_examples):
         typer.echo(f"parley-party: {words}", err=True)
     text = f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back"
-    print_result(output, text, state=str(settings.state))
-    print_next(output, f"parley-party serve{config_words(config)}")
+    out.done(text, state=str(settings.state))
+    out.next(f"parley-party serve{config_words(config)}")
 
 
-def budget_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
-    from parley.common.privacy.statement import in_words
-    from parley.common.wire.party_api import BudgetReport
-    from parley.party.answers.party import open_store
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
-        with open_store(settings) as store:
+        settings = party_settings.PartySettings.load(config)
+        with party.open_store(settings) as store:
             account = store.account()
-    left = BudgetReport.of(account)
-    if output == "json":
+    left = party_api.BudgetReport.of(account)
+    if out.is_json:
         print_json_line(left.model_dump())
         return
     print_table(
@@ -102,13 +98,14 @@ def budget_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text
             ("left", f"{left.epsilon_left:g}", f"{left.delta_left:g}"),
         ]
     )
-    for sentence in in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
+    for sentence in statement.in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
         typer.echo(sentence)
 
 
 def log_command(
     config: Config = DEFAULT_CONFIG,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
     by_run: Annotated[
         bool, typer.Option("--by-run", help="One line a run: who asked, what for, what it cost.")
     ] = False,
@@ -122,32 +119,24 @@ def log_command(
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 3.
     """
-    from parley.party.answers.party import open_store
-    from parley.party.ledger import audit
-    from parley.party.settings import PartySettings
-
-    with quietly(), open_store(PartySettings.load(config)) as store:
+    with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
         entries = store.entries()
     if data:
-        _print_pins(entries, output)
+        _print_pins(entries, out)
     elif by_run:
-        _print_runs(audit.by_run(entries), output)
+        _print_runs(audit.by_run(entries), out)
     else:
-        _print_answers(entries, output)
+        _print_answers(entries, out)
 
 
-def end_command(
-    run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
-) -> None:
+def end_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer) -> None:
     """Answer no more rounds of a run, and free what is still reserved for it. What was charged stays charged."""
-    _each_run(config, run, learner, "ended", output)
+    _each_run(config, run, learner, "ended", out)
 
 
-def release_command(
-    run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
-) -> None:
+def release_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer) -> None:
     """Free what is still reserved for a run without ending it: it goes on as far as the budget then bears."""
-    _each_run(config, run, learner, "released", output)
+    _each_run(config, run, learner, "released", out)
 
 
 def recover_command(
@@ -155,7 +144,8 @@ def recover_command(
     receipt: ReceiptFiles = None,
     backup: Annotated[Path | None, typer.Option(help="A directory that parley-party backup wrote.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be charged.")] = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Begin a new ledger where the old one is lost, damaged or an old copy, and charge the worst that may be spent.
 
@@ -163,13 +153,11 @@ def recover_command(
     holders and co-owners too. Without a receipt of each of your learners the whole budget counts as spent. What was
     there is put aside, runs in progress end.
     """
-    from parley.common.privacy.account import DELTA_UNITS, MICRO
-
     done = _recovered(config, receipt, backup, commit=yes)
-    epsilon, delta = done.spent.epsilon / MICRO, done.spent.delta / DELTA_UNITS
+    epsilon, delta = done.spent.epsilon / privacy_account.MICRO, done.spent.delta / privacy_account.DELTA_UNITS
     text = f"{'charged' if yes else 'to be charged'}: epsilon {epsilon:g}, delta {delta:g}"
     spent = list(done.spent.units)
-    print_result(output, text, spent=spent, accounted=done.recovered, without_receipt_of=done.missing)
+    out.done(text, spent=spent, accounted=done.recovered, without_receipt_of=done.missing)
     if done.missing:
         typer.echo(f"no receipt of {', '.join(done.missing)}: the whole budget counts as spent", err=True)
     if not yes:
@@ -178,30 +166,23 @@ def recover_command(
 
 def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | None, *, commit: bool) -> Recovery:
     """What a new ledger charges by these receipts; it is begun only where that is to be committed."""
-    from parley.party.answers.party import budget_of
-    from parley.party.ledger.recovery import recover
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
+        settings = party_settings.PartySettings.load(config)
         texts = [line for path in receipts or () for line in read_text(path, read_handed).split()]
         names = [known.name for known in settings.learners]
-        budget = budget_of(settings.policy)
-        return recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)
+        budget = party.budget_of(settings.policy)
+        return recovery.recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)
 
 
-def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Copy ledger, head file and identity key into a new directory, while the party runs too.
 
     A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges what it does
     not know of.
     """
-    from parley.party.ledger.recovery import back_up
-    from parley.party.settings import PartySettings
-
     with quietly():
-        back_up(PartySettings.load(config).state, directory)
-    print_result(output, f"{directory}: keep it as private as the party's own files", directory=str(directory))
+        recovery.back_up(party_settings.PartySettings.load(config).state, directory)
+    out.done(f"{directory}: keep it as private as the party's own files", directory=str(directory))
 
 
 def restore_command(
@@ -211,24 +192,22 @@ def restore_command(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it though a receipt is not shown, at the whole budget.")
     ] = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Bring a backup back: its identity key, and a new ledger that charges the worst that may be spent since.
 
     The same as parley-party recover --backup DIRECTORY --yes, after the identity key was put back if it is gone.
     Without a receipt of each of your learners the whole budget counts as spent: that is refused unless you say --yes.
     """
-    from parley.party.ledger.recovery import restore_key
-    from parley.party.settings import PartySettings
-
     with quietly():
-        restore_key(directory, PartySettings.load(config).state)
+        recovery.restore_key(directory, party_settings.PartySettings.load(config).state)
     if not yes and (missing := _recovered(config, receipt, directory, commit=False).missing):
         raise ConflictError(
             f"no receipt of {', '.join(missing)}: the whole budget would count as spent, so nothing was changed; get "
             "the newest (parley-learner receipts PARTY > FILE) and say --receipt FILE, or --yes"
         )
-    recover_command(config, receipt, directory, yes=True, output=output)
+    recover_command(config, receipt, directory, yes=True, out=out)
 
 
 @audit_app.command("export")
@@ -238,28 +217,28 @@ def audit_export(
     bodies: Annotated[
         bool, typer.Option(help="Whether to put the answers themselves in, but those to secure sums.")
     ] = True,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Write the whole ledger into a signed file: approvals, prices, answers, limits, refusals, in order."""
-    from parley.party.answers.party import open_store
-    from parley.party.ledger.audit import export
-    from parley.party.settings import PartySettings
-
-    with quietly(), open_store(PartySettings.load(config)) as store, file.open("x", encoding="utf-8") as target:
-        target.writelines(f"{line}\n" for line in export(store, bodies=bodies))
+    with (
+        quietly(),
+        party.open_store(party_settings.PartySettings.load(config)) as store,
+        file.open("x", encoding="utf-8") as target,
+    ):
+        target.writelines(f"{line}\n" for line in audit.export(store, bodies=bodies))
     key = settings_key(config)
-    print_result(output, f"{file}: check it with parley-party audit verify {file} --key {key}", file=str(file), key=key)
+    out.done(f"{file}: check it with parley-party audit verify {file} --key {key}", file=str(file), key=key)
 
 
 @audit_app.command("verify")
 def audit_verify(
     file: Path,
     key: Annotated[str, typer.Option(help="The party's public key, as parley-party identity prints it.")],
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Check a file that "audit export" wrote, without a ledger: exits with status 1 if anything in it was changed."""
-    from parley.party.ledger import audit
-
     with quietly():
         try:
             with refusal_is_no():
@@ -267,25 +246,19 @@ def audit_verify(
         except OSError as error:
             raise InvalidInputError(f"{file} cannot be read: {error.strerror}") from None
     typer.echo(f"{receipt.signer}: {len(entries)} entries, all as they were signed", err=True)
-    if output == "text":
-        _print_pins(entries, output)
-    _print_runs(audit.by_run(entries), output)
+    if not out.is_json:
+        _print_pins(entries, out)
+    _print_runs(audit.by_run(entries), out)
 
 
 def settings_key(config: Path) -> str:
     """The party's public key."""
-    from parley.party.settings import PartySettings
-
-    return PartySettings.load(config).identity.key
+    return party_settings.PartySettings.load(config).identity.key
 
 
-def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended", "released"], output: Format) -> None:
+def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended", "released"], out: Printer) -> None:
     """End or release a run, of one learner or of whoever has one of that name."""
-    from parley.common.errors import NotFoundError
-    from parley.party.answers.party import open_store
-    from parley.party.settings import PartySettings
-
-    with quietly(), open_store(PartySettings.load(config)) as store:
+    with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
         owners = [name for name, known in store.books.runs if known == run and learner in {None, name}]
         if not owners:
             raise NotFoundError(f"run {run} is not known here")
@@ -295,14 +268,13 @@ def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended
             store.consents.end(owners[0], run, "owner")
         else:
             store.consents.release(owners[0], run)
-    print_result(output, f"{run} of {owners[0]}: {state}", learner=owners[0], run=run, state=state)
+    out.done(f"{run} of {owners[0]}: {state}", learner=owners[0], run=run, state=state)
 
 
-def _print_answers(entries: list[Entry], output: Format) -> None:
-    from parley.common.privacy.account import DELTA_UNITS, MICRO
-    from parley.party.ledger.records import Answered
-
-    answers: list[tuple[Entry, Answered]] = [(e, e.record) for e in entries if isinstance(e.record, Answered)]
+def _print_answers(entries: list[Entry], out: Printer) -> None:
+    answers: list[tuple[Entry, records.Answered]] = [
+        (e, e.record) for e in entries if isinstance(e.record, records.Answered)
+    ]
     rows: list[dict[str, Any]] = [
         {
             "number": entry.number,
@@ -312,13 +284,13 @@ def _print_answers(entries: list[Entry], output: Format) -> None:
             "round": answer.round,
             "query": answer.query,
             "answer": entry.attached["body"],
-            "epsilon": answer.cost.epsilon / MICRO,
-            "delta": answer.cost.delta / DELTA_UNITS,
+            "epsilon": answer.cost.epsilon / privacy_account.MICRO,
+            "delta": answer.cost.delta / privacy_account.DELTA_UNITS,
             "adjacency": answer.adjacency,
         }
         for entry, answer in answers
     ]
-    if output == "json":
+    if out.is_json:
         for row in rows:
             typer.echo(json.dumps(row))
         return
@@ -338,11 +310,9 @@ def _print_answers(entries: list[Entry], output: Format) -> None:
     print_table([columns, *cells])
 
 
-def _print_pins(entries: list[Entry], output: Format) -> None:
-    from parley.party.ledger.records import Pinned
-
-    pins = [(entry, entry.record) for entry in entries if isinstance(entry.record, Pinned)]
-    if output == "json":
+def _print_pins(entries: list[Entry], out: Printer) -> None:
+    pins = [(entry, entry.record) for entry in entries if isinstance(entry.record, records.Pinned)]
+    if out.is_json:
         for entry, pin in pins:
             typer.echo(json.dumps({"number": entry.number, "at": entry.at, **asdict(pin)}))
         return
@@ -358,9 +328,7 @@ def _tables(pin: Pinned) -> str:
     return ", ".join(f"{name} = {at}" for name, at in pin.tables.items()) or "-"
 
 
-def _print_runs(runs: list[RunSummary], output: Format) -> None:
-    from parley.common.privacy.account import DELTA_UNITS, MICRO
-
+def _print_runs(runs: list[RunSummary], out: Printer) -> None:
     rows: list[dict[str, Any]] = []
     for run in runs:
         terms = run.approved
@@ -372,9 +340,9 @@ def _print_runs(runs: list[RunSummary], output: Format) -> None:
                 "algorithm": terms.algorithm if terms else None,
                 "user": terms.user if terms else None,
                 "purpose": terms.purpose if terms else None,
-                "price": terms and terms.reserved.epsilon / MICRO,
-                "epsilon": run.charged.epsilon / MICRO,
-                "delta": run.charged.delta / DELTA_UNITS,
+                "price": terms and terms.reserved.epsilon / privacy_account.MICRO,
+                "epsilon": run.charged.epsilon / privacy_account.MICRO,
+                "delta": run.charged.delta / privacy_account.DELTA_UNITS,
                 "seen": run.seen,
                 "from": when(run.first),
                 "to": when(run.last),
@@ -382,7 +350,7 @@ def _print_runs(runs: list[RunSummary], output: Format) -> None:
                 "refusals": dict(run.refusals),
             }
         )
-    if output == "json":
+    if out.is_json:
         for row in rows:
             typer.echo(json.dumps(row))
         return
@@ -413,27 +381,20 @@ def when(at: int) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
-
-
-def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def accept_data_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Say that the data, or the query or study that make them, have changed and answers shall be about them from now.
 
     A party whose data changed under its ledger does not start before that. The ledger keeps the word, with the query's
     text. What was charged stays charged, and all runs of learners end: their answers were about other data.
     """
-    from parley.party.answers.party import open_store, pin_of
-    from parley.party.data.owner_data import load_holding
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
-        with open_store(settings) as store:
+        settings = party_settings.PartySettings.load(config)
+        with party.open_store(settings) as store:
             before = store.consents.open_runs()
             is_first = store.books.pinned is None
-            changes = store.pin(pin_of(settings, load_holding(settings)), accept=True)
+            changes = store.pin(party.pin_of(settings, owner_data.load_holding(settings)), accept=True)
             ended = before if changes else []
-    if output == "json":
+    if out.is_json:
         print_json_line({"changed": changes, "ended": [{"learner": learner, "run": run} for learner, run in ended]})
         return
     if not changes:
@@ -445,25 +406,23 @@ def accept_data_command(config: Config = DEFAULT_CONFIG, output: FormatOption = 
         typer.echo(f"  run {run} of {learner} has ended")
 
 
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
-
-
 def witnessed_command(
     name: Annotated[str | None, typer.Argument(help="A party or a key holder; all, if not given.")] = None,
     config: Config = DEFAULT_CONFIG,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Print the newest receipts that this party holds of others, one a line: for parley-party recover --receipt FILE.
 
     Learners hand them on; those are kept whose public key in [secure_sum] the owner has compared.
     """
-    from parley.common.protocol.receipts import read_receipt
-    from parley.party.answers.party import open_witness
-    from parley.party.settings import PartySettings
-
-    with quietly(), closing(open_witness(PartySettings.load(config))) as witness:
-        held = [receipt for receipt in map(read_receipt, witness.texts()) if name in {None, receipt.signer}]
-    if output == "json":
+    with quietly(), closing(party.open_witness(party_settings.PartySettings.load(config))) as witness:
+        held = [
+            receipt
+            for receipt in map(protocol_receipts.read_receipt, witness.texts())
+            if name in {None, receipt.signer}
+        ]
+    if out.is_json:
         print_json_line(
             [
                 {"signer": each.signer, "key": each.key, "entries": each.head.count, "receipt": each.text}

@@ -1,8 +1,4 @@
-"""The command ``parley-party``: for the owner who runs a party.
-
-What needs the web stack, numpy or cryptography is imported in the command that uses it, so that help comes at once.
-"""
-# ruff: noqa: PLC0415
+"""The command ``parley-party``: for the owner who runs a party."""
 
 from __future__ import annotations
 
@@ -15,10 +11,9 @@ from parley.common.encoding.texts import so_many
 from parley.common.service.commands import (
     CommandGroup,
     CommandLine,
-    FormatOption,
-    print_aside,
+    Printer,
+    deferred,
     print_json_line,
-    print_result,
     tool_options,
     without_rich,
 )
@@ -51,8 +46,24 @@ from parley.party.commands import (
     quietly,
     show_settings,
     spelt,
+    tell_unmet,
 )
 from parley.party.keyholder.cli import key_holder_app as keyholder
+
+with deferred():
+    from parley.common import extras
+    from parley.common.client import outbound
+    from parley.common.encoding import key_words
+    from parley.common.secure_sum import envelope
+    from parley.common.service import logs, tokens
+    from parley.common.service import serve as serving
+    from parley.common.wire import party_api
+    from parley.party import policy as party_policy
+    from parley.party import settings as party_settings
+    from parley.party.answers import party
+    from parley.party.api import app as service_app
+    from parley.party.data import owner_data
+    from parley.party.owner import page
 
 if TYPE_CHECKING:
     from parley.party.data.owner_data import Holding
@@ -96,27 +107,21 @@ for name, command in (
 
 
 @party_app.command("config")
-def party_config_command(
-    config: Config = DEFAULT_CONFIG, explain: Explain = False, output: FormatOption = "text"
-) -> None:
+def party_config_command(config: Config = DEFAULT_CONFIG, explain: Explain = False, *, out: Printer) -> None:
     """Print the settings in effect, and whether file or environment says so; secrets are hidden.
 
     With --explain, every setting there is with type, default and meaning.
     """
-    from parley.party.settings import PartySettings
-
-    show_settings(PartySettings, config, explain=explain, output=output)
+    show_settings(party_settings.PartySettings, config, explain=explain, out=out)
 
 
 @party_app.command("health")
-def party_health_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def party_health_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Ask the party that runs with these settings whether it is ready, from this machine and under the same TLS.
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    from parley.party.settings import PartySettings
-
-    end_by_readiness(PartySettings, config, output)
+    end_by_readiness(party_settings.PartySettings, config, out)
 
 
 @party_app.command("serve")
@@ -129,59 +134,44 @@ def party_serve(
     Exits with status 3 and one line on standard error if settings, study, data or ledger cannot be used.
     """
     with without_rich():
-        from parley.common.client.outbound import outbound
-        from parley.common.service import logs
-        from parley.common.service.serve import serve as run
-        from parley.common.service.serve import tls_context
-        from parley.party.api.app import create_party_app
-        from parley.party.owner.page import owner_page
-        from parley.party.settings import PartySettings
-
+        create, serve = service_app.create_party_app, serving.serve
+        connections, owner_page = outbound.outbound, page.owner_page
     with quietly():
-        settings = PartySettings.load(config)
+        settings = party_settings.PartySettings.load(config)
         if output:
             settings = settings.model_copy(update={"log_format": output})
         logs.configure(settings.log_format)
         if settings.tls:
-            tls_context(settings.tls)  # refuses before the ledger is opened
-        app = create_party_app(settings, apart=True)
-        run(app, settings, [*outbound(settings.outbound), *owner_page(settings, app.state.ledger)])
+            serving.tls_context(settings.tls)  # refuses before the ledger is opened
+        app = create(settings, apart=True)
+        serve(app, settings, [*connections(settings.outbound), *owner_page(settings, app.state.ledger)])
 
 
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
     """What may not be meant, of pins, of the policy and of the examples."""
-    from parley.party.policy import key_cautions, policy_cautions
-
-    yield from key_cautions(settings)
-    yield from policy_cautions(settings.policy, holding.n_examples)
+    yield from party_policy.key_cautions(settings)
+    yield from party_policy.policy_cautions(settings.policy, holding.n_examples)
     if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
         yield "all examples have the same label: alone, they teach nothing"
 
 
 @party_app.command("check")
-def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Load settings, study, data and, if there is one, the ledger as "serve" would; say what the party would refuse.
 
     Prints the party's public facts and the owner's rules in words. Exits with status 3 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
     """
-    from parley.common.extras import require_extra
-    from parley.common.wire.party_api import BudgetReport
-    from parley.party.answers.party import check_pin, facts_of, open_store
-    from parley.party.commands import tell_unmet
-    from parley.party.data.owner_data import load_holding
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
+        settings = party_settings.PartySettings.load(config)
         if settings.tracing:
-            require_extra("tracing", "settings: tracing")
-        holding, left = load_holding(settings), {}
-        facts = facts_of(settings, holding).model_dump(mode="json")
+            extras.require_extra("tracing", "settings: tracing")
+        holding, left = owner_data.load_holding(settings), {}
+        facts = party.facts_of(settings, holding).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():
-            with open_store(settings) as store:
-                check_pin(store, settings, holding)
-                left = BudgetReport.of(store.account()).model_dump(exclude={"units"})
+            with party.open_store(settings) as store:
+                party.check_pin(store, settings, holding)
+                left = party_api.BudgetReport.of(store.account()).model_dump(exclude={"units"})
         facts["public_key"] = settings.identity.key if settings.secure_sum else None
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
@@ -189,7 +179,7 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
     for doubt in _doubts(settings, holding):
         typer.echo(f"parley-party: {doubt}", err=True)
     known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
-    if output == "json":
+    if out.is_json:
         print_json_line(
             {"party": facts, "budget": left, "learners": known, "mended": holding.mended, "refuses": refuses}
             | {"read_as": holding.loaded.notes}
@@ -204,34 +194,28 @@ def party_check(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") 
 
 
 @party_app.command("identity")
-def party_identity(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def party_identity(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Print the public key that this party signs with in secure sums; it is made when first needed and stays.
 
     Give it to the learner, who pins it in [[parties]] as public_key.
     """
-    from parley.common.encoding.key_words import words_of
-    from parley.common.secure_sum.envelope import public_hex
-    from parley.party.settings import PartySettings
-
     with quietly():
-        key = public_hex(PartySettings.load(config).signing_key())
-    print_result(output, key, public_key=key, words=words_of(key))
-    print_aside(output, f"words: {' '.join(words_of(key))}")
+        key = envelope.public_hex(party_settings.PartySettings.load(config).signing_key())
+    out.done(key, public_key=key, words=key_words.words_of(key))
+    out.aside(f"words: {' '.join(key_words.words_of(key))}")
 
 
 @party_app.command("token")
-def party_token(output: FormatOption = "text") -> None:
+def party_token(*, out: Printer) -> None:
     """Make a bearer token for a learner, and the hash that party.toml knows it by. Neither is stored.
 
     Give the token to the learner, and keep the hash in [[learners]] as token_hash.
     """
-    from parley.common.service.tokens import hash_token, new_token
-
-    made = new_token()
-    if output == "json":
-        print_json_line({"token": made, "token_hash": hash_token(made)})
-        return
-    print_table([("token", made), ("token_hash", hash_token(made))])
+    made = tokens.new_token()
+    out.result(
+        {"token": made, "token_hash": tokens.hash_token(made)},
+        lambda: print_table([("token", made), ("token_hash", tokens.hash_token(made))]),
+    )
 
 
 def _refusals(settings: PartySettings) -> Iterator[str]:

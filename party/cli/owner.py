@@ -1,5 +1,4 @@
 """``parley-party pending``, ``approve``, ``deny`` and ``owner``: the owner's word on runs that wait for it."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -7,27 +6,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.service.commands import FormatOption, print_json_line, print_next, print_result
+from parley.common.service.commands import Printer, deferred, print_json_line
 from parley.party.commands import DEFAULT_CONFIG, Config, LearnerOption, config_words, print_table, quietly, spelt
+
+with deferred():
+    from parley.common import errors
+    from parley.party import settings as party_settings
+    from parley.party.answers import party
+    from parley.party.owner import page
+    from parley.party.owner import questions as owner_questions
 
 if TYPE_CHECKING:
     from parley.party.ledger.ledger import Ledger
 
 
-def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def pending_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Show the runs that wait for your word: who asks for what, with whom, at which price, and what is promised.
 
     Runs wait where policy.approval is "manual". What is shown of user and purpose are the learner's words.
     """
-    from parley.party.answers.party import open_store
-    from parley.party.owner.questions import WaitingRuns
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
-        with open_store(settings) as store:
-            questions = WaitingRuns(store, settings.known_parties).questions()
-    if output == "json":
+        settings = party_settings.PartySettings.load(config)
+        with party.open_store(settings) as store:
+            questions = owner_questions.WaitingRuns(store, settings.known_parties).questions()
+    if out.is_json:
         print_json_line(questions)
         return
     for question in questions:
@@ -42,19 +44,14 @@ def pending_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "tex
         typer.echo("no run waits for your word")
 
 
-def approve_command(
-    run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, output: FormatOption = "text"
-) -> None:
+def approve_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer) -> None:
     """Take part in a run that waits: its whole price is reserved at once, and charged with its answers."""
-    from parley.party.answers.party import open_store
-    from parley.party.settings import PartySettings
-
-    with quietly(), open_store(PartySettings.load(config)) as store:
+    with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
         store.questions.allow(whose, run)
     text = f"{run} of {whose} is approved; the learner asks again within a minute"
-    print_result(output, text, learner=whose, run=run, state="approved")
-    print_next(output, f"parley-party budget{config_words(config)}")
+    out.done(text, learner=whose, run=run, state="approved")
+    out.next(f"parley-party budget{config_words(config)}")
 
 
 def deny_command(
@@ -62,41 +59,34 @@ def deny_command(
     config: Config = DEFAULT_CONFIG,
     learner: LearnerOption = None,
     reason: Annotated[str, typer.Option(help="What the learner is told.")] = "",
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Take no part in a run; of one that was approved: answer it no more. What was charged stays charged."""
-    from parley.party.answers.party import open_store
-    from parley.party.settings import PartySettings
-
-    with quietly(), open_store(PartySettings.load(config)) as store:
+    with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
         withdrawn = store.questions.deny(whose, run, reason[:200])
     state = "ended" if withdrawn else "denied"
-    print_result(output, f"{run} of {whose} is {state}", learner=whose, run=run, state=state)
+    out.done(f"{run} of {whose} is {state}", learner=whose, run=run, state=state)
 
 
-def owner_command(config: Config = DEFAULT_CONFIG, output: FormatOption = "text") -> None:
+def owner_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Print the address of your page on this machine, where runs wait for your word; [owner] port turns it on.
 
     The address holds your token: whoever has it says yes and no in your place.
     """
-    from parley.party.owner.page import owner_address
-    from parley.party.settings import PartySettings
-
     with quietly():
-        address = owner_address(PartySettings.load(config))
-    print_result(output, address, address=address)
+        address = page.owner_address(party_settings.PartySettings.load(config))
+    out.done(address, address=address)
 
 
 def _whose(store: Ledger, run: str, learner: str | None) -> str:
     """The learner that has a run of this name."""
-    from parley.common.errors import InvalidInputError, NotFoundError
-
     store.account()  # looks at what others have written
     keys = set(store.books.owner) | set(store.books.runs)
     owners = sorted(name for name, known in keys if known == run and learner in {None, name})
     if not owners:
-        raise NotFoundError(f"nothing was asked about run {run}")
+        raise errors.NotFoundError(f"nothing was asked about run {run}")
     if len(owners) > 1:
-        raise InvalidInputError(f"{', '.join(owners)} each have a run {run}: name one with --learner")
+        raise errors.InvalidInputError(f"{', '.join(owners)} each have a run {run}: name one with --learner")
     return owners[0]

@@ -1,5 +1,4 @@
 """``parley-party pin``: other owners' keys, and key holders', once their words have been compared."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -9,8 +8,15 @@ import typer
 
 from parley.common.errors import InvalidInputError
 from parley.common.routes import SHOW_KEYS
-from parley.common.service.commands import FormatOption, print_result
+from parley.common.service.commands import Printer, deferred
 from parley.party.commands import DEFAULT_CONFIG, Config, quietly, read_text
+
+with deferred():
+    from parley.common.client import outbound
+    from parley.common.encoding import key_words
+    from parley.common.wire import membership as wire_membership
+    from parley.party import membership
+    from parley.party import settings as party_settings
 
 if TYPE_CHECKING:
     from parley.common.wire.membership import KnownKey
@@ -26,7 +32,8 @@ def pin_command(
         list[str] | None, typer.Argument(help="The six words of its key, as its owner reads them out.")
     ] = None,
     config: Config = DEFAULT_CONFIG,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Compare the key of another owner's party, or of a key holder, with whose it is, and pin it.
 
@@ -35,25 +42,22 @@ def pin_command(
     reads to you by telephone, from a number that you do not have from the learner: pins it in the settings, which count
     when the service is started again.
     """
-    from parley.party.membership import save_settings, with_pin
-    from parley.party.settings import PartySettings
-
     with quietly():
-        settings = PartySettings.load(config)
+        settings = party_settings.PartySettings.load(config)
         if name is None:
             kinds = {each: _KINDS[table] for each, (table, _) in _open_ones(settings).items()}
             lines = [f"{each} ({kind})" for each, kind in kinds.items()]
             lines.append(f"{len(kinds)} could be pinned: parley-party pin NAME WORDS")
-            print_result(output, "\n".join(lines), open=kinds)
+            out.done("\n".join(lines), open=kinds)
             return
         held = _held(settings)
         table, key = _fitting(" ".join(words or ()), name, held, settings)
         if settings.secure_sum is None and table == "parties":
             raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
         if name not in held or name in settings.uncompared:
-            save_settings(config, with_pin(read_text(config), table, key))
+            membership.save_settings(config, membership.with_pin(read_text(config), table, key))
     text = f"{name} is pinned as {_KINDS[table]} in {config}: start the service again"
-    print_result(output, text, pinned=name, kind=_KINDS[table], settings=str(config))
+    out.done(text, pinned=name, kind=_KINDS[table], settings=str(config))
 
 
 def _open_ones(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
@@ -65,13 +69,11 @@ def _open_ones(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
 
 def _held(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
     """The keys of the settings by name, compared or not."""
-    from parley.common.wire.membership import KnownKey
-
     sums = settings.secure_sum
-    held: dict[str, tuple[Table, KnownKey]] = {}
+    held: dict[str, tuple[Table, wire_membership.KnownKey]] = {}
     for table in _KINDS if sums else ():
         for pin in getattr(sums, table):
-            held[pin.name] = table, KnownKey(name=pin.name, public_key=pin.public_key)
+            held[pin.name] = table, wire_membership.KnownKey(name=pin.name, public_key=pin.public_key)
     return held
 
 
@@ -82,8 +84,6 @@ def _fitting(
 
     Raises InvalidInputError where no key has, UnavailableError where the learner is not reached.
     """
-    from parley.common.encoding.key_words import check_words
-
     if name in held and (name not in settings.uncompared or not settings.outbound or _fits(typed, held[name])):
         found = held[name]
     else:
@@ -91,22 +91,17 @@ def _fitting(
         if name not in told:
             raise InvalidInputError(f"the learner knows no {name}")
         found = told[name]
-    check_words(typed, found[1].public_key, name)
+    key_words.check_words(typed, found[1].public_key, name)
     return found
 
 
 def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
-    from parley.common.encoding.key_words import are_words
-
-    return are_words(typed, at[1].public_key)
+    return key_words.are_words(typed, at[1].public_key)
 
 
 def _by_learner(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
     """The keys of the learner's other members by name, by its word."""
-    from parley.common.client.outbound import ask_as_member
-    from parley.common.wire.membership import RosterKeys
-
     if not settings.outbound:
         raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
-    told = ask_as_member(settings.outbound[0], SHOW_KEYS.at(), RosterKeys, "tell")
+    told = outbound.ask_as_member(settings.outbound[0], SHOW_KEYS.at(), wire_membership.RosterKeys, "tell")
     return {key.name: (table, key) for table in _KINDS for key in getattr(told, table)}

@@ -1,5 +1,4 @@
 """The command ``parley-party stream``: an owner's decisions, led privately."""
-# ruff: noqa: PLC0415 -- help comes faster without what only the command needs
 
 from __future__ import annotations
 
@@ -12,9 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from parley.common.errors import InvalidInputError, LedgerError
-from parley.common.service.commands import FormatOption, print_aside
+from parley.common.service.commands import Printer, deferred
 from parley.common.storage.handed_files import read_handed
 from parley.party.commands import DEFAULT_CONFIG, Config, quietly, read_text
+
+with deferred():
+    import pydantic
+
+    from parley.common import strict
+    from parley.party import settings as party_settings
+    from parley.party.answers import party
+    from parley.party.owner import stream as owner_stream
 
 if TYPE_CHECKING:
     from parley.party.ledger.ledger import Ledger
@@ -44,7 +51,8 @@ def stream_command(
         typer.Option(help="A file for the ledger's newest receipt, with which recover knows of the charge."),
     ] = None,
     config: Config = DEFAULT_CONFIG,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Pick an action each round before its costs are known: by the costs of the rounds before, and privately.
 
@@ -64,35 +72,28 @@ def stream_command(
     Examples:
       parley-party stream --name prices --actions 3 --horizon 1000 --epsilon 1 --delta 1e-6 < costs.jsonl
     """
-    from pydantic import ValidationError
-
-    from parley.common.strict import faults
-    from parley.party.answers.party import open_store
-    from parley.party.owner.stream import Stream, StreamTerms, play
-    from parley.party.settings import PartySettings
-
     if sys.stdout is None:
         raise InvalidInputError("standard output is closed: nobody would see an action")
     with quietly():
-        settings = PartySettings.load(config)
+        settings = party_settings.PartySettings.load(config)
         try:
-            terms = StreamTerms(
+            terms = owner_stream.StreamTerms(
                 name=name, actions=actions, horizon=horizon, bound=bound, epsilon=epsilon, delta=delta,
                 calibration=calibration, adversary=adversary,
             )  # fmt: skip
-        except ValidationError as error:
-            raise InvalidInputError(f"the stream's terms: {faults(error)}") from None
-        with open_store(settings) as ledger:
+        except pydantic.ValidationError as error:
+            raise InvalidInputError(f"the stream's terms: {strict.faults(error)}") from None
+        with party.open_store(settings) as ledger:
             if receipt is not None and receipt.exists():
                 _check_own(ledger, receipt)
-            stream = Stream(ledger, settings.policy, terms)
+            stream = owner_stream.Stream(ledger, settings.policy, terms)
             for words in _beforehand(stream, terms, whole=begins == "whole"):
-                print_aside(output, f"{name}: {words}")
-            for place, action in enumerate(play(stream, _lines(stream), whole=begins == "whole")):
+                out.aside(f"{name}: {words}")
+            for place, action in enumerate(owner_stream.play(stream, _lines(stream), whole=begins == "whole")):
                 if receipt is not None and not place:
                     receipt.write_text(ledger.chain.receipt() + "\n", encoding="utf-8")
                 typer.echo(str(action))
-            print_aside(output, f"{name}: {_afterwards(stream, whole=begins == 'whole')}")
+            out.aside(f"{name}: {_afterwards(stream, whole=begins == 'whole')}")
 
 
 def _beforehand(stream: Stream, terms: StreamTerms, *, whole: bool) -> Iterator[str]:

@@ -1,5 +1,4 @@
 """``parley-party study check``: whether an owner's table fits a study, before anything is set up."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -13,13 +12,15 @@ from parley.common.service.commands import (
     CommandLine,
     CsvOption,
     ExitCode,
-    FormatOption,
+    Printer,
     TableOption,
     ValueOption,
-    print_aside,
-    print_json_line,
+    deferred,
 )
 from parley.party.commands import quietly
+
+with deferred():
+    from parley.common.files import sources, studies, study_fit
 
 study_fit_app = CommandLine(help="Check your data against a study.")
 
@@ -41,24 +42,18 @@ def party_study_check(
     clip: Annotated[bool, typer.Option("--clip", help="Values beyond bounds would be clipped.")] = False,
     as_is: AsIsOption = False,
     minimum_rows: Annotated[int, typer.Option("--minimum-rows", min=1, help="Least number of rows to fit.")] = 1,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read. Nothing is sent to anybody.
     """
-    from parley.common.files.sources import parse_source
-    from parley.common.files.studies import describe_signer, read_study_file
-    from parley.common.files.study_fit import fit_of_source
-
     with quietly():
-        agreed, signed = read_study_file(study)
-        print_aside(output, describe_signer(signed))
-        source = parse_source(data, table or (), csv, value or ())
-        fit = fit_of_source(agreed, source, clip=clip, as_is=as_is, minimum_rows=minimum_rows)
-    if output == "json":
-        print_json_line(fit.to_json())
-    else:
-        typer.echo("\n".join(fit.lines()))
+        agreed, signed = studies.read_study_file(study)
+        out.aside(studies.describe_signer(signed))
+        source = sources.parse_source(data, table or (), csv, value or ())
+        fit = study_fit.fit_of_source(agreed, source, clip=clip, as_is=as_is, minimum_rows=minimum_rows)
+    out.result(fit.to_json(), fit.lines())
     if not fit.fits:
         raise typer.Exit(ExitCode.NO)

@@ -1,5 +1,4 @@
 """The commands ``parley-party keyholder``: for whoever runs a key holder."""
-# ruff: noqa: PLC0415 -- help comes faster without what only commands need
 
 from __future__ import annotations
 
@@ -13,11 +12,8 @@ import typer
 from parley.common.encoding.texts import toml_value
 from parley.common.service.commands import (
     CommandLine,
-    FormatOption,
-    print_aside,
-    print_json_line,
-    print_next,
-    print_result,
+    Printer,
+    deferred,
     without_rich,
 )
 from parley.common.storage.handed_files import read_handed
@@ -31,6 +27,7 @@ from parley.party.commands import (
     read_text,
     show_settings,
     spelt,
+    tell_unmet,
 )
 from parley.party.joining import (
     ComposeOption,
@@ -49,6 +46,20 @@ from parley.party.joining import (
     report_joined,
     service_toml,
 )
+
+with deferred():
+    from parley.common.client import outbound
+    from parley.common.encoding import key_words
+    from parley.common.secure_sum import paillier, session
+    from parley.common.service import compose as service_compose
+    from parley.common.service import logs, tokens
+    from parley.common.service import serve as serving
+    from parley.common.storage import keys
+    from parley.party import membership
+    from parley.party.keyholder import app
+    from parley.party.keyholder import journal as keyholder_journal
+    from parley.party.keyholder import settings as keyholder_settings
+    from parley.party.keyholder import vault as keyholder_vault
 
 if TYPE_CHECKING:
     from parley.party.keyholder.settings import KeyHolderSettings
@@ -72,41 +83,34 @@ keyholder init), and start it.""",
 def key_holder_join(
     invitation: InvitationArgument,
     words: WordsOption = None,
-    out: FolderOption = None,
+    target: FolderOption = None,
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Join a learner as a key holder: makes keys, settings and journal, and registers.
 
     It must be run by somebody who does not collude with the learner.
     """
-    from parley.common.secure_sum.session import Identity
-    from parley.common.service.compose import check_reachable
-    from parley.common.service.tokens import new_token
-    from parley.common.storage.keys import write_private
-    from parley.party.keyholder.journal import create_journal, has_journal
-    from parley.party.keyholder.settings import KeyHolderSettings
-    from parley.party.membership import Enrolment
-
     with quietly():
         invited, on_the_way = open_invitation(invitation, "key_holder"), read_proxy(proxy)
         compare_learner(words, invited)
         if compose:
-            check_reachable(invited.url)
-        folder, enrolment = folder_for(out, invited), Enrolment(invited, on_the_way)
+            service_compose.check_reachable(invited.url)
+        folder, enrolment = folder_for(target, invited), membership.Enrolment(invited, on_the_way)
         if (path := folder.root / "keyholder.toml").exists():
-            check_learner(path, KeyHolderSettings.load(path).pins.values(), invited)
+            check_learner(path, keyholder_settings.KeyHolderSettings.load(path).pins.values(), invited)
         enrolment.check()
         folder.begin(invited)
-        write_private(folder.secrets / "vault.secret", new_token().encode())
-        if not has_journal(folder.state):
-            create_journal(folder.state, Identity(invited.name, folder.key()))
+        keys.write_private(folder.secrets / "vault.secret", tokens.new_token().encode())
+        if not keyholder_journal.has_journal(folder.state):
+            keyholder_journal.create_journal(folder.state, session.Identity(invited.name, folder.key()))
         own = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
         text = service_toml(invited, folder, own, on_the_way, port or free_port())
         member = register(invited, folder, enrolment, text, "keyholder.toml")
-        report_joined(output, member, () if compose else None)
+        report_joined(out, member, () if compose else None)
 
 
 @key_holder_app.command("serve")
@@ -116,32 +120,24 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
     Exits with status 3 and one line on standard error if settings, keys or journal cannot be used.
     """
     with without_rich():
-        from parley.common.client.outbound import outbound
-        from parley.common.service import logs
-        from parley.common.service.serve import serve as run
-        from parley.party.keyholder.app import create_key_holder_app
-        from parley.party.keyholder.settings import KeyHolderSettings
-
+        create, serve, connections = app.create_key_holder_app, serving.serve, outbound.outbound
     with quietly():
-        settings = KeyHolderSettings.load(config)
+        settings = keyholder_settings.KeyHolderSettings.load(config)
         if output:
             settings = settings.model_copy(update={"log_format": output})
         logs.configure(settings.log_format)
-        run(create_key_holder_app(settings), settings, outbound(settings.outbound))
+        serve(create(settings), settings, connections(settings.outbound))
 
 
 @key_holder_app.command("init")
-def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
+def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out: Printer) -> None:
     """Make a new key holder's journal, once: a key holder without it does not start, for it might open twice."""
-    from parley.party.keyholder.journal import create_journal
-    from parley.party.keyholder.settings import KeyHolderSettings
-
     with quietly():
-        settings = KeyHolderSettings.load(config)
-        create_journal(settings.state, settings.identity)
+        settings = keyholder_settings.KeyHolderSettings.load(config)
+        keyholder_journal.create_journal(settings.state, settings.identity)
     text = f"a new journal in {settings.state}: a copy of it that is put back ends all sessions"
-    print_result(output, text, state=str(settings.state))
-    print_next(output, f"parley-party keyholder serve --config {quote(str(config))}")
+    out.done(text, state=str(settings.state))
+    out.next(f"parley-party keyholder serve --config {quote(str(config))}")
 
 
 @key_holder_app.command("recover")
@@ -149,7 +145,8 @@ def key_holder_recover(
     config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG,
     receipt: ReceiptFiles = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be done.")] = False,
-    output: FormatOption = "text",
+    *,
+    out: Printer,
 ) -> None:
     """Begin a new journal where the old one is lost, damaged or an old copy; all sessions end, their keys destroyed.
 
@@ -160,60 +157,48 @@ def key_holder_recover(
     holder (parley-learner receipts NAME > FILE). What was there is put aside; runs in progress fail, at no cost but
     what their parties have answered.
     """
-    from parley.party.keyholder.journal import recover_journal
-    from parley.party.keyholder.settings import KeyHolderSettings
-    from parley.party.keyholder.vault import Vault
-
     with quietly():
-        settings = KeyHolderSettings.load(config)
+        settings = keyholder_settings.KeyHolderSettings.load(config)
         if not yes:
             typer.echo("nothing was changed; say --yes to end all sessions and begin the new journal", err=True)
             return
         texts = [line for path in receipt or () for line in read_text(path, read_handed).split()]
-        replaced = recover_journal(settings.state, settings.identity, texts)
-        Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
+        replaced = keyholder_journal.recover_journal(settings.state, settings.identity, texts)
+        keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
     text = f"a new journal, which replaces {len(replaced)} that others may hold receipts of"
-    print_result(output, text, replaced=replaced)
-    print_next(output, f"parley-party keyholder serve --config {quote(str(config))}")
+    out.done(text, replaced=replaced)
+    out.next(f"parley-party keyholder serve --config {quote(str(config))}")
 
 
 @key_holder_app.command("health")
-def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
+def key_holder_health(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out: Printer) -> None:
     """Ask the key holder that runs with these settings whether it is ready, from this machine and under the same TLS.
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    from parley.party.keyholder.settings import KeyHolderSettings
-
-    end_by_readiness(KeyHolderSettings, config, output)
+    end_by_readiness(keyholder_settings.KeyHolderSettings, config, out)
 
 
 @key_holder_app.command("config")
 def key_holder_config(
-    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, explain: Explain = False, output: FormatOption = "text"
+    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, explain: Explain = False, *, out: Printer
 ) -> None:
     """Print the settings in effect, and whether file or environment says so; secrets are hidden.
 
     With --explain, every setting there is with type, default and meaning.
     """
-    from parley.party.keyholder.settings import KeyHolderSettings
-
-    show_settings(KeyHolderSettings, config, explain=explain, output=output)
+    show_settings(keyholder_settings.KeyHolderSettings, config, explain=explain, out=out)
 
 
 @key_holder_app.command("check")
-def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
+def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out: Printer) -> None:
     """Load settings, identity and, if there is a journal, the keys of all sessions; print what others must know.
 
     Exits with status 3 and one line on standard error if something cannot be used. Opens nothing.
     """
-    from parley.common.secure_sum.paillier import require_gmpy2
-    from parley.party.commands import tell_unmet
-    from parley.party.keyholder.settings import KeyHolderSettings
-
     with quietly():
-        require_gmpy2()
-        settings = KeyHolderSettings.load(config)
+        paillier.require_gmpy2()
+        settings = keyholder_settings.KeyHolderSettings.load(config)
         facts = {
             "name": settings.name,
             "public_key": settings.identity.key,
@@ -222,37 +207,28 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
             "sessions": _check_keys(settings),
         }
     tell_unmet(settings.outbound)
-    if output == "json":
-        print_json_line(facts)
-        return
-    print_table([(name, spelt(value)) for name, value in facts.items()])
+    out.result(facts, lambda: print_table([(name, spelt(value)) for name, value in facts.items()]))
 
 
 @key_holder_app.command("identity")
-def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output: FormatOption = "text") -> None:
+def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out: Printer) -> None:
     """Print the public key that this key holder signs with; it is made when first needed and stays.
 
     Give it to the learner and to every party, who pin it in [[key_holders]] and [secure_sum] as public_key.
     """
-    from parley.common.encoding.key_words import words_of
-    from parley.party.keyholder.settings import KeyHolderSettings
-
     with quietly():
-        key = KeyHolderSettings.load(config).identity.key
-    print_result(output, key, public_key=key, words=words_of(key))
-    print_aside(output, f"words: {' '.join(words_of(key))}")
+        key = keyholder_settings.KeyHolderSettings.load(config).identity.key
+    out.done(key, public_key=key, words=key_words.words_of(key))
+    out.aside(f"words: {' '.join(key_words.words_of(key))}")
 
 
 def _check_keys(settings: KeyHolderSettings) -> int:
     """How many sessions are open; raises LedgerError, and OwnKeyError where the key of one cannot be used."""
-    from parley.party.keyholder.journal import Journal
-    from parley.party.keyholder.vault import Vault
-
     if not (settings.state / "keyholder.db").exists():
         typer.echo("parley-party: there is no journal yet: make it with parley-party keyholder init", err=True)
         return 0
-    vault = Vault(settings.state / "keys", settings.secret.get_secret_value().encode())
-    with closing(Journal(settings.state, settings.identity)) as journal:
+    vault = keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode())
+    with closing(keyholder_journal.Journal(settings.state, settings.identity)) as journal:
         moduli = journal.active()
     for n in moduli:
         vault.load(n)
