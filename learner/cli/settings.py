@@ -15,8 +15,6 @@ from parley.learner.api import routes
 from parley.learner.cli.options import ConfigOption, LearnerOptions
 
 with deferred():
-    import asyncio
-
     from parley.common.client import party, peer
     from parley.common.secure_sum import envelope
     from parley.common.service import serve
@@ -115,6 +113,8 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
             client.name: answer.detail if isinstance(answer, ParleyError) else None
             for client, answer in zip((*parties, *holders), told, strict=True)
         }
+
+    import asyncio  # noqa: PLC0415 -- a second deferred `import` of one module would load it
 
     return asyncio.run(ask())
 
