@@ -196,7 +196,7 @@ async def test_services_over_sockets_equal_the_simulation(case: Case) -> None:
         settings = case.cluster.learner_settings(urls, port=httpx.URL(url).port)
         with stopped_at_exit(start_learner(settings)):
             wait_until_ready(url)
-            async with httpx.AsyncClient(base_url=url, headers=AUTHORIZED, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=url, headers=AUTHORIZED, trust_env=False, timeout=60) as client:
                 model = await case.train(client)
     assert np.array(model["weights"]).tobytes() == case.simulated().tobytes()
     print(f"{case.request['algorithm']}: simulation = sockets bit for bit with noise fixed")
