@@ -136,7 +136,7 @@ class Heard(ScaledNoise):
     def __init__(self, seed: list[int], factor: float, silent: str = "") -> None:
         super().__init__(SeededNoise(seed), factor)
         self.silent = silent
-        self.kept: dict[str, Any] = {}
+        self.one_time: dict[str, Any] = {}
 
     def draw(self, law: str, scale: Any, shape: Any, *parts: float) -> Any:  # noqa: ANN401 -- as `Noise` has them
         drawn = super().draw(law, scale, shape, *parts) if self.factor and law != self.silent else np.zeros(shape)
