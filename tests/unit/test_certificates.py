@@ -128,4 +128,4 @@ def test_the_script_says_when_certificates_expire(
         assert f"expire on {expiry(root):%Y-%m-%d}" in said
         assert "--renew" in said
     assert "docker compose -f compose.yml up -d" in first
-    assert "read them anew while they run" in second
+    assert "read the new ones while they run" in second
