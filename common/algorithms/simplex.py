@@ -71,7 +71,7 @@ class SampledSimplex(Algorithm):
         one, chosen = cls(**dict(given)), dict[str, Choice]()
         if "scale" not in given:
             scale = next((R for R in _SCALES if replace(one, scale=R).best(facts).excess <= _BEARABLE), _SCALES[-1])
-            chosen["scale"] = Choice(scale, f"the largest R for which privacy surely costs at most {_BEARABLE:g} of loss")
+            chosen["scale"] = Choice(scale, f"the largest R where privacy surely costs at most {_BEARABLE:g} of loss")
             one = replace(one, scale=scale)
         if "regularization" not in given:
             best = one.best(facts)
