@@ -34,7 +34,6 @@ from parley.common.secure_sum.paillier import RandomBytes
 
 HASH_BYTES = 32
 KEY_BYTES = 32
-SIGNATURE_BYTES = 64
 MOST_PARTS = 2**12
 """The most parts of a frame, which may be empty, and take time to read.
 

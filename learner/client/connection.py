@@ -22,6 +22,7 @@ import random
 import re
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper, wraps
@@ -39,6 +40,7 @@ from parley.learner.client.token import read_token
 from parley.learner.runs.states import ENDS, RunEvent
 
 Reading = TypeVar("Reading")
+_Transport = TypeVar("_Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 Given = ParamSpec("Given")
 
 
@@ -313,7 +315,39 @@ def cut_off(run: str) -> UnavailableError:
     return UnavailableError(f"the learner ends the news of run {run[:100]} before the run has ended")
 
 
-class BlockingConnection:
+class _Connection(ABC, Generic[_Transport]):
+    """What blocking and asynchronous clients share; `BlockingConnection` says what they take."""
+
+    def __init__(  # noqa: PLR0913 -- a keyword each
+        self,
+        url: str,
+        token: str | None = None,
+        transport: _Transport | None = None,
+        *,
+        token_file: Path | str | None = None,
+        ca: Path | str | None = None,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
+        proxy: str | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.url, self.patience = url, patience
+        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
+        self._open(options | {"transport": transport})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        """Itself: a connection is shared by what is copied, as an estimator's parameter is."""
+        return self
+
+    @abstractmethod
+    def _open(self, options: dict[str, Any]) -> None:
+        """Make the client of httpx by these options, which sends nothing yet."""
+
+
+class BlockingConnection(_Connection[httpx.BaseTransport]):
     """The learner at ``url``, as the user whose token this is: that given, or as `read_token` finds one.
 
     An https learner needs a certificate by the authority ``ca``, or else by one that this machine trusts or the file
@@ -325,35 +359,14 @@ class BlockingConnection:
     document: that of `parley.common.errors` whose ``kind`` it names, with its fields as ``facts``.
     """
 
-    def __init__(  # noqa: PLR0913 -- a keyword each
-        self,
-        url: str,
-        token: str | None = None,
-        transport: httpx.BaseTransport | None = None,
-        *,
-        token_file: Path | str | None = None,
-        ca: Path | str | None = None,
-        certificate: Path | str | None = None,
-        key: Path | str | None = None,
-        proxy: str | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.url, self.patience = url, patience
-        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
-        self._http = httpx.Client(transport=transport, event_hooks={"request": [spell_hosts]}, **options)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+    def _open(self, options: dict[str, Any]) -> None:
+        self._http = httpx.Client(event_hooks={"request": [spell_hosts]}, **options)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        """Itself: a connection is shared by what is copied, as an estimator's parameter is."""
-        return self
 
     def close(self) -> None:
         """End the connections."""
@@ -390,39 +403,17 @@ class BlockingConnection:
                 time.sleep(watching.pause(lost))
 
 
-class AsyncConnection:
+class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
     """As `BlockingConnection`, whose methods it has as coroutines."""
 
-    def __init__(  # noqa: PLR0913 -- a keyword each
-        self,
-        url: str,
-        token: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-        *,
-        token_file: Path | str | None = None,
-        ca: Path | str | None = None,
-        certificate: Path | str | None = None,
-        key: Path | str | None = None,
-        proxy: str | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.url, self.patience = url, patience
-        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
-        hooks = {"request": [spell_hosts_async]}
-        self._http = httpx.AsyncClient(transport=transport, event_hooks=hooks, **options)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+    def _open(self, options: dict[str, Any]) -> None:
+        self._http = httpx.AsyncClient(event_hooks={"request": [spell_hosts_async]}, **options)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        """Itself, as of `BlockingConnection`."""
-        return self
 
     async def close(self) -> None:
         """End the connections."""

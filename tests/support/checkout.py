@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("common", "learner", "party", "parley", "docs/reference")
+PACKAGES = ("common", "learner", "party")
+"""The folders of the packages, to which those in ``parley`` are links."""
 QUICK = {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def copy_packages(to: Path) -> None:
+    """Copy this repository's packages, and the links to them, into a folder."""
+    for name in ("parley", *PACKAGES):
+        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +31,8 @@ class Checkout:
     @classmethod
     def copied(cls, root: Path) -> Checkout:
         """A copy of this repository's packages and reference documents."""
-        for name in COPIED:
-            shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_packages(root)
+        shutil.copytree(ROOT / "docs/reference", root / "docs/reference")
         return cls(root)
 
     def write(self, path: str, text: str) -> None:

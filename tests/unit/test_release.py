@@ -17,9 +17,9 @@ import pytest
 
 from scripts.loopback import free_ports, processes, wait_until_ready
 from scripts.make_release import ready_version
+from tests.support.checkout import PACKAGES, copy_packages
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("common", "learner", "party")
 FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore", "docs/how-to/install.md")
 FIT = """
 import sys
@@ -90,8 +90,7 @@ def commit(root: Path) -> None:
 
 def copy_sources(to: Path) -> None:
     """All that the packages are built from."""
-    for folder in ("parley", *PACKAGES):
-        shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_packages(to)
     for name in FILES:
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, to / name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.checkout import copy_packages
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```python\n# (\S+\.py), (at its end|a new file)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -61,8 +62,7 @@ def blocks() -> list[tuple[str, str, str]]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy of the packages."""
-    for name in ("common", "learner", "party", "parley"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_packages(tmp_path)
     return tmp_path
 
 
