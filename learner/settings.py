@@ -31,12 +31,14 @@ class KeyHolderEntry(PeerEntry):
 
 
 UserRole = Literal["viewer", "submitter", "operator"]
-"""What a user may do, each all that the one before may: look, forecast and predict; submit, end and resume its own
-runs, and upload public rows; the same with everybody's runs."""
+"""What a user may do; each role may do all that the one before may.
+
+A viewer looks, forecasts and predicts; a submitter also submits runs, ends and resumes its own, and uploads public
+rows; an operator also ends and resumes those of others."""
 
 
 class UserEntry(Caller):
-    """Somebody who may use this learner."""
+    """A user of this learner."""
 
     name: Annotated[Identifier, Field(description="the user's name, noted with each run")]
     role: Annotated[
@@ -81,7 +83,7 @@ class LearnerShares(Shares):
 
 
 class LearnerSettings(ServiceSettings):
-    """Who takes part, who may ask, and how long parties are waited for."""
+    """The roster, the users, and how long the learner waits for parties."""
 
     model_config = SettingsConfigDict(env_prefix="PARLEY_LEARNER_")
     callers_key: ClassVar[str] = "users"
@@ -133,7 +135,7 @@ class LearnerSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        """No party, URL or key twice: one owner must not count as two."""
+        """Raise ValueError for a name, URL or key that appears twice: one owner must not count as two."""
         peers: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.parties, *self.key_holders)
         for kind, values in (
             ("name", [entry.name for entry in peers]),
@@ -146,26 +148,26 @@ class LearnerSettings(ServiceSettings):
 
     @property
     def tokens(self) -> tuple[KnownToken, ...]:
-        """Those of users, and of parties and key holders that connect themselves."""
+        """The tokens of users, and of parties and key holders that connect themselves."""
         peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
-        own = (KnownToken(each.connects_with, PeerCaller(each.name)) for each in peers if each.connects_with)
-        return (*super().tokens, *own)
+        of_peers = (KnownToken(peer.connects_with, PeerCaller(peer.name)) for peer in peers if peer.connects_with)
+        return (*super().tokens, *of_peers)
 
     @property
     def peer_connections(self) -> int:
-        """The parties and key holders that do not connect themselves."""
+        """How many parties and key holders the learner connects to."""
         peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
         return sum(peer.url is not None for peer in peers)
 
     @property
     def certificates(self) -> tuple[Path, ...]:
-        """Its own, and those for parties and key holders."""
+        """The learner's certificate files, and those of parties and key holders."""
         peers: tuple[PeerEntry, ...] = (*self.parties, *self.key_holders)
         return (*super().certificates, *(peer.certificate for peer in peers if peer.certificate))
 
 
 def load_studies(directory: Path | None) -> dict[str, Study]:
-    """The studies of a directory's JSON files, by their own names; raises InvalidInputError that names the file."""
+    """The studies of a directory's JSON files, by their names; raises InvalidInputError that names the file."""
     studies: dict[str, Study] = {}
     for path in sorted(directory.glob("*.json")) if directory else ():
         study = read_study(path)

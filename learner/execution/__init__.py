@@ -1,1 +1,1 @@
-"""Carries runs from the queue to an end, and tells of them."""
+"""Carries runs from the queue to an end, and reports on them as they go."""

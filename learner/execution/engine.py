@@ -1,31 +1,29 @@
 """Carries runs from the queue to an end, one asyncio task each.
 
-A run's state and its log are in the store; a task keeps nothing else. So a task that starts anew, after a restart of
-the service, takes the same steps from the state it finds: what is settled is not settled again, a run proposed twice is
-approved twice, and `drive` replays the rounds that the log holds before it asks for another. Ends are final, and the
-store checks every change of state against the table in `parley.learner.runs.run`.
+A run's state and its log are in the store; a task keeps nothing else in memory. So a task that starts again, after a
+restart of the service, takes the same steps from the stored state: what is settled is not settled again, a run that is
+proposed twice is approved twice, and `drive` replays the rounds that the log holds before it asks for another. Ends are
+final, and the store checks every change of state against the table in `parley.learner.runs.states`.
 
-Users take turns. Every user may have one run carried, whatever others have queued; where several users have some, a
-user's runs take turns between rounds, one at a time for as long as rounds are short (`parley.common.service.fair_use`).
-While others are active, a user with more than one run rests after each round as long as it took: else what others ask
-for would always meet a round, which keeps learner and disk busy.
+Users take turns. Every user may have one run carried, however many runs others have queued. Where several users have
+runs, a user's runs take turns between rounds, one at a time for as long as rounds are short
+(`parley.common.service.fair_use`). While others are active, a user with more than one run pauses after each round for
+as long as the round took. Without that pause the requests of others would always meet a round, which keeps the learner
+and the disk busy.
 
-Nothing is lost to a party, a key holder or a disk that is out of use for a while. Whatever raises `UnavailableError`
-pauses the run, and after a pause it is taken up from the state it is in, as after a restart: the same question costs
-nothing. A run fails when somebody refuses, or when the operator's patience is spent; owners who are to say whether they
-take part are waited for as long as their parties let them think, and the run recruits meanwhile. While the store itself
-cannot be written, why a run is paused is kept in memory, and the run goes on once that is written.
+A party, a key holder or a disk that is out of use for a while loses nothing. Any `UnavailableError` pauses the run;
+after a pause the run continues from its state, as after a restart, and the same question costs nothing. A run fails if
+a party or key holder refuses, or if the operator's patience is spent. `Patience` counts it: the pauses between attempts
+grow, and the run is tried again until they add up to the operator's limit. If owners must decide whether they take
+part, the run recruits and waits for as long as their parties allow. While the store itself cannot be written, the
+reason for a pause is kept in memory, and the run goes on once it is written.
 
-How long a run that cannot go on is tried again: with growing pauses, until the operator's patience is spent.
+Between two rounds a program may compute for long, for example a global fit, and the service must answer meanwhile. But
+it takes a tenth of a round to hand a step to a thread and back. So `ProgramSteps` runs a step on the event loop only
+between two rounds that ask the same question, and only if the last such step was short. The first step, the last, and
+any step between two phases of an algorithm run in a thread.
 
-Where a program's steps are computed: aside from the event loop, unless they are known to be short.
-
-What a program does between two rounds may take long: a global fit must not keep the service from answering. But to
-hand every step to a thread and back costs a tenth of a round. So a step runs on the loop only between two rounds that
-ask the same question, and only if the last such step was short; the first, the last, and any between two phases of an
-algorithm run in a thread.
-
-A run's reply log in the store.
+`StoredLog` is a run's reply log in the store: a reply is durable before the program sees it.
 """
 
 from __future__ import annotations
@@ -80,18 +78,18 @@ from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
     from parley.common.client.federation import RoundReport
-    from parley.common.client.peer import Peer
     from parley.learner.secure_sum.coordinator import SecureSumCoordinator
-    from parley.learner.storage.run_store import RunStore
+
+# ── patience ─────────────────────────────────────────────────────────────────
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 60.0  # seconds: doubled each time
 
 
 class Patience:
-    """Pauses of ``seconds`` in all, counted as they are slept: time in which this process was stopped does not count.
+    """Allows pauses of ``seconds`` in all. It counts seconds slept: time in which this process was stopped is free.
 
     >>> patience = Patience(0.02)
-    >>> asyncio.run(patience.rest()), patience.is_spent
+    >>> asyncio.run(patience.pause()), patience.is_spent
     (0.02, True)
     """
 
@@ -102,22 +100,22 @@ class Patience:
 
     @property
     def is_spent(self) -> bool:
-        """Whether there is none left."""
-        return self._left <= 0
+        """Whether no seconds remain."""
+        return self._remaining <= 0
 
     def renew(self) -> None:
-        """Have all of it again: the run has moved, or somebody has asked for it."""
-        self._left, self._pause = self._seconds, _FIRST_PAUSE
+        """Allow all of the seconds again: the run has moved, or a user has asked for it to go on."""
+        self._remaining, self._pause = self._seconds, _FIRST_PAUSE
 
     def wake(self) -> None:
-        """End the pause in progress, if there is one, and renew the patience."""
+        """End the pause in progress, if there is one, and allow all of the seconds again."""
         self.renew()
         self._woken.set()
 
-    async def rest(self) -> float:
-        """Sleep until it is time to try again, or until woken; the seconds that were meant."""
-        seconds = self._pause if self.is_spent else min(self._pause, self._left)
-        self._left -= seconds
+    async def pause(self) -> float:
+        """Sleep until it is time to try again, or until woken. Returns the planned length of the pause in seconds."""
+        seconds = self._pause if self.is_spent else min(self._pause, self._remaining)
+        self._remaining -= seconds
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         self._woken.clear()
         with suppress(TimeoutError):
@@ -126,12 +124,14 @@ class Patience:
         return seconds
 
 
+# ── a program's steps, and its log ───────────────────────────────────────────
+
 _SHORT = 5e-3
-"""Seconds that a step may take on the loop."""
+"""Seconds that a step may take on the event loop."""
 
 
 class ProgramSteps:
-    """The steps of one program, which asks these questions; an `Advance` for `drive`."""
+    """Runs the steps of one program that asks ``questions``, on the event loop or in a thread; an `Advance`."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self._questions = questions
@@ -141,17 +141,17 @@ class ProgramSteps:
     async def __call__(self, step: Callable[[], Query]) -> Query:
         """The next query, computed on the loop or in a thread."""
         answered, self._answered = self._answered, self._answered + 1
-        between_alike = (
+        repeats_question = (
             0 < answered < len(self._questions) and self._questions[answered - 1] == self._questions[answered]
         )
         timed = partial(_timed, step)
-        query, seconds = timed() if between_alike and self._is_short else await asyncio.to_thread(timed)
-        self._is_short = between_alike and seconds < _SHORT
+        query, seconds = timed() if repeats_question and self._is_short else await asyncio.to_thread(timed)
+        self._is_short = repeats_question and seconds < _SHORT
         return query
 
 
 def _timed(step: Callable[[], Query]) -> tuple[Query, float]:
-    """A step's query and the seconds that it took, without those that it waited for its thread."""
+    """Run a step. Returns its query and the seconds that it took, without the wait for its thread."""
     started = time.perf_counter()
     return step(), time.perf_counter() - started
 
@@ -161,7 +161,7 @@ class StoredLog:
     """The replies of one run, durable before the program sees them.
 
     ``length`` is the number of rounds that were logged when the program started: only those are looked up. ``report``
-    gives how the last round went. What the store does is done by the ``worker``.
+    returns the federation's report on the last round. The ``worker`` does what the store is asked for, in its thread.
     """
 
     store: RunStore
@@ -173,44 +173,46 @@ class StoredLog:
     report: Callable[[], RoundReport]
 
     async def recall(self, query: Query) -> Reply | None:
-        """The reply logged for this query; ReplayMismatchError if the program asks another than it did then."""
+        """The reply logged for this query, or None; raises ReplayMismatchError if another query was logged."""
         if query.round > self.length:
             return None
         return logged_reply(await self.worker.do(lambda: self.store.reply(self.run, query.round)), query)
 
     async def append(self, query: Query, reply: Reply) -> None:
         """Commit a reply, the news of its round and the newest receipts."""
-        went = self.report()
-        await self.worker.do(lambda: self._append(query, reply, went))
+        round_report = self.report()
+        await self.worker.do(lambda: self._append(query, reply, round_report))
 
-    def _append(self, query: Query, reply: Reply, went: RoundReport) -> None:
+    def _append(self, query: Query, reply: Reply, round_report: RoundReport) -> None:
         receipts = [newest for peer in self.peers if (newest := peer.receipts.newest)]
-        notices = self.reporter.notices(query, reply, went)
-        self.store.append(self.run, query, reply, notices, receipts, opened=went.opened)
+        notices = self.reporter.notices(query, reply, round_report)
+        self.store.append(self.run, query, reply, notices, receipts, opened=round_report.opened)
 
+
+# ── runs ─────────────────────────────────────────────────────────────────────
 
 _SLICE_SECONDS = 0.25
-"""For how long a round counts as its user's turn: one that lasts longer waits for parties, and keeps nobody waiting."""
+"""For how long a round counts as its user's turn. A longer round waits for parties, and keeps no other user waiting."""
 _REST_SECONDS = 0.05
-"""The longest rest after a round of a user with more runs, while others are active: as long as rounds take that compute
-on this machine, parties included; those that take longer wait for parties elsewhere."""
+"""The longest pause after a round of a user with more runs, while others are active: as long as a round takes that
+computes on this machine, parties included. A longer round waits for parties elsewhere."""
 
 
 class Settle(Protocol):
-    """`parley.learner.forecasting.selection.settled`."""
+    """Chooses what a run leaves open: the type of `parley.learner.forecasting.selection.settled`."""
 
     def __call__(
         self, spec: RunSpec, facts: Mapping[str, PartyFacts], most_rounds: int, *, any_algorithm: bool
     ) -> tuple[RunSpec, dict[str, str]]:
-        """What a run leaves open, chosen, and why."""
+        """Return the specification with all parameters chosen, and the reason for each choice by parameter."""
 
 
 class Engine:
-    """All runs that have not come to an end, on the ``roster`` of parties by name.
+    """Carries all runs that have not ended, on the ``roster`` of parties by name.
 
-    ``examples`` has the public examples of each study, by its digest, on which runs are measured; ``rows`` the public
-    rows that runs ask about; ``settle`` chooses what they leave open. ``unwritten`` says why runs are paused, by run,
-    where the store could not be told.
+    ``examples`` has the public examples on which runs are measured, by the digest of their study; ``rows`` the public
+    rows that runs ask about; ``settle`` chooses what runs leave open. ``unwritten`` has the pauses that could not be
+    written to the store, by run.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 -- its parts
@@ -246,16 +248,16 @@ class Engine:
         self._patience: dict[str, Patience] = {}
 
     def majority(self, study: Study) -> float | None:
-        """The share of the commonest class among the public examples of a study; None without any. For a thread."""
+        """The share of the commonest class among a study's public examples, None without any. Call it in a thread."""
         examples = self._examples.get(study.digest)
         return examples.majority if examples else None
 
     def see(self, user: str) -> None:
-        """Note that a user asks for something: the runs of others leave it some of the machine meanwhile."""
+        """Note that a user sends a request: meanwhile the runs of others leave this user a part of the machine."""
         self._turns.see(user)
 
     async def start(self) -> None:
-        """Take up every run that has not come to an end, and every end that key holders have not heard of."""
+        """Take up every run that has not ended, and every ended run whose key holders have not been informed."""
         unfinished, unended = await asyncio.to_thread(
             lambda: (self._store.unfinished(), self._store.sessions.unended())
         )
@@ -270,9 +272,9 @@ class Engine:
             self._start(run, partial(self._carry, run))
 
     async def resume(self, run: str) -> None:
-        """Have a paused run go on at once, and with all patience; any other that has not ended goes on as it does.
+        """Let a paused run go on at once, with all of its patience. A run that is not paused goes on as before.
 
-        Raises ConflictError for a run that has ended, NotFoundError.
+        Raises ConflictError if the run has ended, NotFoundError if there is none.
         """
         if (state := await asyncio.to_thread(self._store.state, run)) in ENDS:
             raise ConflictError(f"run {run} is {state} and cannot be resumed", state=state)
@@ -283,7 +285,8 @@ class Engine:
     async def cancel(self, run: str) -> None:
         """End a run at once; what its parties have been charged stays charged.
 
-        Cancelling twice is cancelling once. Raises ConflictError for a run that has ended otherwise, NotFoundError.
+        A second cancellation does nothing. Raises ConflictError if the run has ended in another way, NotFoundError if
+        there is none.
         """
         try:
             await asyncio.to_thread(self._store.enter, run, "cancelled")
@@ -296,7 +299,7 @@ class Engine:
         self._start(run, partial(self._dismiss, run))
 
     async def stop(self) -> None:
-        """Let go of all runs as they are: the next `start` takes them up."""
+        """Stop carrying runs and leave each in its state: the next `start` takes them up."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -304,19 +307,19 @@ class Engine:
         self._worker.close()
 
     async def _carry(self, run: str) -> None:
-        """Take a run from the state it is in to an end, however often it has to pause."""
+        """Take a run from its state to an end, however often it has to pause."""
         self._patience[run] = patience = Patience(self._settings.patience_seconds)
         try:
             user = (await asyncio.to_thread(self._store.run, run)).user
             while not await self._advance(run, user, patience):
-                await patience.rest()
+                await patience.pause()
         finally:
             self._patience.pop(run, None)
             self.unwritten.pop(run, None)
         self._start(run, partial(self._dismiss, run))
 
     async def _advance(self, run: str, user: str, patience: Patience) -> bool:
-        """Take a run as far as it goes now, in its user's turn; whether that was its end."""
+        """Take a run as far as it goes now, in its user's turn. Returns True if it has ended."""
         try:
             if pause := self.unwritten.get(run):
                 await asyncio.to_thread(self._store.pause, run, pause)
@@ -330,17 +333,17 @@ class Engine:
                 while (now := await asyncio.to_thread(self._read, run)).state not in ENDS:
                     await steps[now.stage](now)
         except ParleyError as error:
-            return await self._falter(run, error, patience)
+            return await self._pause_or_fail(run, error, patience)
         return True
 
-    async def _falter(self, run: str, error: ParleyError, patience: Patience) -> bool:
-        """Pause a run or fail it, as an error asks for; whether it has failed."""
+    async def _pause_or_fail(self, run: str, error: ParleyError, patience: Patience) -> bool:
+        """Pause the run after an error from which it can recover, or fail it. Returns True if the run has ended."""
         try:
             now = await asyncio.to_thread(self._store.run, run)
             if now.state in ENDS:
                 return True
             state: Literal["paused", "recruiting"] = "recruiting" if isinstance(error, AwaitingOwnerError) else "paused"
-            if now.pause is None or now.state != state:  # it had moved
+            if now.pause is None or now.state != state:  # the run had gone on since its last pause
                 patience.renew()
             is_over = patience.is_spent and state == "paused"
             if not isinstance(error, UnavailableError) or is_over:
@@ -348,28 +351,28 @@ class Engine:
                 return True
             if (pause := _pause(error, now.pause)) != now.pause or now.state != state:
                 await asyncio.to_thread(self._store.pause, run, pause, state)
-        except UnavailableError as own:
-            self.unwritten[run] = _pause(own, self.unwritten.get(run))
+        except UnavailableError as store_error:
+            self.unwritten[run] = _pause(store_error, self.unwritten.get(run))
         return False
 
     async def _begin(self, run: Run) -> None:
-        """It is this run's turn."""
+        """Start recruiting: it is this run's turn."""
         await asyncio.to_thread(self._store.enter, run.id, "recruiting")
 
     async def _recruit(self, run: Run) -> None:
-        """Settle what the run is, once; then get every party's approval, which may be asked for again."""
+        """Settle the run's specification, once; then get every party's approval, which may take several attempts."""
         parties, plan = self._parties(run.spec), await asyncio.to_thread(self._store.plan, run.id)
         seconds, cohort = self._settings.deadline_seconds, run.terms.cohort
         if plan is None:
-            found = await recruit(run.id, parties, run.spec, seconds, cohort)
-            open_ended = run.terms.any_algorithm or "n_rounds" in (await asyncio.to_thread(found.spec.settled))[1]
-            members = self._parties(found.spec)
-            time = await round_time(found.spec, members, self._store, seconds) if open_ended else UNKNOWN
-            await asyncio.to_thread(self._settle, run, found, time)
+            recruited = await recruit(run.id, parties, run.spec, seconds, cohort)
+            open_ended = run.terms.any_algorithm or "n_rounds" in (await asyncio.to_thread(recruited.spec.settled))[1]
+            members = self._parties(recruited.spec)
+            time = await round_time(recruited.spec, members, self._store, seconds) if open_ended else UNKNOWN
+            await asyncio.to_thread(self._settle, run, recruited, time)
             return  # to come back with the settled run
-        await self._hear(run)
+        await self._ask_witnesses(run)
         proposal = RunProposal(run=run.id, spec=run.spec, user=run.user, purpose=run.purpose)
-        is_sum = run.spec.secure_sum != "none"  # whose roster every member signs
+        is_sum = run.spec.secure_sum != "none"  # every member signs the roster of a secure sum
         approvals, absent = await propose(
             parties,
             proposal,
@@ -390,20 +393,22 @@ class Engine:
         await asyncio.to_thread(self._store.enter, run.id, "running", news=news, terms=terms, approvals=signed)
 
     def _read(self, run: str) -> Run:
-        """A run whose specification has been read, which of many columns takes long: for a thread."""
+        """Read a run with its specification. Call it in a thread: a study of many columns takes long."""
         stored = self._store.run(run)
-        _ = stored.spec.study.digest
+        _ = stored.spec.study.digest  # parses the specification here
         return stored
 
-    def _settle(self, run: Run, found: Recruited, time: RoundTime) -> None:
-        """Choose what the run leaves open, and plan it: for a thread."""
-        most = time.rounds_in(run.terms.seconds)
-        chosen, why = self._settled(found.spec, found.facts, most, any_algorithm=run.terms.any_algorithm)
-        self._store.settle(run, chosen, Plan.of(chosen, views_of(found.facts)), why, found.absent)
+    def _settle(self, run: Run, recruited: Recruited, time: RoundTime) -> None:
+        """Choose what the run leaves open, and plan it. Call it in a thread."""
+        most_rounds = time.rounds_in(run.terms.seconds)
+        spec, reasons = self._settled(
+            recruited.spec, recruited.facts, most_rounds, any_algorithm=run.terms.any_algorithm
+        )
+        self._store.settle(run, spec, Plan.of(spec, views_of(recruited.facts)), reasons, recruited.absent)
 
     async def _train(self, turn: Turn, run: Run) -> None:
         """Drive the program to its model; each round is a slice of its user's turn."""
-        await self._hear(run)
+        await self._ask_witnesses(run)
         parties, measured_on = self._parties(run.spec), self._examples.get(run.spec.study.digest)
         plan, facts, federation = await asyncio.to_thread(self._prepare, run, parties)
         reporter = Reporter(run.spec.names, plan, measured_on)
@@ -424,7 +429,10 @@ class Engine:
             self.carry(follower)
 
     def _complete(self, run: Run, plan: Plan, model: Model, contributors: Sequence[str]) -> str | None:
-        """End a run with its certified model, and queue its evaluation, if one is to follow; for a thread."""
+        """End a run with its certified model, and queue its evaluation, if it has one. Call it in a thread.
+
+        Returns the identifier of the evaluation, or None.
+        """
         document = model_document(run.spec, plan.guarantees, model, contributors) | {"chosen": run.terms.chosen}
         news: dict[str, object] = {"evaluation": document["evaluation"]} if document["evaluation"] else {}
         measured_on = self._examples.get(run.spec.study.digest)
@@ -442,7 +450,7 @@ class Engine:
     def _prepare(
         self, run: Run, parties: tuple[PartyClient, ...]
     ) -> tuple[Plan, FederationFacts, HttpFederation | SecureSumFederation]:
-        """What a run that all have approved is driven with, from the store: for a thread."""
+        """The plan, the facts and the federation of a run that all have approved. Call it in a thread."""
         plan, spec = self._store.plan(run.id), run.spec
         assert plan is not None  # noqa: S101 -- a run is settled before it is proposed
         facts, recent = spec.facts(self._rows.load(spec.public) if spec.public else None), self._store.recent(run)
@@ -451,9 +459,9 @@ class Engine:
         return plan, facts, HttpFederation(spec, parties, self._settings.deadline_seconds, recent)
 
     async def _dismiss(self, run: str) -> None:
-        """Tell the parties of a run that was proposed to them, and its key holders, that it has ended.
+        """Inform a run's key holders, and its parties if it was proposed to them, that it has ended.
 
-        A party that does not hear it, does not.
+        A party that cannot be reached is not informed again.
         """
         ended = await asyncio.to_thread(self._read, run)
         if await asyncio.to_thread(self._store.plan, run) is not None:
@@ -463,8 +471,8 @@ class Engine:
         await self._keep_receipts(ended)
         await self._witnesses.tell(peer.name for peer in self._peers(ended))
 
-    async def _hear(self, run: Run) -> None:
-        """Hear what the run's peers, and all key holders, hold of each other."""
+    async def _ask_witnesses(self, run: Run) -> None:
+        """Ask the run's peers, and all key holders, for the receipts that they hold of each other."""
         await self._witnesses.ask([*run.members, *(holder.name for holder in self._sums.key_holders)])
 
     async def _keep_receipts(self, run: Run) -> None:
@@ -473,12 +481,12 @@ class Engine:
         await asyncio.to_thread(self._store.keep, receipts)
 
     def _peers(self, run: Run) -> tuple[Peer, ...]:
-        """A run's parties, as far as the roster has them, and its key holders."""
+        """A run's parties that are on the roster, and its key holders."""
         parties = [self._roster[name] for name in run.spec.names if name in self._roster]
         return (*parties, *(self._sums.key_holders if run.spec.secure_sum != "none" else ()))
 
     def _parties(self, spec: RunSpec) -> tuple[PartyClient, ...]:
-        """The run's parties in order; raises NotFoundError for one that the roster has no more."""
+        """The run's parties in order; raises NotFoundError if one is no longer on the roster."""
         if missing := [name for name in spec.names if name not in self._roster]:
             raise NotFoundError(f"the roster does not have {', '.join(missing)}")
         return tuple(self._roster[name] for name in spec.names)
@@ -490,7 +498,7 @@ class Engine:
         task.add_done_callback(partial(self._ended, run, work))
 
     def _ended(self, run: str, work: Callable[[], Awaitable[None]], task: asyncio.Task[None]) -> None:
-        """Forget a task; what it did not foresee fails its run, and is logged without its words."""
+        """Forget a task. An unexpected error fails its run; the log names its type and place, not its message."""
         if self._tasks.get(run) is task:
             del self._tasks[run]
         error = None if task.cancelled() else task.exception()
@@ -502,7 +510,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Fails a run that came to grief here, unless it has ended."""
+    """Fails a run after an unexpected error here, unless the run has ended."""
 
     store: RunStore
     run: str
@@ -518,21 +526,21 @@ class _Failure:
 
 
 async def _outlast(work: Callable[[], Awaitable[None]]) -> None:
-    """Do some work, again and again while the store that it needs is out of use."""
+    """Do some work, and repeat it for as long as the store that it needs is out of use."""
     patience = Patience(math.inf)
     while True:
         try:
             return await work()
         except UnavailableError:
-            await patience.rest()
+            await patience.pause()
 
 
 def _seconds_since(pause: Pause | None) -> float:
-    """How long a run has stood still."""
+    """Seconds since a run was paused; 0 for a run that is not."""
     return (datetime.now(UTC) - datetime.fromisoformat(pause.since)).total_seconds() if pause else 0.0
 
 
 def _pause(error: UnavailableError, earlier: Pause | None) -> Pause:
-    """Why a run is paused, since the ``earlier`` pause that has not ended, or now."""
+    """The pause that an error causes; it began with the ``earlier`` pause if that has not ended, otherwise now."""
     since = earlier.since if earlier else datetime.now(UTC).isoformat(timespec="milliseconds")
     return Pause(error.detail, names_in(error), since)

@@ -1,7 +1,8 @@
-"""Per-run notification: watchers of a run wait until it has news.
+"""Notifies the watchers of runs: they wait until a run has news, and read it as server-sent events.
 
-FastAPI would turn what is told into a stream by itself, by way of two tasks and two queues for each event; here a
-round's news is part of the round, and a stream is one generator.
+News of a round passes through memory, from the thread that commits it to the watchers' event loops. A watcher that
+begins, that is slow, or whose run has ended reads the store instead. A stream is one generator: FastAPI's own streams
+take two tasks and two queues for each event, and sending a round's news takes time from the round.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from parley.learner.runs.states import RunEvent
 from parley.learner.storage.run_store import RunStore
 
 _PAUSE = 1.0  # seconds between attempts to read a store that is busy
-_AFTER = 0.002  # seconds: the next round's questions leave first, and watchers are told while parties work
+_AFTER = 0.002  # seconds: the next round's questions leave first, and watchers get the news while parties work
 _LONGEST_SILENCE = 15.0  # seconds
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the last: nginx
 _GATHER = 0.1  # seconds in which news of many runs becomes one event
-_MOST_KEPT = 1000  # events that are handed over by memory; a watcher that is slower reads them from the store
+_MOST_KEPT = 1000  # events that are handed over in memory; a slower watcher reads them from the store
 
 
 @dataclass(slots=True)
 class Watcher:
-    """What one watcher has yet to hear of a run: ``events``, or what the store has where it ``must_read``."""
+    """The news of a run that one watcher has not seen: ``events``, or if it ``must_read``, those in the store."""
 
     events: list[RunEvent] = field(default_factory=list)
     must_read: bool = True
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hear(self, events: Sequence[RunEvent]) -> None:
-        """Take news, or that there is some in the store."""
+        """Take new events; an empty sequence means that they are in the store."""
         if not events or len(self.events) >= _MOST_KEPT:
             self.must_read = True
         if self.must_read:
@@ -50,7 +51,7 @@ class Watcher:
 
 @dataclass(slots=True)
 class ChangedRuns:
-    """The runs that one watcher of all has yet to hear of, in the order of their news."""
+    """The runs whose news one watcher of all runs has not seen, in the order of their news."""
 
     runs: dict[str, None] = field(default_factory=dict)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,14 +63,14 @@ class ChangedRuns:
         self.heard.set()
 
     def take(self) -> list[str]:
-        """All of them, once."""
+        """Remove and return all of them."""
         self.heard.clear()
         taken, self.runs = list(self.runs), {}
         return taken
 
 
 class RunNotifier:
-    """Wakes the watchers of a run, and those of all. They wait in event loops; news comes from any thread."""
+    """Wakes the watchers of a run, and those of all runs. They wait in event loops; news comes from any thread."""
 
     def __init__(self) -> None:
         self._of_all: list[ChangedRuns] = []
@@ -77,7 +78,7 @@ class RunNotifier:
 
     @contextmanager
     def listening(self, run: str) -> Iterator[Watcher]:
-        """A watcher that hears all news of a run from now on."""
+        """Yield a watcher that gets all news of a run from now on."""
         watcher = Watcher()
         _, watchers = self._watchers.setdefault(run, (asyncio.get_running_loop(), []))
         watchers.append(watcher)
@@ -90,7 +91,7 @@ class RunNotifier:
 
     @contextmanager
     def listening_to_all(self) -> Iterator[ChangedRuns]:
-        """What hears of each run that has news from now on."""
+        """Yield a collection to which each run with news is added from now on."""
         changed = ChangedRuns()
         self._of_all.append(changed)
         try:
@@ -99,7 +100,7 @@ class RunNotifier:
             self._of_all.remove(changed)
 
     def notify(self, run: str, events: Sequence[RunEvent]) -> None:
-        """Tell the watchers of a run its events, or, where there are none, that they find some in the store."""
+        """Give the watchers of a run its new ``events``; none means that they must read the store."""
         for changed in self._of_all:
             changed.loop.call_soon_threadsafe(changed.hear, run)
         if watched := self._watchers.get(run):
@@ -113,19 +114,19 @@ def _tell(watchers: Sequence[Watcher], events: Sequence[RunEvent]) -> None:
 
 
 async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0) -> AsyncIterator[Sequence[RunEvent]]:
-    """A run's events after number ``after``, those to come as they come, until it ends; nothing after long silence."""
+    """A run's events after number ``after``, and new ones as they come, until it ends; nothing after a long silence."""
     with notifier.listening(run) as watcher:
         while True:
             watcher.heard.clear()
             if watcher.must_read:
-                watcher.must_read = False  # before it is read: what comes meanwhile is heard
+                watcher.must_read = False  # before the store is read: what comes meanwhile is not lost
                 try:
                     events, has_ended = await asyncio.to_thread(store.news, run, after)
                 except UnavailableError:  # the stream has begun: it goes on when the store does
                     watcher.must_read = True
                     await asyncio.sleep(_PAUSE)
                     continue
-                except DamagedError:  # who asks again is told so
+                except DamagedError:  # the next request for this run gets the error
                     return
             else:
                 events, has_ended = watcher.events, False  # an end is always read
@@ -145,7 +146,7 @@ async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0
 async def watch_all(
     store: RunStore, notifier: RunNotifier, limit: int, read: Callable[[list[str]], list[str]]
 ) -> AsyncIterator[Sequence[str]]:
-    """The newest runs, as ``read`` spells them, oldest first; then those with news; nothing after long silence."""
+    """The newest runs as ``read`` writes them, oldest first; then those with news; nothing after a long silence."""
     with notifier.listening_to_all() as changed:
         runs = [run.id for run in reversed((await asyncio.to_thread(store.newest, limit)).runs)]
         while True:
@@ -165,7 +166,7 @@ async def watch_all(
 
 
 class EventStream(StreamingResponse):
-    """A response that tells of a run as it goes; at its end it calls ``ended``, whatever ends it."""
+    """A response that streams events; when it ends, for any reason, it calls ``ended``."""
 
     media_type = EVENTS_MEDIA_TYPE
 
@@ -174,7 +175,7 @@ class EventStream(StreamingResponse):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -182,21 +183,21 @@ class EventStream(StreamingResponse):
 
     @classmethod
     def of(cls, news: AsyncIterator[Sequence[RunEvent]], ended: Callable[[], None]) -> Self:
-        """Each piece of news as server-sent events; nothing is a comment, so that proxies go on waiting."""
-        return cls(_spelt(news), ended)
+        """Send a run's news as server-sent events; empty news as a comment, so that proxies go on waiting."""
+        return cls(_encoded_events(news), ended)
 
     @classmethod
     def of_runs(cls, news: AsyncIterator[Sequence[str]], ended: Callable[[], None]) -> Self:
-        """Each piece of news as one event ``runs``, a JSON array of what is told of each run."""
-        return cls(_gathered(news), ended)
+        """Send news of many runs as one event ``runs``, a JSON array with an object for each run."""
+        return cls(_encoded_runs(news), ended)
 
 
-async def _spelt(news: AsyncIterator[Sequence[RunEvent]]) -> AsyncIterator[bytes]:
+async def _encoded_events(news: AsyncIterator[Sequence[RunEvent]]) -> AsyncIterator[bytes]:
     async for events in news:
-        spelt = [format_sse_event(data_str=event.data, event=event.kind, id=str(event.number)) for event in events]
-        yield b"".join(spelt) or KEEPALIVE_COMMENT
+        encoded = [format_sse_event(data_str=event.data, event=event.kind, id=str(event.number)) for event in events]
+        yield b"".join(encoded) or KEEPALIVE_COMMENT
 
 
-async def _gathered(news: AsyncIterator[Sequence[str]]) -> AsyncIterator[bytes]:
+async def _encoded_runs(news: AsyncIterator[Sequence[str]]) -> AsyncIterator[bytes]:
     async for runs in news:
         yield format_sse_event(data_str=f"[{','.join(runs)}]", event="runs") if runs else KEEPALIVE_COMMENT

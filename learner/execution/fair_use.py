@@ -1,4 +1,7 @@
-"""What each user of a learner may have at a time, beside connections and requests: see `fair_use`."""
+"""Limits what each user of a learner may have at a time, beside connections and requests.
+
+`parley.common.service.fair_use` says how shares and turns work.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from parley.learner.settings import LearnerShares
 
 @dataclass(frozen=True, slots=True)
 class FairUse:
-    """The shares of users, and the turns of their long work: one piece of each user's is done at a time."""
+    """The shares of users, and the turns of their long work: each user has one piece of it done at a time."""
 
     streams: Share
     queued_runs: Share
@@ -23,7 +26,7 @@ class FairUse:
 
     @classmethod
     def by(cls, shares: LearnerShares) -> Self:
-        """As the settings have it."""
+        """The shares that the settings state."""
         return cls(
             Share("streams", shares.streams, "event streams open", "close some, or watch all runs by /v1/events", 5),
             Share(
@@ -39,7 +42,7 @@ class FairUse:
 
     @asynccontextmanager
     async def turn(self, share: Share, user: str) -> AsyncIterator[None]:
-        """A user's turn of long work, which counts to a share; raises ShareUsedUpError."""
+        """Hold a user's turn of long work, which counts towards a share; raises ShareUsedUpError."""
         with share.taken_by(user):
             async with self.long_work.turn(user):
                 yield

@@ -1,4 +1,8 @@
-"""What a run tells those who watch it, round by round: public values only."""
+"""Reports on each round of a run to those who watch it. The reports have public values only.
+
+They name who contributed and who did not, what the run has cost so far, and, if the operator has public examples of the
+study, how good the weights of the round are on these.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from parley.learner.runs.states import Notice
 
 @dataclass(frozen=True, slots=True)
 class PublicExamples:
-    """Examples (n, d) that are no secret, on which a run's progress is measured."""
+    """Public examples (n, d) on which a run's progress is measured."""
 
     shard: Shard
     loss: Loss
@@ -33,12 +37,12 @@ class PublicExamples:
 
     @classmethod
     def read(cls, path: Path, study: Study) -> PublicExamples:
-        """The examples of a CSV or Parquet file in the study's columns, but for rows that it drops.
+        """Read the examples of a CSV or Parquet file in the study's columns, without rows that the study drops.
 
-        Raises InvalidDataError, also where none is left.
+        Raises InvalidDataError if the file cannot be read, or has no row with all values.
         """
         require_extra("files", "reading public examples")
-        from parley.common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, 40 MB for who has such examples
+        from parley.common.files.examples import load_examples  # noqa: PLC0415 -- pyarrow, 40 MB, which only learners with such examples need
 
         shard = load_examples(path, study, clip=True).shard
         if not (present := shard.present).any():
@@ -49,7 +53,7 @@ class PublicExamples:
 
     @property
     def majority(self) -> float | None:
-        """The share of the commonest class; None of a real label."""
+        """The share of the commonest class; None for a real label."""
         if not self.has_classes:
             return None
         return majority_share(self.shard)
@@ -57,7 +61,7 @@ class PublicExamples:
     def measure(self, weights: FloatArray) -> dict[str, float]:
         """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.
 
-        RMSE is in units in which the label's bounds are -1 and +1. Nothing for an array of another shape.
+        RMSE is in units in which the label's bounds are -1 and +1. For an array of another shape the result is empty.
         """
         outputs = () if self.loss.outputs == 1 else (self.loss.outputs,)
         if weights.shape != (*outputs, self.shard.n_features):
@@ -78,34 +82,34 @@ def read_public_data(paths: dict[str, Path], studies: dict[str, Study]) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Tells of the rounds of one run."""
+    """Writes the notices of one run's rounds."""
 
     parties: tuple[str, ...]
     plan: Plan
     public: PublicExamples | None
 
-    def notices(self, query: Query, reply: Reply, went: RoundReport) -> list[Notice]:
-        """The news of a round that went so: a ``dropped`` notice for each party lost in it, then one ``round`` notice.
+    def notices(self, query: Query, reply: Reply, round_report: RoundReport) -> list[Notice]:
+        """The news of a round: a ``dropped`` notice for each party lost in it, then one ``round`` notice.
 
-        Who ``missed`` the round will be asked again. Objective and accuracy are those of the weights that the round
-        asked about; epsilon is what the run has cost each party, a lost one at most.
+        Parties that ``missed`` the round will be asked again. Objective and accuracy are those of the weights that the
+        round asked about. Epsilon is what the run has cost each party; for a lost party it is an upper bound.
         """
         cost = {name: after[query.round - 1] for name, after in self.plan.epsilon_after.items()}
         contributors = [self.parties[index] for index in reply.contributors]
         lost = [
-            Notice("dropped", {"party": name, "round": query.round, "reason": why, "epsilon": cost[name]})
-            for name, why in went.dropped.items()
+            Notice("dropped", {"party": name, "round": query.round, "reason": reason, "epsilon": cost[name]})
+            for name, reason in round_report.dropped.items()
         ]
         news: dict[str, Any] = {
             "round": query.round,
             "of": self.plan.rounds,
-            "ms": round(went.seconds * 1000, 3),
+            "ms": round(round_report.seconds * 1000, 3),
             "contributors": contributors,
-            "stragglers": list(went.stragglers),
-            "missed": list(went.missed),
+            "stragglers": list(round_report.stragglers),
+            "missed": list(round_report.missed),
             "epsilon": {name: cost[name] for name in contributors},
         }
-        if went.opened:
-            news["opened_by"] = list(went.opened)
+        if round_report.opened:
+            news["opened_by"] = list(round_report.opened)
         measured = self.public.measure(query.message) if self.public else {}
         return [*lost, Notice("round", news | measured)]

@@ -1,10 +1,10 @@
-"""Receipts handed on from one peer to another, so that each party and key holder is witnessed by the others.
+"""Hands receipts on from one peer to another, so that each party and key holder has the others as witnesses.
 
-A peer that was set back, together with all that this learner knew of it, is found out if a peer still holds a later
-receipt of it: before a run is proposed or taken up, its peers are asked for what they hold of each other, and each must
-account for it (`parley.common.protocol.receipts`). While runs go on what is new is handed on, a little at a time, and
-all of it at a run's end. Nothing of this fails a run or holds it up for long: a witness that does not answer soon is
-passed over.
+If a peer was set back to an earlier state, together with this learner's receipts of it, a later receipt that another
+peer holds still shows it. Before a run is proposed or taken up, its peers are asked for the receipts that they hold of
+each other, and each peer must account for its own (`parley.common.protocol.receipts`). While runs go on, new receipts
+are handed on, a few at a time, and all of them at a run's end. None of this fails a run or delays it for long: a
+witness that does not answer soon is passed over.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from parley.common.protocol.receipts import MOST_RECEIPTS, Receipt, read_receipt
 _T = TypeVar("_T")
 
 _PATIENCE_TO_ASK = 2.0  # seconds for one witness, before a run that most likely needs it
-_PATIENCE_TO_TELL = 1.0
+_PATIENCE_TO_TELL = 1.0  # seconds for one witness
 _PAUSE = 1.0  # seconds between two turns
-_TOLD_A_TURN = 2  # witnesses
+_WITNESSES_A_TURN = 2
 
 
 class Witnesses:
-    """All ``peers`` by name, as witnesses of each other."""
+    """Asks all ``peers``, by name, for receipts of each other, and hands new ones on."""
 
     def __init__(self, peers: Mapping[str, Peer]) -> None:
         self._peers = peers
-        self._told: dict[str, dict[str, str]] = {}
-        """By witness and signer, the link that it was told last."""
+        self._links: dict[str, dict[str, str]] = {}
+        """By witness and signer, the link of the last receipt that was handed on."""
 
     def newest(self, name: str) -> Receipt | None:
         """The newest receipt of a peer; None without any, or for an unknown name."""
         return self._peers[name].receipts.newest if name in self._peers else None
 
     async def ask(self, names: Iterable[str]) -> None:
-        """Ask these what they hold of all; whoever signed it must account for it before it is asked anything else."""
+        """Ask these peers for their receipts of all; each signer must account for its own before it is asked more."""
         witnesses = [self._peers[name] for name in names if name in self._peers]
-        held = await asyncio.gather(*(_soon(witness.held, _PATIENCE_TO_ASK) for witness in witnesses))
-        for text in {text for texts in held for text in texts or ()}:
+        answers = await asyncio.gather(*(_soon(witness.held, _PATIENCE_TO_ASK) for witness in witnesses))
+        for text in {text for texts in answers for text in texts or ()}:
             try:
                 signer = read_receipt(text).signer
             except LedgerError:
@@ -52,21 +52,22 @@ class Witnesses:
                 peer.receipts.learn(text)
 
     async def tell(self, names: Iterable[str]) -> None:
-        """Tell each of these what it has not been told yet."""
+        """Hand each of these peers the receipts that it has not been handed yet."""
         await asyncio.gather(*(self._tell(self._peers[name]) for name in names if name in self._peers))
 
     async def keep_telling(self) -> None:
-        """Tell a few in turn, again and again, what is new."""
+        """Hand new receipts to a few peers in turn, without end."""
         while True:
             names = list(self._peers)  # peers come and go
-            for start in range(0, max(len(names), 1), _TOLD_A_TURN):
+            for start in range(0, max(len(names), 1), _WITNESSES_A_TURN):
                 await asyncio.sleep(_PAUSE)
-                await self.tell(names[start : start + _TOLD_A_TURN])
+                await self.tell(names[start : start + _WITNESSES_A_TURN])
 
     async def _tell(self, witness: Peer) -> None:
-        told = self._told.setdefault(witness.name, {})
+        links = self._links.setdefault(witness.name, {})
         newest = [peer.receipts.newest for peer in self._peers.values() if peer is not witness]
-        news = [each for each in newest if each and told.get(each.signer) != each.head.link][:MOST_RECEIPTS]
+        news = [receipt for receipt in newest if receipt and links.get(receipt.signer) != receipt.head.link]
+        news = news[:MOST_RECEIPTS]
         if not news:
             return
 
@@ -75,11 +76,11 @@ class Witnesses:
             return True
 
         if await _soon(hold, _PATIENCE_TO_TELL):
-            told |= {receipt.signer: receipt.head.link for receipt in news}
+            links |= {receipt.signer: receipt.head.link for receipt in news}
 
 
 async def _soon(ask: Callable[[], Awaitable[_T]], seconds: float) -> _T | None:
-    """What a witness answers within so many seconds, or None."""
+    """A witness's answer within so many seconds; None if it does not answer or refuses."""
     try:
         async with asyncio.timeout(seconds):
             return await ask()

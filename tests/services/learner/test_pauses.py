@@ -180,7 +180,7 @@ async def test_no_run_pauses_for_longer_than_a_minute(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(asyncio.Event, "wait", woken)
     patience = Patience(86_400)
-    pauses = [await patience.rest() for _ in range(20)]
+    pauses = [await patience.pause() for _ in range(20)]
     assert pauses[:3] == [0.25, 0.5, 1.0]
     assert max(pauses) == 60.0
 
