@@ -1,1 +1,1 @@
-"""A run as the learner holds it: its states, its terms, its plan."""
+"""Describes a run as the learner holds it: its states, its terms, its plan."""

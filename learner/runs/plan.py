@@ -1,4 +1,4 @@
-"""What a run will cost and promise, worked out once before any party is asked."""
+"""Plans what a run will cost and promise, once, before any party is asked to approve it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Plan:
 
     @classmethod
     def of(cls, spec: RunSpec, views: Mapping[str, View]) -> Self:
-        """The plan of a run in which each party, by name, fears what ``views`` says.
+        """The plan of a run; ``views`` says for each party, by name, what an adversary sees by its policy.
 
-        Takes seconds for noise without a closed form. Raises BudgetExhaustedError for a run without noise.
+        This takes seconds for noise without a closed form. Raises BudgetExhaustedError for a run without noise.
         """
         algorithm, facts = spec.build(), spec.facts()
         algorithm.check_noise(facts.everyone)
@@ -47,7 +47,7 @@ class Plan:
         return cls(len(spec.questions()), epsilon_after, promised)
 
     def to_json(self) -> str:
-        """The plan as JSON, in which each schedule stands once: most parties of a large run share one."""
+        """The plan as JSON. Each schedule is written once, because most parties of a large run share one."""
         places = {after: place for place, after in enumerate(dict.fromkeys(self.epsilon_after.values()))}
         schedule_of = {name: places[after] for name, after in self.epsilon_after.items()}
         written = {"rounds": self.rounds, "schedules": list(places), "schedule_of": schedule_of}

@@ -1,6 +1,7 @@
-"""A run as the store holds it, and its terms in short.
+"""Describes a run as the store holds it, its terms in short, and the error of a damaged row.
 
-What of a learner's database is damaged, by table and run.
+The terms are a summary that is written beside the specification: lists of runs show them, and a study of many columns
+takes milliseconds to read. So a specification is read only if a run's work needs it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from parley.common.storage.sqlite import decoding
 from parley.common.strict import Setting
 from parley.learner.runs.states import RunState
 
-_REMEDY = "stop the learner and put back a copy of its state, or start the run anew; it goes on with all others"
+_REMEDY = "stop the learner and put back a copy of its state, or start the run again; all other runs go on"
 _FILE_REMEDY = "stop the learner and put back a copy of its state"
 
 
 class DamagedStoreError(DamagedError):
-    """The learner's database cannot be read, or not a part of it that has no run."""
+    """The learner's database, or a part of it that belongs to no run, cannot be read."""
 
     def __init__(self, detail: str, **facts: object) -> None:
         super().__init__(f"{detail}: {_FILE_REMEDY}", **facts)
@@ -34,13 +35,13 @@ class DamagedStoreError(DamagedError):
 
 @contextmanager
 def decoding_row(table: str, run: str) -> Iterator[None]:
-    """Decode a row of a run, or what follows from it; raises DamagedError that names the table and the run."""
+    """Within this context a row of a run is decoded; raises DamagedError that names the table and the run."""
     with decoding(f"the row of run {readable(run)[:100]!r} in the table {table!r} of the learner's database", _REMEDY):
         yield
 
 
 def readable(text: str) -> str:
-    """A text that may hold bytes that were no UTF-8, without them."""
+    """A text with each byte that was not UTF-8 replaced by a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -49,7 +50,7 @@ DEFAULT_SECONDS = 60.0
 
 
 class RunTerms(Setting):
-    """A run's specification in short: what there is to say of it in a list, worked out once."""
+    """A run's specification in short, as lists of runs show it; computed once."""
 
     study: str
     algorithm: str
@@ -77,7 +78,7 @@ class RunTerms(Setting):
     ] = ()
 
     @classmethod
-    def of(  # noqa: PLR0913 -- what a specification does not say, by name
+    def of(  # noqa: PLR0913 -- terms beside the specification, by name
         cls,
         spec: RunSpec,
         seconds: float,
@@ -88,7 +89,7 @@ class RunTerms(Setting):
         absent: Mapping[str, str] = MappingProxyType({}),
         cautions: tuple[str, ...] = (),
     ) -> Self:
-        """The terms of a specification; raises InvalidInputError where they contradict each other."""
+        """The terms of a specification; raises InvalidInputError if they contradict each other."""
         return cls(
             cautions=cautions,
             seconds=seconds,
@@ -114,7 +115,7 @@ class RunTerms(Setting):
 
 @lru_cache(maxsize=16)
 def _read_spec(text: str, digest: str) -> RunSpec:
-    """A stored specification, of this digest; of a study of many columns it takes milliseconds to read."""
+    """Read a stored specification; raises ValueError unless it has this digest. Many columns take milliseconds."""
     spec = RunSpec.model_validate_json(text)
     if spec.digest != digest:
         raise ValueError("digest")
@@ -123,9 +124,10 @@ def _read_spec(text: str, digest: str) -> RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why a run stands still: a ``reason`` in words, ``who`` of the parties and key holders, ``since`` when (ISO, UTC).
+    """Why a run stands still: a ``reason`` in words, ``who`` causes it, and ``since`` when (ISO 8601, UTC).
 
-    It is paused where something is out of use, and recruits where owners have yet to say whether they take part.
+    ``who`` has names of parties and key holders. A run is paused while something is out of use; it recruits while
+    owners have not decided whether they take part.
     """
 
     reason: str
@@ -138,7 +140,7 @@ class Pause:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The pause that `to_json` gave."""
+        """The pause that `to_json` wrote."""
         return cls(fields["reason"], tuple(fields["who"]), fields["since"])
 
 
@@ -146,11 +148,11 @@ class Pause:
 class Run:
     """A run as the store holds it.
 
-    Until the run is settled (it has a plan), ``spec`` is a draft: the sizes of the shards are not known yet, and stand
-    as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state but for pauses; ``rounds``
-    counts the rounds logged; ``problem`` says why a run failed, ``pause`` why it stands still; ``key_holders`` are the
-    names of those who have been asked to open its sums. ``evaluates`` is the run whose model this one evaluates, if it
-    does; ``evaluations`` are the runs that evaluate this one's, oldest first.
+    Until the run is settled (it has a plan), ``spec`` is a draft: the sizes of the shards are not known yet, and are
+    written as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state that is no pause;
+    ``rounds`` counts the logged rounds; ``problem`` says why the run failed, ``pause`` why it stands still;
+    ``key_holders`` are the names of the key holders asked to open its sums. ``evaluates`` is the run whose model this
+    one evaluates, or None; ``evaluations`` are the runs that evaluate this one's model, oldest first.
     """
 
     id: str
@@ -170,11 +172,11 @@ class Run:
 
     @property
     def spec(self) -> RunSpec:
-        """The specification, read when it is asked for: a list of runs does not. Raises DamagedError."""
+        """The specification, which is read here and not for lists of runs. Raises DamagedError."""
         with decoding_row("runs", self.id):
             return _read_spec(self.spec_text, self.terms.spec_digest)
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The parties of the specification that its rounds are asked: all but those that did not approve it."""
+        """The parties that the rounds ask: those of the specification without the ones that did not approve it."""
         return tuple(name for name in self.terms.parties if name not in self.terms.absent)

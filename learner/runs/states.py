@@ -1,4 +1,4 @@
-"""A run's life as a table: its states, which may follow which, and what those who watch it are told."""
+"""Lists the states of a run, which state may follow which, and the events that watchers get."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
 }
 """Which states may follow each; a state that nothing follows is an end.
 
-A paused run keeps the stage that it was in, and is paused anew where the reason changes; whatever it achieves when it
-is carried on ends the pause. A run that recruits does so anew where other owners are waited for.
+A paused run keeps its stage, and enters the state again if the reason changes; any progress ends the pause. A run that
+recruits enters the state again if it waits for other owners.
 """
 
 ENDS: frozenset[RunState] = frozenset(state for state, followers in TRANSITIONS.items() if not followers)
@@ -37,7 +37,7 @@ def check_transition(run: str, state: RunState, follower: RunState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that whoever watches a run is told; ``number`` orders the events of all runs."""
+    """An event that watchers of a run get; ``number`` orders the events of all runs, ``data`` is JSON."""
 
     number: int
     kind: str
@@ -45,9 +45,9 @@ class RunEvent:
 
     @property
     def news(self) -> dict[str, Any]:
-        """What it tells, as a JSON object."""
-        told: dict[str, Any] = json.loads(self.data)
-        return told
+        """The event's data as a JSON object."""
+        fields: dict[str, Any] = json.loads(self.data)
+        return fields
 
 
 @dataclass(frozen=True, slots=True)

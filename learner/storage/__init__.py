@@ -1,1 +1,1 @@
-"""What the learner keeps on disk."""
+"""Keeps the learner's state on disk: runs, replies, secure sums, the roster and public rows."""

@@ -1,4 +1,4 @@
-"""Public rows at the learner: uploaded once, kept under their digest, sent to parties by the runs that name them."""
+"""Stores public rows: they are uploaded once, kept under their digest, and sent to parties by runs that name them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parley.common.storage.keys import replace_private
 from parley.common.storage.sqlite import decoding
 
 MAX_BYTES = 2**24 - 2**12
-"""The most that uploaded rows may take as float64: they go to every party in one body of at most 16 MiB."""
+"""The most bytes that uploaded rows may take as float64: they go to every party in one body of at most 16 MiB."""
 
 
 class PublicRowStore:
@@ -24,9 +24,9 @@ class PublicRowStore:
         self._directory = directory
 
     def add(self, rows: FloatArray) -> PublicRows:
-        """Keep rows (n, width), and name them; raises InvalidInputError where there are none or they are too large.
+        """Keep rows (n, width), and return their name. Raises InvalidInputError if there are none or too many.
 
-        Raises UnavailableError where they cannot be written.
+        Raises UnavailableError if they cannot be written.
         """
         if rows.nbytes > MAX_BYTES or not rows.size:
             raise InvalidInputError(
@@ -36,9 +36,9 @@ class PublicRowStore:
         return self.add_weights(rows)
 
     def add_weights(self, weights: FloatArray) -> PublicRows:
-        """Keep a model's weights (k, width), as many as its study has columns, and name them.
+        """Keep a model's weights (k, width), where width is its study's number of columns, and return their name.
 
-        Raises UnavailableError where they cannot be written.
+        Raises UnavailableError if they cannot be written.
         """
         name = PublicRows.of(weights)
         try:
@@ -48,23 +48,23 @@ class PublicRowStore:
         return name
 
     def find(self, digest: str) -> PublicRows:
-        """The name of the rows with this digest; raises InvalidInputError where there are none."""
+        """The name of the rows with this digest; raises InvalidInputError if there are none."""
         try:
             return PublicRows.of(self._read(digest))
         except NotFoundError as error:
             raise InvalidInputError(error.detail) from None
 
     def load(self, name: PublicRows) -> FloatArray:
-        """The rows of a name, (rows, width); raises NotFoundError where they are gone, DamagedError for other bytes."""
+        """The rows of a name, (rows, width); raises NotFoundError if they are gone, DamagedError if they changed."""
         rows = self._read(name.digest)
         if PublicRows.of(rows) != name:
             raise NotFoundError(f"the public rows {name.digest[:12]} are not of the shape that the run names")
         return rows
 
     def page(self, limit: int, after: str = "") -> tuple[list[PublicRows], list[str], str | None]:
-        """Names in the order of their digests, of the rows whose digests come after this one.
+        """The names of at most ``limit`` rows whose digests come after this one, in the order of their digests.
 
-        With them the digests whose files are damaged, and the last digest if more follow it.
+        Returns the names, the digests whose files are damaged, and the last digest if more follow it, otherwise None.
         """
         digests = sorted(path.stem for path in self._directory.glob("*.npy") if path.stem > after)
         names, damaged = [], []

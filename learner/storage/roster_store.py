@@ -1,4 +1,4 @@
-"""Who was invited, and who has joined: a file each in the learner's state, which changes while it runs."""
+"""Stores invitations and members: each is a file in the learner's state, and they change while the learner runs."""
 
 from __future__ import annotations
 
@@ -32,52 +32,54 @@ class JoinedMember(Strict):
     public_key: PublicKey
     connects_with: TokenHash
     token: str
-    """What the learner shows it."""
+    """The token that the learner presents to the member."""
     joined: AwareDatetime
     confirmed: bool = False
     studies: tuple[str, ...]
     secret_hash: TokenHash
     """Of the secret that it joined with: the same request with the same secret gets the same answer."""
     expires: AwareDatetime
-    """Until when it does."""
+    """When the secret expires."""
 
 
 _E = TypeVar("_E", Invited, JoinedMember)
 
 
 class RosterStore:
-    """Both, by name, in memory and in the directory."""
+    """Keeps invitations and members, by name, in memory and in the directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises InvalidInputError for a file that cannot be used, OwnKeyError for one that others may read."""
+        """Raises InvalidInputError for a file that cannot be used, OwnKeyError for a file that others may read."""
         self._directory = directory
         self.invited = _read(directory / "invited", Invited)
         self.members = _read(directory / "members", JoinedMember)
 
     def invite(self, invited: Invited) -> None:
-        """Keep an invitation, in the place of one of that name; raises UnavailableError where it cannot be written."""
+        """Keep an invitation, in place of an earlier one of that name; raises UnavailableError if it is not written."""
         self._write("invited", invited)
-        self.invited = self.invited | {invited.name: invited}  # anew, for others go through it meanwhile
+        self.invited = self.invited | {
+            invited.name: invited
+        }  # a new mapping, because others may iterate over the old one
 
     def keep(self, member: JoinedMember) -> None:
-        """Keep a member, whose invitation is used up; raises UnavailableError."""
+        """Keep a member and remove its invitation; raises UnavailableError if this cannot be written."""
         self._write("members", member)
         self.members = self.members | {member.name: member}
         self._forget("invited", member.name)
-        self.invited = {name: each for name, each in self.invited.items() if name != member.name}
+        self.invited = {name: entry for name, entry in self.invited.items() if name != member.name}
 
     def remove(self, name: str) -> None:
-        """Forget a name; raises UnavailableError."""
+        """Remove the invitation and the member of a name; raises UnavailableError if this cannot be written."""
         for kind in ("invited", "members"):
             self._forget(kind, name)
-        self.invited = {other: each for other, each in self.invited.items() if other != name}
-        self.members = {other: each for other, each in self.members.items() if other != name}
+        self.invited = {other: entry for other, entry in self.invited.items() if other != name}
+        self.members = {other: entry for other, entry in self.members.items() if other != name}
 
     def expire(self, now: datetime) -> None:
-        """Forget invitations that have expired."""
-        for name in [name for name, each in self.invited.items() if each.expires <= now]:
+        """Remove invitations that have expired."""
+        for name in [name for name, entry in self.invited.items() if entry.expires <= now]:
             self._forget("invited", name)
-        self.invited = {name: each for name, each in self.invited.items() if each.expires > now}
+        self.invited = {name: entry for name, entry in self.invited.items() if entry.expires > now}
 
     def _write(self, kind: str, entry: Invited | JoinedMember) -> None:
         with writing("the roster"):
@@ -89,12 +91,12 @@ class RosterStore:
 
 
 def _read(directory: Path, schema: type[_E]) -> dict[str, _E]:
-    """The entries of a directory."""
-    found = {}
+    """The entries of a directory, by name."""
+    entries = {}
     for path in sorted(directory.glob("[!.]*.json")) if directory.is_dir() else ():
         try:
             entry = schema.model_validate_json(read_private(path))
         except ValidationError as error:
             raise InvalidInputError(f"{path}: {faults(error)}") from None
-        found[entry.name] = entry
-    return found
+        entries[entry.name] = entry
+    return entries

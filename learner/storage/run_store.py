@@ -1,12 +1,11 @@
-"""The learner's memory on disk: runs, the replies they are made of, what watchers were told, and receipts.
+"""Stores runs on disk, with their logged replies, the events sent to watchers, and the receipts of peers.
 
 All that a run needs to go on after a crash is here, and every change is one transaction. A reply, the news of its round
 and the parties' receipts are committed together, before the program sees the reply: parties are never asked about
 anything that the log does not hold.
 
-What is read was written by this learner, yet a disk may have changed it since: each row is decoded within
-`decoding_row`, so that one that is damaged is an error of its run alone, and a model is read only if its digest is that
-which was stored with it.
+This learner wrote what it reads, but a disk may have changed it since. So each row is decoded within `decoding_row`: a
+damaged row is an error of its run alone. A model is read only if its digest equals the digest stored with it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from parley.learner.storage.session_store import SessionStore, close_round
 Announce = Callable[[str, Sequence[RunEvent]], None]
 _APPROVALS = TypeAdapter(dict[str, SignedApproval])
 _LONG = 2**20  # bytes of a reply that is not bound to a statement, which would keep a copy
-_PEER_BYTES = 4096  # of a party's receipt, and of what is told of it
+_PEER_BYTES = 4096  # of a party's receipt and its part of the news
 _BEYOND_ALL = 2**63 - 1  # no row's number is larger
 _STATES = frozenset(get_args(RunState))
 
@@ -65,13 +64,14 @@ class FoundRuns:
 
 
 class RunStore:
-    """The database at ``path``; ``announce`` is told of each commit that adds to a run's events, in their order.
+    """The database at ``path``; it calls ``announce`` after each commit that adds to a run's events, in their order.
 
-    It gets the run's identifier, and the events of a round that was logged, or none where they are to be read.
+    ``announce`` gets the run's identifier, and the events of a logged round; no events means that the store must be
+    read. It is called in the thread that commits.
 
-    For any thread; ``announce`` is called in the thread that commits. Every method raises UnavailableError while the
-    file cannot be used, and DamagedError where it is damaged, or the row that is asked for is. Raises ConflictError
-    while another process has it open: two would carry the same runs.
+    Methods may be called from any thread. Each raises UnavailableError while the file cannot be used, and DamagedError
+    if the file or the requested row is damaged. The constructor raises ConflictError while another process has the
+    file open, because both would carry the same runs.
     """
 
     def __init__(self, path: Path, announce: Announce = lambda _run, _events: None) -> None:
@@ -81,34 +81,34 @@ class RunStore:
         try:
             self._database = Database(path, sql.STORE_SCHEMA, damaged=DamagedStoreError)
             self._database.files.watch(path.with_suffix(".lock"), self._lock.fileno())
-            with self._database.reading() as connection:  # else a byte of one row would hide all others
+            with self._database.reading() as connection:  # otherwise one bad byte in a row would hide all rows
                 connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
-                connection.row_factory = sqlite3.Row  # which is read by its columns' names
+                connection.row_factory = sqlite3.Row  # rows are read by the names of their columns
         except ParleyError:
             self._lock.close()
             raise
         self.sessions = SessionStore(self._database)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file and release its lock."""
         self._database.close()
         self._lock.close()
 
     def probe(self) -> None:
-        """Raise UnavailableError unless the largest reply to a run that goes on, or its model, can be written next."""
+        """Raise UnavailableError unless the disk takes the largest reply to a running run, or its model."""
         with self._database.reading() as connection:
             running = [row["id"] for row in connection.execute(sql.RUNNING_RUNS)]
         self._sizes = {run: size for run in running if (size := self._sizes.get(run) or self._reply_bytes(run))}
         self._database.probe(max(self._sizes.values(), default=0))
 
     def _reply_bytes(self, run: str) -> int:
-        """Bytes of the longest reply to a run; 0 of one that is damaged, which goes on no more."""
+        """Bytes of the longest reply to a run; 0 for a damaged run, which does not go on."""
         try:
             return _reply_bytes(self.run(run).spec)
         except DamagedError:
             return 0
 
-    def add(  # noqa: PLR0913 -- what there is to say of a run, by name
+    def add(  # noqa: PLR0913 -- all fields of a new run, by name
         self,
         draft: RunSpec,
         user: str,
@@ -122,11 +122,11 @@ class RunStore:
         cohort: Cohort | None = None,
         share: Share | None = None,
     ) -> Run:
-        """Queue a run; the run queued before under the same user's same key, if it was the same.
+        """Queue a run, or return the run that the same user queued before with the same key and the same request.
 
-        ``evaluates`` is the run whose model it evaluates; ``evaluation`` the draft of one that is to follow;
-        ``any_algorithm`` says that the draft's stands for any. Raises ConflictError if the earlier run was another,
-        ShareUsedUpError where the user has its ``share`` of runs that have not come to an end.
+        ``evaluates`` is the run whose model the new run evaluates; ``evaluation`` is the draft of an evaluation that
+        follows it; ``any_algorithm`` says that the draft's algorithm stands for any. Raises ConflictError if the key
+        was used for another request, ShareUsedUpError if the user's unfinished runs have reached its ``share``.
         """
         terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm, cohort=cohort)
         row = _new_row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
@@ -144,24 +144,24 @@ class RunStore:
             self._announce(row["id"], ())
             return self.run(row["id"])
         with decoding_row("runs", earlier["id"]):
-            known = RunTerms.model_validate_json(earlier["terms"])
-        was_open = known.any_algorithm or "algorithm" in known.chosen
+            earlier_terms = RunTerms.model_validate_json(earlier["terms"])
+        was_open = earlier_terms.any_algorithm or "algorithm" in earlier_terms.chosen
         order = (row["draft"], purpose, seconds, any_algorithm)
-        if (earlier["draft"], earlier["purpose"], known.seconds, was_open) != order:
+        if (earlier["draft"], earlier["purpose"], earlier_terms.seconds, was_open) != order:
             raise ConflictError("the idempotency key has been used for another run, or with other words")
         return self.run(earlier["id"])
 
     def run(self, run: str) -> Run:
-        """A run; raises NotFoundError."""
+        """The run with this identifier; raises NotFoundError if there is none."""
         return _run(self._row(run, sql.FIND_RUN))
 
     def newest(
         self, limit: int, after: str | None = None, state: RunState | None = None, search: str = ""
     ) -> FoundRuns:
-        """The newest runs, newest first, of those older than the run ``after``; raises NotFoundError for that.
+        """At most ``limit`` runs, newest first, of those older than the run ``after``; NotFoundError if that is none.
 
-        Of those alone that are in a ``state``, where one is given, and have ``search`` in study, algorithm, user or
-        purpose, in capitals or not.
+        Only runs in ``state``, if it is given, whose study, algorithm, user or purpose contains ``search``; capitals
+        do not matter.
         """
         place = _BEYOND_ALL if after is None else self._row(after, sql.FIND_PLACE)["rowid"]
         terms = {"place": place, "limit": limit + 1, "state": state, "search": search}
@@ -186,10 +186,10 @@ class RunStore:
             return {row["state"]: row["number"] for row in connection.execute(sql.COUNT_RUNS)}
 
     def state(self, run: str) -> RunState:
-        """The state a run is in; raises NotFoundError."""
+        """The state of a run; raises NotFoundError."""
         return _state(run, self._row(run, sql.FIND_STATE)["state"])
 
-    def enter(  # noqa: PLR0913 -- what may be told of a state, by name
+    def enter(  # noqa: PLR0913 -- all that a new state may bring, by name
         self,
         run: str,
         state: RunState,
@@ -201,13 +201,13 @@ class RunStore:
     ) -> None:
         """Move a run to a state, with its problem, new terms, or parties' approvals; ``news`` goes into the event.
 
-        Raises ConflictError where the run may not go there, NotFoundError.
+        Raises ConflictError if no such change of state is allowed, NotFoundError if there is no such run.
         """
-        told = {"state": state, **news, **({"problem": problem} if problem else {})}
+        data = {"state": state, **news, **({"problem": problem} if problem else {})}
         values = {"state": state, "problem": problem and json.dumps(problem)}
         values |= dict.fromkeys(("model", "model_digest"))
         values["approvals"] = None if approvals is None else _APPROVALS.dump_json(dict(approvals)).decode()
-        self._move(run, state, sql.ENTER_STATE, values | {"terms": terms and terms.model_dump_json()}, told)
+        self._move(run, state, sql.ENTER_STATE, values | {"terms": terms and terms.model_dump_json()}, data)
 
     def complete(
         self,
@@ -217,45 +217,45 @@ class RunStore:
         news: Mapping[str, object],
         evaluation: RunSpec | None = None,
     ) -> str | None:
-        """End a run with its model, and queue its ``evaluation`` with the same commit; the identifier of that.
+        """End a run with its model, and queue its ``evaluation`` with the same commit. Returns its identifier or None.
 
-        The ``weights`` are kept in place of those that the model's document tells. Raises what `enter` raises.
+        The ``weights`` are stored instead of those in the model's document. Raises the errors of `enter`.
         """
         row = None
         if evaluation is not None:
             terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {}, cohort=run.terms.cohort)
             row = _new_row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
-        told = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
+        data = {"state": "completed", **news, **({"evaluated_by": row["id"]} if row else {})}
         values = dict.fromkeys(("problem", "terms", "approvals"))
         text = UnhurriedEncoder().encode({**model, "weights": None})
         digest = sql.digest_of_model(text, *npy_parts(weights))
         values |= {"state": "completed", "model": text, "model_digest": digest}
-        self._move(run.id, "completed", sql.ENTER_STATE, values, told, row, weights)
+        self._move(run.id, "completed", sql.ENTER_STATE, values, data, row, weights)
         return None if row is None else str(row["id"])
 
     def evaluation(self, run: str) -> RunSpec | None:
-        """The draft of the evaluation that is to follow a run; raises NotFoundError."""
+        """The draft of the evaluation that follows a run, or None; raises NotFoundError if there is no such run."""
         text = self._row(run, sql.FIND_EVALUATION)["evaluation"]
         with decoding_row("runs", run):
             return RunSpec.model_validate_json(text) if text else None
 
     def pause(self, run: str, pause: Pause, state: Literal["paused", "recruiting"] = "paused") -> None:
-        """Have a run stand still in a state, which keeps its stage. Raises ConflictError for one that has ended."""
+        """Pause a run, which keeps its stage, and store the reason. Raises ConflictError if the run has ended."""
         fields = pause.to_json()
         values = {"state": state, "pause": json.dumps(fields)}
         self._move(run, state, sql.PAUSE_RUN, values, {"state": state, **fields})
 
-    def _move(  # noqa: PLR0913, PLR0917 -- a change, what is told of it, and what follows from it
+    def _move(  # noqa: PLR0913, PLR0917 -- a change, its event, and the run that follows from it
         self,
         run: str,
         state: RunState,
         statement: str,
         values: Mapping[str, object],
-        told: Mapping[str, object],
+        data: Mapping[str, object],
         follower: Mapping[str, Any] | None = None,
         weights: FloatArray | None = None,
     ) -> None:
-        """Change a run's state by a statement, if the table allows it, and tell; queue the run that follows it."""
+        """Change a run's state by a statement, if the table allows it, add the event, and queue a run that follows."""
         with self._database.in_turn():
             with self._database.transaction() as connection:
                 check_transition(run, self.state(run), state)
@@ -263,7 +263,7 @@ class RunStore:
                 if weights is not None:
                     (row,) = connection.execute(sql.KEEP_WEIGHTS, {"run": run, "size": _size(weights)}).fetchall()
                     _write(connection, "runs", "weights", row["rowid"], weights)
-                _tell(connection, run, [Notice("state", told)])
+                _add_events(connection, run, [Notice("state", data)])
                 if follower:
                     _queue(connection, follower)
             self._announce(run, ())
@@ -280,30 +280,37 @@ class RunStore:
     ) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed.
 
-        ``chosen`` says why, of each parameter that was chosen; ``absent`` of each party that takes no part.
+        ``chosen`` has the reason for each parameter that was chosen; ``absent`` the reason of each absent party.
         """
-        told = cautions(spec.build(), spec.facts())
-        terms = RunTerms.of(spec, run.terms.seconds, chosen, cohort=run.terms.cohort, absent=absent, cautions=told)
+        terms = RunTerms.of(
+            spec,
+            run.terms.seconds,
+            chosen,
+            cohort=run.terms.cohort,
+            absent=absent,
+            cautions=cautions(spec.build(), spec.facts()),
+        )
         with self._database.transaction() as connection:
             values = {"run": run.id, "spec": spec.model_dump_json(), "terms": terms.model_dump_json()}
             connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
 
     def plan(self, run: str) -> Plan | None:
-        """A settled run's plan; raises NotFoundError."""
+        """A run's plan, None until the run is settled; raises NotFoundError."""
         text = self._row(run, sql.FIND_PLAN)["plan"]
         with decoding_row("runs", run):
             return Plan.from_json(text) if text else None
 
     def approvals(self, run: str) -> dict[str, SignedApproval]:
-        """What the parties of a run signed when they approved it, by name; raises NotFoundError."""
+        """The signed approvals of a run by its parties, by name; raises NotFoundError."""
         text = self._row(run, sql.FIND_APPROVALS)["approvals"]
         with decoding_row("runs", run):
             return _APPROVALS.validate_json(text or "{}")
 
     def model(self, run: str) -> dict[str, Any]:
-        """A completed run's model document, its weights last; raises NotFoundError, ConflictError while there is none.
+        """A completed run's model document, its weights last, each row of them an array.
 
-        A row of the weights is an array. Raises DamagedError unless the digest is that with which it was stored.
+        Raises NotFoundError, ConflictError if the run has no model, DamagedError unless the document and the weights
+        have the digest that was stored with them.
         """
         row = self._row(run, sql.FIND_MODEL)
         text, weights = row["model"], row["weights"]
@@ -320,9 +327,9 @@ class RunStore:
         return document
 
     def evaluated_model(self, run: str) -> dict[str, Any]:
-        """A run's model document with what its newest completed evaluation found; as `model` has it, and raises.
+        """A run's model document with the results of its newest completed evaluation; raises the errors of `model`.
 
-        An evaluation that is damaged found nothing: the model is none the worse for it.
+        A damaged evaluation is left out: it does not keep the model from being read.
         """
         document = self.model(run)
         with self._database.reading() as connection:
@@ -335,7 +342,7 @@ class RunStore:
         return document
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
-        """The logged digest of a round's query and its reply."""
+        """The logged digest of a round's query and its reply; None if the round is not logged."""
         with self._database.reading() as connection:
             row = connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
         if row is None:
@@ -344,9 +351,9 @@ class RunStore:
             return row["query"], Reply(unpack_array(row["value"], "<f8"), tuple(json.loads(row["contributors"])))
 
     def recent(self, run: Run) -> list[tuple[int, ...]]:
-        """The indices of the contributors of the last logged rounds, so many as a party may not miss in a row.
+        """The indices of the contributors of the last `answer_every` logged rounds: no party may miss all of these.
 
-        Members that did not approve the run have missed as many rounds before the first.
+        Parties that did not approve the run count as having missed that many rounds before the first.
         """
         span, members = run.spec.answer_every, set(run.members)
         replies = (self.reply(run.id, round) for round in range(max(1, run.rounds - span + 1), run.rounds + 1))
@@ -356,7 +363,7 @@ class RunStore:
         present = tuple(index for index, name in enumerate(run.spec.names) if name in members)
         return [present] * (span - len(contributors)) + contributors
 
-    def append(  # noqa: PLR0913 -- all that is known of a round, by name
+    def append(  # noqa: PLR0913 -- all parts of a round, by name
         self,
         run: str,
         query: Query,
@@ -366,9 +373,9 @@ class RunStore:
         *,
         opened: Mapping[str, Signed] = MappingProxyType({}),
     ) -> None:
-        """Log a reply, with the news of its round and the receipts of peers and of who ``opened`` a secure sum.
+        """Log a reply, with the news of its round, the receipts of peers, and those of key holders that ``opened`` it.
 
-        A run that was paused is so no longer.
+        This ends a pause of the run.
         """
         row = {
             "run": run,
@@ -384,15 +391,16 @@ class RunStore:
                 if is_long:
                     _write(connection, "replies", "value", place, reply.value)
                 goes_on = connection.execute(sql.GO_ON, (run,)).rowcount > 0
-                told = [Notice("state", {"state": "running"}), *notices] if goes_on else notices
-                events = _tell(connection, run, told)
+                if goes_on:
+                    notices = [Notice("state", {"state": "running"}), *notices]
+                events = _add_events(connection, run, notices)
                 _keep(connection, receipts)
                 if opened:
                     close_round(connection, run, query.round, opened)
             self._announce(run, events)
 
     def keep(self, receipts: Sequence[Receipt]) -> None:
-        """Keep each party's and key holder's newest receipt, which its client has compared with the one before."""
+        """Keep the newest receipts of parties and key holders; their clients have compared them with earlier ones."""
         with self._database.transaction() as connection:
             _keep(connection, receipts)
 
@@ -402,15 +410,15 @@ class RunStore:
             rows = connection.execute(sql.RECEIPTS).fetchall()
         receipts = {}
         for signer, text in rows:
-            what = f"the receipt of {readable(signer)[:100]!r} in the table 'receipts' of the learner's database"
-            with decoding(what, "put back a copy of its state"):
+            place = f"the receipt of {readable(signer)[:100]!r} in the table 'receipts' of the learner's database"
+            with decoding(place, "put back a copy of its state"):
                 receipts[signer] = read_receipt(text)
                 if receipts[signer].signer != signer:
                     raise ValueError("signer")
         return receipts
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
-        """What watchers of a run have been told since event number ``after``."""
+        """The events of a run after event number ``after``."""
         with self._database.reading() as connection:
             events = [RunEvent(*row) for row in connection.execute(sql.EVENTS, (run, after))]
         with decoding_row("events", run):
@@ -420,7 +428,7 @@ class RunStore:
         return events
 
     def news(self, run: str, after: int) -> tuple[list[RunEvent], bool]:
-        """What watchers have been told since event number ``after``, and whether that was all: the run has ended."""
+        """The events of a run after event number ``after``, and whether no more will follow: the run has ended."""
         has_ended = self.state(run) in ENDS
         return self.events(run, after), has_ended
 
@@ -434,7 +442,7 @@ class RunStore:
 
 
 def _lock(path: Path) -> IO[bytes]:
-    """A lock on a file that lasts until the file is closed or the process dies."""
+    """Lock a file until it is closed or the process ends; raises ConflictError if another process has locked it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = path.open("ab")
     try:
@@ -448,12 +456,14 @@ def _lock(path: Path) -> IO[bytes]:
 def _reply_bytes(spec: RunSpec) -> int:
     """Bytes of the longest reply to a run, with the news, the receipts and the openings that are written with it."""
     parties = len(spec.parties)
-    replies = [longest_body([(parties if each.reveal == "each" else 1, each.answer)]) for each in spec.questions()]
+    replies = [
+        longest_body([(parties if question.reveal == "each" else 1, question.answer)]) for question in spec.questions()
+    ]
     return max(replies) + parties * _PEER_BYTES
 
 
 def _state(run: str, state: str) -> RunState:
-    """A state that is read; raises DamagedError for what is none."""
+    """A state as it was stored; raises DamagedError if there is no such state."""
     with decoding_row("runs", run):
         if state not in _STATES:
             raise ValueError("state")
@@ -491,7 +501,7 @@ def _decoded_run(row: sqlite3.Row) -> Run:
 def _new_row(
     draft: RunSpec, user: str, purpose: str, terms: RunTerms, idempotency_key: str | None = None
 ) -> dict[str, Any]:
-    """The values of a new run that evaluates none, and that no evaluation is to follow."""
+    """The row of a new run that evaluates no other run and that no evaluation follows."""
     return {
         "id": uuid.uuid4().hex,
         "user": user,
@@ -513,7 +523,10 @@ def _size(array: FloatArray) -> int:
 
 
 def _write(connection: sqlite3.Connection, table: str, column: str, place: int | None, array: FloatArray) -> None:
-    """Write an array over zeros of its size, in a row by its number: to bind it would copy it, and keep the copy."""
+    """Write an array over zeros of its size, in the row of this number.
+
+    A bound parameter would copy the array, and the statement would keep the copy.
+    """
     assert place is not None  # noqa: S101 -- a row was added
     with connection.blobopen(table, column, place) as blob:
         for part in npy_parts(array):
@@ -521,13 +534,13 @@ def _write(connection: sqlite3.Connection, table: str, column: str, place: int |
 
 
 def _queue(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-    """Add a new run."""
+    """Add a new run, with the event that it is queued."""
     connection.execute(sql.ADD_RUN, row)
-    _tell(connection, row["id"], [Notice("state", {"state": "queued"})])
+    _add_events(connection, row["id"], [Notice("state", {"state": "queued"})])
 
 
-def _tell(connection: sqlite3.Connection, run: str, notices: Sequence[Notice]) -> list[RunEvent]:
-    """Write events of a run down."""
+def _add_events(connection: sqlite3.Connection, run: str, notices: Sequence[Notice]) -> list[RunEvent]:
+    """Add events of a run, and return them with their numbers."""
     events = []
     for notice in notices:
         data = json.dumps(notice.data)

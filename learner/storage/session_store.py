@@ -1,8 +1,8 @@
-"""The learner's memory of secure sums: what it needs to take the same steps again after a crash, in the same bytes.
+"""Stores secure sums: what the learner needs to take the same steps again after a crash, in the same bytes.
 
 A session's roster is stored before anybody is asked to sign it, the round's deadline before a party is asked, and the
-contributions before a key holder is asked to open their sum: the set that is stored is the only one ever opened. All
-else that a round sends follows from these, from the run's specification and from its log.
+contributions before a key holder is asked to open their sum: the set that is stored is the only one ever opened. The
+rest of what a round sends follows from these, from the run's specification and from its log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from parley.learner.storage import statements as sql
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A run's session: the roster, and by name the signatures of it, once there are all."""
+    """A run's session: the roster and, once all have signed it, their signatures by name."""
 
     roster: Roster
     signatures: Mapping[str, bytes]
@@ -34,7 +34,7 @@ class StoredSession:
 class Round:
     """A round in progress: when its answers are due, in seconds since 1970, and the set to be opened once it is chosen.
 
-    ``contributions`` are by party, empty until then; ``silent`` says by party why it is not among them.
+    ``contributions`` are by party, empty until then; ``silent`` has the reasons of the parties not among them.
     """
 
     deadline: int
@@ -52,24 +52,27 @@ class Opening:
 
 
 class SessionStore:
-    """The tables of secure sums in the learner's database. For any thread; methods raise UnavailableError."""
+    """The tables of secure sums in the learner's database.
+
+    Methods may be called from any thread, and raise UnavailableError while the database cannot be used.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, run: str, session: str) -> None:
-        """Note that key holders will be asked for keys: from now on they must be told when the run has ended."""
+        """Note that key holders will be asked for keys: from now on they must be informed when the run has ended."""
         with self._database.transaction() as connection:
             connection.execute(sql.BEGIN_SESSION, (run, session))
 
     def draft(self, run: str, roster: Roster) -> None:
-        """Settle the roster that everybody will be asked to sign."""
+        """Store the roster that all will be asked to sign."""
         names = json.dumps([holder.name for holder in roster.key_holders])
         with self._database.transaction() as connection:
             connection.execute(sql.DRAFT_ROSTER, (roster.body, names, run))
 
     def sign(self, run: str, signatures: Mapping[str, bytes]) -> None:
-        """Keep everybody's signature."""
+        """Store the signatures of all, by name."""
         text = json.dumps({name: signature.hex() for name, signature in signatures.items()})
         with self._database.transaction() as connection:
             connection.execute(sql.SIGN_ROSTER, (text, run))
@@ -85,7 +88,7 @@ class SessionStore:
             return StoredSession(Roster.parse(row["roster"]), signatures)
 
     def ask(self, run: str, round: int, deadline: int) -> Round:
-        """The round as it was begun before, or begun now with this deadline."""
+        """The round in progress if it has begun; otherwise begin it with this ``deadline``, in seconds since 1970."""
         with self._database.transaction() as connection:
             connection.execute(sql.BEGIN_ROUND, (run, round, deadline))
             row = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
@@ -96,14 +99,14 @@ class SessionStore:
             return Round(row["deadline"], contributions, dict(json.loads(row["silent"])))
 
     def choose(self, run: str, contributions: Mapping[str, Signed], silent: Mapping[str, str]) -> None:
-        """Settle the set that will be opened in the round in progress."""
+        """Store the set that will be opened in the round in progress, and the reasons of the ``silent`` parties."""
         rows = [(run, party, signed.to_bytes()) for party, signed in contributions.items()]
         with self._database.transaction() as connection:
             connection.executemany(sql.ADD_CONTRIBUTION, rows)
             connection.execute(sql.SET_SILENT, (json.dumps(dict(silent)), run))
 
     def openings(self, run: str) -> list[Opening]:
-        """All rounds opened, in order."""
+        """All rounds that were opened, in order."""
         with self._database.reading() as connection:
             rows = connection.execute(sql.OPENINGS, (run,)).fetchall()
         with decoding_row("openings", run):
@@ -118,7 +121,7 @@ class SessionStore:
             ]
 
     def signed(self, run: str) -> SignedSums | None:
-        """What a run's members signed of its roster, and its key holders of the last sum; None without any."""
+        """The members' signatures of a run's roster and the key holders' of its last sum; None without a sum."""
         if (session := self.find(run)) is None or not (openings := self.openings(run)):
             return None
         with decoding_row("openings", run):
@@ -132,7 +135,7 @@ class SessionStore:
             )
 
     def forget(self, run: str) -> None:
-        """Forget the round in progress and the pads' seeds: nothing will be opened any more."""
+        """Delete the round in progress and the pads' seeds: nothing will be opened any more."""
         with self._database.transaction() as connection:
             connection.execute(sql.FORGET_ROUND, (run,))
 
@@ -142,7 +145,7 @@ class SessionStore:
             connection.execute(sql.END_SESSION, (run,))
 
     def session(self, run: str) -> str | None:
-        """The name of a run's session of which key holders may still have keys."""
+        """The name of a run's session if key holders may still have keys for it, otherwise None."""
         with self._database.reading() as connection:
             row = connection.execute(sql.FIND_UNENDED, (run,)).fetchone()
         return None if row is None else str(row["session"])

@@ -1,4 +1,7 @@
-"""How long a round takes, so that a user's time buys as many as it can: measured where it was, else estimated."""
+"""Predicts how long a round takes, so that a run uses its user's time for as many rounds as fit.
+
+The prediction is the median round of an earlier run of the same kind; without one it is an estimate.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ _KEY_BITS = 3072
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """Milliseconds that a round takes, None where nothing is known, and how that is known."""
+    """Milliseconds that a round takes, None if unknown, and in words the ``basis`` of this number."""
 
     ms: float | None
     basis: str
 
     def rounds_in(self, seconds: float) -> int:
-        """How many rounds fit in so many seconds, at least one; any number where the time of one is not known."""
+        """How many rounds fit in so many seconds, at least 1; `MOST_ROUNDS` if the time of a round is unknown."""
         return max(1, min(MOST_ROUNDS, int(seconds * 1000 / self.ms))) if self.ms else MOST_ROUNDS
 
 
@@ -44,9 +47,9 @@ UNKNOWN = RoundTime(None, "not known: the owners are not those of the roster")
 
 
 async def round_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RoundTime:
-    """That of the newest run like this one; else an estimate from a few bare round trips to its parties, just now.
+    """The median round of the newest run like this one, or an estimate from a few bare round trips to its parties now.
 
-    The estimate adds what the largest shard and the ciphertexts of a secure sum take on a machine like any.
+    The estimate adds the work on the largest shard and on the ciphertexts of a secure sum on a usual machine.
     """
     if (earlier := await asyncio.to_thread(_earlier, spec, store)) is not None:
         run, ms = earlier
@@ -62,7 +65,7 @@ async def round_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunSt
 
 
 def work_ms(spec: RunSpec) -> float:
-    """About how many ms the largest shard takes one core in a round, and a secure sum's ciphertexts."""
+    """About how many ms one core takes in a round for the largest shard and for the ciphertexts of a secure sum."""
     facts = spec.facts()
     products = int(facts.n_examples.max()) * facts.n_weights * _MS_PER_PRODUCT
     if spec.secure_sum == "none":
@@ -73,7 +76,7 @@ def work_ms(spec: RunSpec) -> float:
 def _earlier(spec: RunSpec, store: RunStore) -> tuple[str, float] | None:
     """The newest completed run of the same parties, algorithm, study and kind of sum, and its median ms a round."""
     for run in store.newest(_RUNS).runs:
-        with suppress(DamagedError), decoding_row("events", run.id):  # another run's damage is none of this one
+        with suppress(DamagedError), decoding_row("events", run.id):  # a damaged run must not stop this one
             if run.state == "completed" and _kind(run.spec) == _kind(spec):
                 return run.id, median(event.news["ms"] for event in store.events(run.id) if event.kind == "round")
     return None
@@ -85,7 +88,7 @@ def _kind(spec: RunSpec) -> tuple[object, ...]:
 
 
 async def _trip(parties: Sequence[PartyClient], seconds: float) -> float | None:
-    """How many ms all parties take to answer a request for nothing; None where one does not."""
+    """How many ms all parties take to answer a request without work; None if one does not answer."""
     started = time.perf_counter()
     outcomes = await ask_all(parties, lambda party: party.greet(), seconds)
     return (
