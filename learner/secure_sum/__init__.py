@@ -1,1 +1,1 @@
-"""The learner's side of secure sums."""
+"""Runs the learner's side of secure sums."""

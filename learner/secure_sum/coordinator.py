@@ -1,10 +1,11 @@
-"""The learner's side of secure sums: who may take part, a roster that all sign, and the end of a session.
+"""Begins and ends the learner's sessions of secure sums.
 
-A session belongs to one run. Once all parties have approved the run, the key holders make a key each, the roster is
-drafted and stored, the key holders sign it and then the parties. Taken up again after a crash, every step gives what it
-gave before.
+A session belongs to one run. Once all parties have approved the run, each key holder makes a key, the roster is drafted
+and stored, the key holders sign it and then the parties. If a session is taken up again after a crash, every step gives
+the same result as before.
 
-What a secure sum would begin with, as all say who would take part in it, before anybody is asked to.
+Before a run is submitted, `SecureSumCoordinator.foresee` asks its parties and key holders for their keys, and
+`ForeseenSum` says what would keep them from taking part.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForeseenSum:
-    """The public keys that a secure sum would have, by name, and what parties pin, of those that say so.
+    """The public keys that a secure sum would have, by name, and the keys that parties pin, if they say so.
 
-    ``bits`` are those of the key holders' smallest Paillier key, None where none is known; ``longest`` is by name the
-    longest request that each reads. ``hindrances`` say why key holders would not open sums now.
+    ``bits`` is the size of the key holders' smallest Paillier key, None if unknown; ``longest`` is the longest request
+    in bytes that each key holder reads, by name. ``hindrances`` say why key holders would not open sums now.
     """
 
     learner: str
@@ -59,7 +60,7 @@ class ForeseenSum:
     hindrances: tuple[str, ...]
 
     def hindrances_of(self, width: int, parties: int) -> tuple[str, ...]:
-        """Why key holders would not open sums of answers of so many numbers."""
+        """Why key holders would not open sums of answers of ``width`` numbers from so many ``parties``."""
         if self.bits is None:
             return self.hindrances
         layout = Layout(width, self.bits)
@@ -67,7 +68,7 @@ class ForeseenSum:
         return (*self.hindrances, *(f"{name}: {reason}" for name, reason in reasons.items() if reason))
 
     def objections(self, facts: PartyFacts) -> Iterator[Objection]:
-        """What the party whose facts these are would object to the keys."""
+        """The objections to the keys that the party with these facts would raise."""
         if (pins := self.pins.get(facts.name)) is None:
             return
         try:
@@ -83,7 +84,7 @@ class ForeseenSum:
 
 @dataclass(frozen=True, slots=True)
 class SecureSumCoordinator:
-    """All that secure sums need beside the parties: the learner's key, key holders, the parties' keys by name."""
+    """Holds what secure sums need beside the parties: the learner's key, key holders, the parties' keys by name."""
 
     settings: LearnerSettings
     key: Ed25519PrivateKey
@@ -100,7 +101,7 @@ class SecureSumCoordinator:
         store: SessionStore,
         receipts: Mapping[str, Receipt],
     ) -> Self:
-        """The parts as the settings say, with the newest receipts by name.
+        """Build the parts that the settings name, with the newest receipts by name.
 
         Raises OwnKeyError when gmpy2 or the identity key cannot be used.
         """
@@ -115,11 +116,11 @@ class SecureSumCoordinator:
 
     @property
     def key_holders(self) -> tuple[KeyHolderClient, ...]:
-        """Who open sums now."""
+        """The key holders that open sums now."""
         return tuple(self.holders.values())
 
     def check(self, spec: RunSpec) -> None:
-        """Raise InvalidInputError unless the settings allow the secure sum that a run asks for, if it does."""
+        """Raise InvalidInputError if a run asks for a secure sum that the settings do not allow."""
         if spec.secure_sum == "none":
             return
         if not self.key_holders:
@@ -131,37 +132,37 @@ class SecureSumCoordinator:
             raise InvalidInputError(f"secure_sum: the settings give no public_key of {', '.join(missing[:5])}")
 
     async def foresee(self, parties: Sequence[PartyClient], seconds: float) -> ForeseenSum:
-        """What a sum of these parties would begin with, by what all say of themselves in so many seconds."""
+        """Ask key holders and these parties for their keys, for at most so many seconds, and report what they say."""
         holders, keys = self.key_holders, self.party_keys
-        told, pins = await asyncio.gather(
+        answers, pins = await asyncio.gather(
             ask_all(holders, KeyHolderClient.facts, seconds), ask_all(parties, PartyClient.pins, seconds)
         )
         hindrances = [
-            f"{each.detail}; the run would wait for it" if isinstance(each, UnavailableError) else each.detail
-            for each in told
-            if isinstance(each, ParleyError)
+            f"{answer.detail}; the run would wait for it" if isinstance(answer, UnavailableError) else answer.detail
+            for answer in answers
+            if isinstance(answer, ParleyError)
         ]
-        facts = [each for each in told if isinstance(each, KeyHolderFacts)]
-        bits = {each.name: each.key_bits for each in facts}
+        facts = [answer for answer in answers if isinstance(answer, KeyHolderFacts)]
+        bits = {holder.name: holder.key_bits for holder in facts}
         return ForeseenSum(
             learner=public_hex(self.key),
             key_holders={holder.name: holder.public_key for holder in holders},
             parties={party.name: keys[party.name] for party in parties if party.name in keys},
-            pins={party.name: each for party, each in zip(parties, pins, strict=True) if isinstance(each, PinnedKeys)},
+            pins={party.name: keys for party, keys in zip(parties, pins, strict=True) if isinstance(keys, PinnedKeys)},
             bits=min(bits.values(), default=None),
-            longest={each.name: each.body_bytes for each in facts},
+            longest={holder.name: holder.body_bytes for holder in facts},
             hindrances=(*hindrances, *_of_unlike_sizes(bits)),
         )
 
     async def convene(self, run: Run, parties: Sequence[PartyClient]) -> list[str]:
-        """Have key holders and parties sign the roster of a run that the parties have approved; the former's names.
+        """Have key holders and parties sign the roster of a run that the parties have approved.
 
-        Raises RefusedError and UnavailableError naming who does not, InvalidInputError, and KeyMaterialError that names
-        a key holder whose key is weak.
+        Returns the names of the key holders. Raises RefusedError or UnavailableError naming a peer that does not sign,
+        InvalidInputError if no such sum is possible, and KeyMaterialError naming a key holder whose key is weak.
         """
         session = session_of(run.id, run.spec)
-        known = await asyncio.to_thread(self._begin, run.id, session)
-        roster = known.roster if known else await self._draft(run, session)
+        stored = await asyncio.to_thread(self._begin, run.id, session)
+        roster = stored.roster if stored else await self._draft(run, session)
         holders, role = self._holders(roster), LearnerRole(roster, self.key)
         proposal, seconds = role.propose(), self.settings.key_holder_seconds
         witnesses = all_of(await ask_all(holders, lambda holder: holder.sign(session, proposal), seconds))
@@ -180,9 +181,9 @@ class SecureSumCoordinator:
     def federation(
         self, run: Run, parties: Sequence[PartyClient], recent: Sequence[tuple[int, ...]]
     ) -> SecureSumFederation:
-        """The federation of a run that was convened, after the rounds that are logged; raises NotFoundError.
+        """The federation of a run that was convened, after its logged rounds. Call it in a thread: it reads the store.
 
-        Reads the store: for a thread.
+        Raises NotFoundError if the run has no session, or the settings no longer have one of its key holders.
         """
         session = self.store.find(run.id)
         if session is None:
@@ -204,7 +205,10 @@ class SecureSumCoordinator:
         )
 
     async def end(self, run: str) -> None:
-        """Forget the seeds of a run that has ended and have its keys destroyed; who is not reached is told later."""
+        """Forget the seeds of a run that has ended and have its keys destroyed.
+
+        If a key holder cannot be reached, all are asked again after the learner's next start.
+        """
         await asyncio.to_thread(self.store.forget, run)
         if (session := await asyncio.to_thread(self.store.session, run)) is None:
             return
@@ -219,7 +223,7 @@ class SecureSumCoordinator:
         await asyncio.gather(*(holder.close() for holder in self.key_holders))
 
     async def _draft(self, run: Run, session: str) -> Roster:
-        """The roster, with a key of each key holder; stored."""
+        """Draft the roster, with a key of each key holder, and store it."""
         self.check(run.spec)
         seconds = self.settings.key_holder_seconds
         moduli = all_of(await ask_all(self.key_holders, lambda holder: holder.begin(session), seconds))
@@ -242,19 +246,19 @@ class SecureSumCoordinator:
         return roster
 
     def _begin(self, run: str, session: str) -> StoredSession | None:
-        """Note that a session begins; what is known of it."""
+        """Note that a session begins. Returns the stored session, None before its roster is drafted."""
         self.store.begin(run, session)
         return self.store.find(run)
 
     def _holders(self, roster: Roster) -> list[KeyHolderClient]:
-        """The roster's key holders in order; raises NotFoundError for one that the settings have no more."""
-        known = {(holder.name, holder.public_key): holder for holder in self.key_holders}
-        if missing := [entry.name for entry in roster.key_holders if (entry.name, entry.key) not in known]:
+        """The roster's key holders in order; raises NotFoundError if the settings no longer have one."""
+        by_key = {(holder.name, holder.public_key): holder for holder in self.key_holders}
+        if missing := [entry.name for entry in roster.key_holders if (entry.name, entry.key) not in by_key]:
             raise NotFoundError(f"the settings do not have the key holder {', '.join(missing)} with the run's key")
-        return [known[entry.name, entry.key] for entry in roster.key_holders]
+        return [by_key[entry.name, entry.key] for entry in roster.key_holders]
 
 
 def _of_unlike_sizes(bits: Mapping[str, int]) -> Iterator[str]:
-    """Why key holders whose keys have these sizes cannot open a sum together, in words, if they cannot."""
+    """Say why key holders whose keys have these sizes cannot open a sum together, if the sizes differ."""
     if len(set(bits.values())) > 1:
         yield f"the key holders' keys differ in size: {', '.join(f'{name} {size} bits' for name, size in bits.items())}"

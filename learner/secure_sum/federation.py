@@ -1,8 +1,8 @@
-"""Real parties over HTTP, of whose answers the learner sees the sum alone.
+"""Asks real parties over HTTP, and shows the learner only the sum of their answers.
 
-A round goes ask, contribute, open, decode. A round goes on without the silent while enough contribute: a late
-contribution is simply not in the set. What is sent is stored first (`parley.learner.storage.session_store`), so a run
-that is resumed in mid-round sends the same bytes: whoever had answered answers the same for nothing, and key holders
+A round has four steps: ask, contribute, open, decode. It goes on without silent parties while enough contribute; a late
+contribution is not in the set. What is sent is stored first (`parley.learner.storage.session_store`), so a run that is
+resumed within a round sends the same bytes: a party that had answered gives the same answer at no cost, and key holders
 are never asked to open another set.
 """
 
@@ -38,11 +38,11 @@ _MOST_NAMED = 20
 
 
 class SecureSumFederation(PartyPool):
-    """The parties and key holders of one session, all of which have signed its roster.
+    """The parties and key holders of one session; all of them have signed its roster.
 
-    The ``role`` does arithmetic on large integers, in a thread that nobody else uses; ``key_holder_seconds`` bounds an
-    opening. Raises, beside what `PartyPool` raises: KeyHolderRefusedError and UnavailableError naming a key holder, and
-    PackingError for what came out as no sum of answers, by its form or its public bound
+    The ``role`` does arithmetic on large integers, in a thread of its own; ``key_holder_seconds`` bounds an opening.
+    Beside the errors of `PartyPool` it raises KeyHolderRefusedError and UnavailableError naming a key holder, and
+    PackingError if a result cannot be a sum of answers, by its form or its public bound
     (`parley.common.protocol.bounds`).
     """
 
@@ -77,9 +77,9 @@ class SecureSumFederation(PartyPool):
             raise InvalidInputError(f"round {query.round} asks for each party's answer, which a secure sum never shows")
         with traced_round(run, query.round):
             started = time.monotonic()
-            asked, contributions = await self._begin(run, query)
+            signed_query, contributions = await self._begin(run, query)
             if not contributions:
-                contributions = await self._collect(run, query.round, asked)
+                contributions = await self._collect(run, query.round, signed_query)
             total = await self._open(query.round, contributions)
             reply = await self._do(lambda: self._checked(query, total))
             opened = dict(zip([holder.name for holder in self._key_holders], total.receipts, strict=True))
@@ -87,12 +87,12 @@ class SecureSumFederation(PartyPool):
             return reply
 
     async def _begin(self, run: str, query: Query) -> tuple[Signed, Mapping[str, Signed]]:
-        """The round's signed query, and the contributions if their set was chosen before."""
+        """Begin the round. Returns its signed query, and the contributions if their set was chosen before."""
         terms = round_terms(self._algorithm, self._facts, query.round)
 
         def ask() -> tuple[Signed, Round]:
             begun = self._store.ask(run, query.round, deadline=int(time.time() + self._deadline) + 1)
-            asked = self._role.ask(
+            signed_query = self._role.ask(
                 round=query.round,
                 step=query.step,
                 message=query.body,
@@ -102,19 +102,19 @@ class SecureSumFederation(PartyPool):
             )
             for contribution in begun.contributions.values():
                 self._role.receive(contribution)
-            return asked, begun
+            return signed_query, begun
 
-        asked, begun = await self._do(ask)
+        signed_query, begun = await self._do(ask)
         if begun.contributions:
             chosen = tuple(index for index in self.active if self._parties[index].name in begun.contributions)
             self._settle(chosen, begun.silent)
-        return asked, begun.contributions
+        return signed_query, begun.contributions
 
-    async def _collect(self, run: str, round: int, asked: Signed) -> Mapping[str, Signed]:
+    async def _collect(self, run: str, round: int, signed_query: Signed) -> Mapping[str, Signed]:
         """The active parties' contributions, by name, stored as the set to be opened."""
 
         async def contribute(party: PartyClient) -> Signed:
-            contribution = await party.contribute(run, round, asked)
+            contribution = await party.contribute(run, round, signed_query)
             await self._check(party, contribution)
             return contribution
 
@@ -127,7 +127,7 @@ class SecureSumFederation(PartyPool):
         return contributions
 
     async def _check(self, party: PartyClient, contribution: Signed) -> None:
-        """Take a contribution; raises PartyRefusedError naming the party where it is not what was asked for."""
+        """Take a contribution; raises PartyRefusedError naming the party if it does not answer the query."""
         try:
             contributor = await self._do(lambda: self._role.receive(contribution))
         except SecureSumError as error:
@@ -138,11 +138,11 @@ class SecureSumFederation(PartyPool):
     async def _open(self, round: int, contributors: Mapping[str, Signed]) -> Sum:
         """The sum of the contributions, opened by every key holder."""
         requests = await self._do(lambda: self._role.open(contributors.keys()))
-        asked = {holder.name: request for holder, request in zip(self._key_holders, requests, strict=True)}
+        request_of = {holder.name: request for holder, request in zip(self._key_holders, requests, strict=True)}
         session = self._role.roster.session
         opened = await ask_all(
             self._key_holders,
-            lambda holder: holder.open(session, round, asked[holder.name]),
+            lambda holder: holder.open(session, round, request_of[holder.name]),
             self._key_holder_seconds,
         )
         sums = all_of(opened)
@@ -152,13 +152,15 @@ class SecureSumFederation(PartyPool):
             raise _no_sum(round, contributors, error.detail, error.reason) from None
 
     def _checked(self, query: Query, total: Sum) -> Reply:
-        """The reply of a sum, if honest answers can have made it; raises PackingError(beyond_bound)."""
-        values = total.values[: self._questions[query.round - 1].answer]  # the rest fills up to the widest round's
+        """The reply of a sum; raises PackingError (beyond_bound) if honest answers cannot have made it."""
+        values = total.values[: self._questions[query.round - 1].answer]  # what follows is padding to the widest round
         reply = Reply(from_wire(checked_answer(values), self._shift), self._recent[-1])
         beyond = exceeds_bound(reply.value, self._algorithm, query, self._facts, reply.contributors)
         if beyond.any():
-            why = f"{int(beyond.sum())} of {beyond.size} numbers are larger than their answers and noise can make them"
-            raise _no_sum(query.round, total.contributors, why, Reason.BEYOND_BOUND)
+            fault = (
+                f"{int(beyond.sum())} of {beyond.size} numbers are larger than their answers and noise can make them"
+            )
+            raise _no_sum(query.round, total.contributors, fault, Reason.BEYOND_BOUND)
         return reply
 
     async def _do(self, work: Callable[[], _T]) -> _T:
@@ -166,12 +168,12 @@ class SecureSumFederation(PartyPool):
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
-def _no_sum(round: int, contributors: Collection[str], why: str, reason: str) -> PackingError:
-    """What can be known of a sum that honest parties did not make."""
+def _no_sum(round: int, contributors: Collection[str], fault: str, reason: str) -> PackingError:
+    """The error for a result that is no sum of honest answers: it says what can be concluded, and no values."""
     some, beyond = sorted(contributors)[:_MOST_NAMED], len(contributors) - _MOST_NAMED
     names = ", ".join(some) + (f" and {beyond} more" if beyond > 0 else "")
     return PackingError(
-        f"the sum of round {round} is no sum of answers: {why}. One of {names}, or a key holder, sent a wrong share; "
+        f"the sum of round {round} is no sum of answers: {fault}. One of {names}, or a key holder, sent a wrong share; "
         "a secure sum hides which. Nothing of this round was used",
         reason=Reason(reason),
     )

@@ -1,4 +1,4 @@
-"""The key holders of the settings, as the learner talks to them: they sign rosters and open sums."""
+"""Asks key holders to sign rosters and to open sums."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HEX = re.compile(r"[0-9a-f]{1,4096}")
 
 
 class KeyHolderClient(Peer):
-    """One key holder, over the line to it; ``public_key`` is pinned by the settings.
+    """Asks one key holder over a line; its ``public_key`` is pinned by the settings or was compared when it joined.
 
-    All methods raise UnavailableError or KeyHolderRefusedError.
+    All methods raise UnavailableError if it cannot be reached, KeyHolderRefusedError if it refuses or answers wrongly.
     """
 
     role: ClassVar[str] = "key_holder"
@@ -30,8 +30,8 @@ class KeyHolderClient(Peer):
         self.public_key = public_key
 
     async def facts(self) -> KeyHolderFacts:
-        """Who it says that it is; refused where it is not the one of the settings."""
-        response = await self._send("GET", "/v1/keyholder")  # whose receipt is not checked: to say which key is wrong
+        """Its facts; raises KeyHolderRefusedError if it does not have the expected name and key."""
+        response = await self._send("GET", "/v1/keyholder")  # its receipt is not checked, so that a wrong key is named
         facts = self._parse(KeyHolderFacts, response.content)
         if facts.name != self.name:
             raise self.refuse("wrong-name", f"it calls itself {facts.name}")
@@ -40,7 +40,7 @@ class KeyHolderClient(Peer):
         return facts
 
     async def begin(self, session: str) -> int:
-        """The modulus of a session's Paillier key, of the size that this key holder makes; asked again, the same."""
+        """Have it make a session's Paillier key, and return the modulus; a repeated request gets the same one."""
         facts = await self.facts()
         body = NewSession(session=session, key_bits=facts.key_bits).model_dump_json().encode()
         content, _ = await self._request("POST", "/v1/sessions", body)
@@ -54,7 +54,7 @@ class KeyHolderClient(Peer):
         return await self._sign(f"/v1/sessions/{session}/roster", proposal, self.public_key)
 
     async def open(self, session: str, round: int, request: Signed) -> Signed:
-        """The sum that a request asks for, as this key holder signed it; the same request gets the same bytes."""
+        """Have it open the sum of a ``request``. Returns its signed answer; the same request gets the same bytes."""
         opened = await self._exchange(f"/v1/sessions/{session}/rounds/{round}", request)
         try:
             opened.verify(Opened.TAG, self.public_key)
@@ -63,5 +63,5 @@ class KeyHolderClient(Peer):
         return opened
 
     async def end(self, session: str) -> None:
-        """Have it destroy a session's key."""
+        """Have it destroy the session's key."""
         await self._request("DELETE", f"/v1/sessions/{session}")
