@@ -1,6 +1,6 @@
-"""Private models by scikit-learn's conventions: trained on a learner's federations, or on arrays in this process.
+"""Provides private models by scikit-learn's conventions: trained on a learner's federations, or on arrays.
 
-Each is loaded when it is asked for: who trains on arrays needs no client of a learner.
+Each module is loaded when one of its names is first used, because training on arrays needs no client of a learner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A fit on arrays as a simulated run: its owners, its bounds, what it promises and costs, and its model."""
+"""Turns a fit on arrays into a simulated run, with its owners, bounds, guarantee, cost and model."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Seed = int | np.random.RandomState | None
-"""As scikit-learn's: None for the operating system's randomness, by which alone something is promised."""
+"""As in scikit-learn. None is the operating system's randomness; nothing is promised with any other."""
 Bounds = tuple["npt.ArrayLike", "npt.ArrayLike"]
-"""(lower, upper), a number or one for each column, public."""
+"""(lower, upper), each one number or one for each column; public."""
 
 _ASSUMED = (
     "bounds, row_norm, all other parameters, and what became of X before, do not follow from the examples",
@@ -45,7 +45,7 @@ _ASSUMED = (
 
 @dataclass(frozen=True, slots=True)
 class ArrayRun:
-    """A run of ``owners`` who hold the examples in equal parts, settled: nothing in it follows from the examples."""
+    """A settled run of owners who hold the examples in equal parts. Nothing in it depends on the examples."""
 
     facts: FederationFacts
     algorithm: Algorithm
@@ -57,13 +57,16 @@ class ArrayRun:
         study: Study,
         n_examples: int,
         name: str,
-        given: Mapping[str, Any],
+        parameters: Mapping[str, Any],
         *,
         owners: int,
         epsilon: float,
         delta: float,
     ) -> Self:
-        """The run of an algorithm with what is ``given`` of its parameters; raises InvalidInputError for unfit ones."""
+        """The run of the algorithm ``name``; the parameters that ``parameters`` leaves out are chosen.
+
+        Raises InvalidInputError for parameters that the algorithm cannot take.
+        """
         facts = FederationFacts.uniform(
             np.array(shard_sizes(n_examples, owners)),
             parties=tuple(f"owner-{i + 1} of the examples" for i in range(owners)) if owners > 1 else ("the examples",),
@@ -74,24 +77,25 @@ class ArrayRun:
             study=study,
             secure_sum=owners > 1,
         )
-        algorithm, choices = settle(name, given, facts)
+        algorithm, choices = settle(name, parameters, facts)
         algorithm.check_noise(facts.of(0))
         return cls(facts, algorithm, choices)
 
     def promise(self, *assumptions: str) -> Guarantee:
-        """What it promises each record."""
+        """The guarantee for each record, under the ``assumptions`` and those of every fit on arrays."""
         return transcript(self.algorithm, self.facts.of(0)).assuming(*_ASSUMED, *assumptions)
 
     def warn(self, budget: PrivacyBudget | None) -> None:
-        """Warn the caller of ``fit`` of parameters and budgets, from public numbers alone."""
-        whole = () if budget is None else delta_caution(budget.delta, self.facts.n_total)
-        for caution in dict.fromkeys((*cautions(self.algorithm, self.facts), *whole)):
+        """Warn the caller of ``fit`` about parameters and budgets; warnings depend only on public numbers."""
+        of_budget = () if budget is None else delta_caution(budget.delta, self.facts.n_total)
+        for caution in dict.fromkeys((*cautions(self.algorithm, self.facts), *of_budget)):
             warnings.warn(caution, UserWarning, stacklevel=4)
 
     def paid(self, budget: PrivacyBudget | None, seed: Seed) -> None:
-        """Charge a budget, if there is one; raises BudgetExhaustedError, and EstimatorError where nothing is promised.
+        """Charge a budget, if there is one. The owners' budgets are equal, and so are their noise and their costs.
 
-        The owners' budgets are equal, and so are the noise and the cost of each.
+        Raises BudgetExhaustedError if the fit costs more than the budget has, EstimatorError if a ``seed`` voids the
+        guarantee.
         """
         if budget is None:
             return
@@ -101,14 +105,14 @@ class ArrayRun:
         budget.pay(Cost(*map(max, *costs)) if len(costs) > 1 else Cost(*costs[0]))
 
     def model(self, examples: Shard, seed: Seed) -> Model:
-        """Train on the examples (n, d), dealt in order."""
+        """Train on the examples (n, d), which are dealt to the owners in order."""
         stack = deal(examples, tuple(self.facts.n_examples.tolist()))
         model = simulate(self.algorithm, stack, self.facts, _noise(seed))
         return model.members[0] if model.kind == "members" else model
 
 
-def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package, of whatever was given
-    """Raise EstimatorError, which names and tells it, for a parameter that is not of its kind: they are no examples."""
+def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package, with parameters of any type
+    """Raise EstimatorError, with name and value, for a parameter of a wrong type: parameters are no private data."""
     owners, budget, regularization = estimator.owners, estimator.budget, estimator.regularization
     check_number("epsilon", estimator.epsilon)
     check_number("delta", estimator.delta)
@@ -123,13 +127,13 @@ def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package,
 
 
 def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:
-    """Columns with their bounds; raises EstimatorError where there are none: no scale is taken from data."""
+    """The columns with their bounds; raises EstimatorError without bounds, because no scale is taken from data."""
     if bounds is None:
         raise EstimatorError(
             "bounds are missing: give (lower, upper), public numbers in the units of X; no scale is taken from data"
         )
     try:
-        lower, upper = (np.broadcast_to(np.asarray(each, np.float64), n_features).tolist() for each in bounds)
+        lower, upper = (np.broadcast_to(np.asarray(limit, np.float64), n_features).tolist() for limit in bounds)
     except (OverflowError, TypeError, ValueError):
         raise EstimatorError(
             f"bounds must be (lower, upper), each a number or one for each of the {n_features} columns"
@@ -141,5 +145,5 @@ def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:
 
 
 def _noise(seed: Seed) -> Noise:
-    """The operating system's, or a seed's, which hides nothing."""
+    """The operating system's noise, or that of a seed, which hides nothing."""
     return SystemNoise() if seed is None else SeededNoise(int(check_random_state(seed).randint(2**31)))

@@ -1,7 +1,4 @@
-"""What several fits on the same examples may cost together.
-
-What estimators raise.
-"""
+"""Limits what several fits on the same examples may cost together, and defines the estimators' errors."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ from parley.common.strict import faults
 
 
 class EstimatorError(InvalidInputError, ValueError):
-    """What an estimator was given cannot be right; a ValueError too, as scikit-learn's users expect."""
+    """A parameter or argument of an estimator is invalid; also a ValueError, as scikit-learn's users expect."""
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise EstimatorError, which names a parameter, unless it is a number that floating point holds."""
+    """Raise EstimatorError, which names the parameter, unless its value is a number that floating point holds."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise EstimatorError(f"{name} must be a number, not {value!r}")
     try:
@@ -33,17 +30,17 @@ def check_number(name: str, value: object) -> None:
         raise EstimatorError(f"{name} is beyond what floating point holds, 1.8e308") from None
 
 
-def refuse_weights(estimator: object, given: Iterable[str]) -> None:
-    """Raise TypeError for what `fit` was ``given`` and does not take, such as weights of examples.
+def refuse_weights(estimator: object, unsupported: Iterable[str]) -> None:
+    """Raise TypeError for keyword arguments that `fit` does not take, such as weights of examples.
 
-    By the words of Python, which scikit-learn's ensembles look for in what they train; and `fit` names no such argument
-    itself, or they would take weights for supported.
+    The message has Python's words, which scikit-learn's ensembles look for in the models that they train. `fit` does
+    not name such an argument itself, because the ensembles would then take weights as supported.
     """
-    for name in given:
-        why = ""
+    for name in unsupported:
+        reason = ""
         if name == "sample_weight":
-            why = ": weights are not supported, for noise and bounds are of examples that count as one each"
-        raise TypeError(f"{type(estimator).__name__}.fit() got an unexpected keyword argument {name!r}{why}")
+            reason = ": weights are not supported, for noise and bounds are of examples that count as one each"
+        raise TypeError(f"{type(estimator).__name__}.fit() got an unexpected keyword argument {name!r}{reason}")
 
 
 @contextmanager
@@ -60,17 +57,16 @@ def as_estimator_errors() -> Iterator[None]:
 
 
 class PrivacyBudget:
-    """What all fits that are given it may cost together: (epsilon, delta), and not a fit more.
+    """The (epsilon, delta) that all fits with this budget may cost together; it refuses a fit that would cost more.
 
     >>> budget = PrivacyBudget(2.0, 1e-5)
     >>> budget
     PrivacyBudget(epsilon_left=2, delta_left=1e-05, fits=0)
 
-    Give the same one to estimators, pipelines and searches that see the same examples: their copies share it, so that
-    each candidate, fold and refit pays. A fit that it cannot bear raises BudgetExhaustedError before any noise is
-    drawn. Costs count together as a party's ledger counts them (`parley.common.privacy.account`), by which many fits
-    cost less than their sum. It lives in this process: searches need ``n_jobs`` = 1, and saved models have a
-    `SavedBudget`.
+    Give the same budget to estimators, pipelines and searches that see the same examples: their copies share it, so
+    that each candidate, fold and refit pays. A fit that costs more than is left raises BudgetExhaustedError before any
+    noise is drawn. Costs compose as in a party's ledger (`parley.common.privacy.account`), so many fits cost less than
+    their sum. The budget lives in this process: searches need ``n_jobs`` = 1, and saved models have a `SavedBudget`.
     """
 
     def __init__(self, epsilon: float, delta: float = 0.0) -> None:
@@ -92,9 +88,9 @@ class PrivacyBudget:
 
     @property
     def epsilon_spent(self) -> float:
-        """The epsilon that all fits so far amount to, at the budget's delta.
+        """The epsilon of all fits so far together, at the budget's delta.
 
-        It is what they cost if no fit had depended on an earlier result; only the budget is a promise.
+        This is their cost if no fit depended on an earlier result; only the budget itself is a promise.
         """
         return self._account.epsilon_spent
 
@@ -109,7 +105,7 @@ class PrivacyBudget:
         return self._account.delta_left
 
     def pay(self, cost: Cost) -> None:
-        """Charge a fit; raises BudgetExhaustedError, saying what is left, where it does not fit."""
+        """Charge a fit; raises BudgetExhaustedError, which says what is left, if the fit costs more."""
         with self._lock:
             self._account = self._account.charge(cost)
             self._fits += 1
@@ -119,26 +115,26 @@ class PrivacyBudget:
         return f"{type(self).__name__}({left}, fits={self.fits})"
 
     def __copy__(self) -> Self:
-        """Itself: what a copy of an estimator spends is spent."""
+        """Return this budget itself, so that copies of an estimator pay from it."""
         return self
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        """Itself, as above."""
+        """Return this budget itself, so that copies of an estimator pay from it."""
         return self
 
     def __reduce__(self) -> tuple[Callable[..., PrivacyBudget], tuple[Account, int]]:
-        """Saved, or sent to another process, it becomes a `SavedBudget`."""
+        """Make a `SavedBudget` when this is saved or sent to another process."""
         return _saved, (self._account, self._fits)
 
 
 class SavedBudget(PrivacyBudget):
-    """A budget as it was when an estimator was saved, or sent to another process. It tells what was spent by then.
+    """A budget as it was when an estimator was saved, or sent to another process: it states what was spent by then.
 
-    It bears no fit: what is spent where it was copied from is not known here.
+    It pays for no fit, because it does not know what the original has spent since.
     """
 
     def pay(self, cost: Cost) -> None:  # noqa: ARG002
-        """Raise EstimatorError."""
+        """Raise EstimatorError: a saved budget pays for nothing."""
         raise EstimatorError(
             "a privacy budget counts in the process that made it, and this is a copy: take n_jobs = 1, and give an "
             "estimator that was loaded a budget of its own before it is fitted again"
@@ -146,7 +142,7 @@ class SavedBudget(PrivacyBudget):
 
 
 def _saved(account: Account, fits: int) -> SavedBudget:
-    """The copy of a budget with so much spent."""
+    """Restore the copy of a budget with its account."""
     budget = SavedBudget.__new__(SavedBudget)
     budget._account, budget._fits, budget._lock = account, fits, Lock()  # noqa: SLF001
     return budget

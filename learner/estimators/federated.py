@@ -1,4 +1,4 @@
-"""Models of a federation by scikit-learn's conventions: `fit` takes no data, for the owners of the study have them."""
+"""Trains models on a federation by scikit-learn's conventions; `fit` takes no data, because the owners keep them."""
 
 from __future__ import annotations
 
@@ -31,22 +31,21 @@ _LOCAL = "http://127.0.0.1:8000"
 
 
 class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What `FederatedClassifier` and `FederatedRegressor` share.
+    """The common base of `FederatedClassifier` and `FederatedRegressor`.
 
-    ``study`` is the name of one that the learner knows, or a `Study`. ``learner`` is a `Learner`, or its address: the
-    token is then that of PARLEY_TOKEN or PARLEY_TOKEN_FILE. A run may cost each party (``epsilon``, ``delta``);
-    ``parameters`` are the algorithm's, and what is left out is chosen from public facts; ``options`` are further terms
+    ``study`` is a `Study` or the name of one that the learner has. ``learner`` is a `Learner` or its address; the token
+    is then read from PARLEY_TOKEN or PARLEY_TOKEN_FILE. A run may cost each party (``epsilon``, ``delta``);
+    ``parameters`` are the algorithm's, and those left out are chosen from public facts; ``options`` are further terms
     of the run, as `parley.learner.client.calls.RunOptions` names them, such as ``parties`` or ``evaluate``.
     ``progress`` draws a bar on a terminal and in a notebook.
 
     *Each fit is a run, and its owners' ledgers are charged.* So is each candidate of a search.
 
-    Fitted: ``run_``, ``document_`` (the model's document), ``card_`` (in words, as Markdown), ``guarantees_``
-    and ``guarantee_`` (what holds against all who see the rounds), ``evaluation_`` (on rows that owners hold out; None
-    without), ``study_``, ``n_features_in_``,
-    ``feature_names_in_``. Rows to predict for are a data frame, columns by name, records, or an array whose columns are
-    in the study's order; in the study's units and values, and as they are: categories, missing values and scaling are
-    the study's.
+    Attributes after `fit`: ``run_``, ``document_`` (the model's document), ``card_`` (in words, as Markdown),
+    ``guarantees_`` and ``guarantee_`` (against all who see the rounds), ``evaluation_`` (on rows that owners hold out;
+    None without), ``study_``, ``n_features_in_``, ``feature_names_in_``. Rows to predict for are a data frame, columns
+    by name, records, or an array whose columns are in the study's order. Give them in the study's units and values,
+    without preparation: the study defines categories, missing values and scaling.
     """
 
     _classes: ClassVar[bool]
@@ -79,15 +78,15 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     def fit(self, X: None = None, y: None = None, **unsupported: object) -> Self:
         """Have the learner run a training among the owners of the study, and wait for its end.
 
-        Raises EstimatorError for data, which are not wanted here, for no study and for one of another kind of label,
-        and what `Learner.submit` and `Learner.wait` raise. TypeError for weights of examples, ``sample_weight``.
+        Raises EstimatorError if data are passed, if the study is missing or its label is of the wrong kind, TypeError
+        for weights of examples (``sample_weight``), and the errors of `Learner.submit` and `Learner.wait`.
         """
         refuse_weights(self, unsupported)
         if X is not None or y is not None:
             raise EstimatorError("fit takes no data: the owners of the study have them, and they stay there")
         if not self.study:
             raise EstimatorError("study is missing: name one of Learner.studies()")
-        with self._asked() as learner:
+        with self._connected() as learner:
             self._check(self.study if isinstance(self.study, Study) else learner.study(self.study))
             terms: dict[str, Any] = {
                 "algorithm": self.algorithm,
@@ -101,11 +100,11 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             return self.take(run.id)
 
     def take(self, run: str) -> Self:
-        """Be fitted by a run that was asked for before, such as one whose `fit` was interrupted; waits for its end.
+        """Take the model of a run submitted before, such as one whose `fit` was interrupted; wait for its end.
 
         Raises EstimatorError for a run of another study.
         """
-        with self._asked() as learner:
+        with self._connected() as learner:
             ended = learner.wait(run, progress=self.progress)
             document = learner.model(run)
         for caution in ended.cautions:
@@ -124,7 +123,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         return model_card(document, verification_of(document))
 
     def decision_function(self, X: TableRows) -> FloatArray:
-        """The scores of rows (n,), in which a number's bounds are -1 and 1; of more than two classes (n, K)."""
+        """The scores of rows, (n,), or (n, K) for more than two classes; a number's bounds have scores -1 and 1."""
         self._check_fitted()
         return self._predictor.scores(self._rows(X))
 
@@ -132,7 +131,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         return hasattr(self, "document_")
 
     def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
-        """Keep a model."""
+        """Set the fitted attributes from a model's document."""
         predictor = Predictor(document.study, model_of(document))
         for name, value in more.items():
             setattr(self, name, value)
@@ -140,13 +139,13 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.feature_names_in_ = np.array(document.study.feature_names, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         self.guarantees_, self.evaluation_ = document.guarantees, document.evaluation
-        whole = tuple(promise for promise in self.guarantees_ if promise.view == "transcript")
-        self.guarantee_ = (whole or self.guarantees_)[-1]
+        of_transcript = tuple(promise for promise in self.guarantees_ if promise.view == "transcript")
+        self.guarantee_ = (of_transcript or self.guarantees_)[-1]
         return self
 
     @contextmanager
-    def _asked(self) -> Iterator[Learner]:
-        """The learner; one that is given stays open."""
+    def _connected(self) -> Iterator[Learner]:
+        """The learner; a `Learner` that the caller passed stays open."""
         if isinstance(self.learner, Learner):
             yield self.learner
         else:
@@ -154,7 +153,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
                 yield learner
 
     def _check(self, study: Study) -> None:
-        """Raise EstimatorError for a study of another kind of label."""
+        """Raise EstimatorError for a study whose label is of the wrong kind."""
         if isinstance(study.label, Label) is not self._classes:
             kind = "classes" if isinstance(study.label, Label) else "a number"
             raise EstimatorError(f"{type(self).__name__} is not for study {study.name!r}, whose label is {kind}")
@@ -164,7 +163,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _rows(self, X: TableRows) -> Any:  # noqa: ANN401 -- a matrix of either kind
-        """Rows of the study's design; raises InvalidInputError that names the row and the column that is unfit."""
+        """Rows of the study's design; raises InvalidInputError that names the row and column of an invalid value."""
         if self.study_.sparse:
             return rows_of(self.study_, records_of(X), "row {}".format)
         columns = columns_of(X, self.study_.feature_names)
@@ -179,8 +178,8 @@ def _may_give_probabilities(estimator: FederatedClassifier) -> bool:
 class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]  # as above
     """A classifier trained by a learner among the owners of a study; its parameters are `FederatedEstimator`'s.
 
-    ``FederatedClassifier("biopsies", epsilon=1, delta=1e-5).fit().predict(new_rows)``. ``classes_`` are the study's
-    values of its label, texts, in its order.
+    ``FederatedClassifier("biopsies", epsilon=1, delta=1e-5).fit().predict(new_rows)``. ``classes_`` are the values of
+    the study's label, as texts, in its order.
     """
 
     _classes = True
@@ -192,16 +191,16 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
 
     @available_if(_may_give_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: TableRows) -> FloatArray:
-        """The probabilities (n, K) of the classes; not of a loss that fits none."""
+        """The probabilities (n, K) of the classes, for a loss that fits probabilities."""
         scores = self.decision_function(X)
         chances = self._predictor.probabilities(scores)
         assert chances is not None  # noqa: S101 -- see _may_give_probabilities
         return chances
 
     def score(self, X: TableRows, y: npt.ArrayLike) -> float:
-        """The accuracy on rows of classes y (n,), which may be numbers where the study spells those."""
-        told, predicted = ([spelling(each) for each in np.asarray(values).tolist()] for values in (y, self.predict(X)))
-        return float(accuracy_score(told, predicted))
+        """The accuracy on rows with classes y (n,), which may be numbers if the study's values are numbers."""
+        true, predicted = ([spelling(name) for name in np.asarray(values).tolist()] for values in (y, self.predict(X)))
+        return float(accuracy_score(true, predicted))
 
     def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
         super()._fitted_by(document, **more)
@@ -216,6 +215,6 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
     _classes = False
 
     def predict(self, X: TableRows) -> FloatArray:
-        """The numbers of rows, (n,), in the label's unit, within its bounds."""
+        """The predicted numbers of rows, (n,), in the label's unit and within its bounds."""
         scores = self.decision_function(X)
         return np.array(self._predictor.labels(scores), dtype=np.float64)

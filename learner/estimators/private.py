@@ -1,9 +1,9 @@
-"""Private models by scikit-learn's conventions, for an owner whose examples are in one process.
+"""Trains private classifiers by scikit-learn's conventions, for an owner whose examples are in one process.
 
-A fit is a run of one party or more, its study the bounds that the user gave: each value is clipped to them and mapped
-to [-1, 1], and each row is divided by its own norm, or by a public one. Neither scale, noise nor lambda is a statistic
-of the examples. The mechanisms are those of the algorithm `release` (Chaudhuri, Monteleoni & Sarwate, JMLR 2011; Kifer,
-Smith & Thakurta, COLT 2012; Jain & Thakurta, ICML 2014), and `dp_gd`'s.
+A fit is a run of one party or more, whose study consists of the bounds that the user gives: each value is clipped to
+them and mapped to [-1, 1], and each row is divided by its own norm or by a public one. Neither scale, noise nor lambda
+is a statistic of the examples. The mechanisms are those of the algorithm `release` (Chaudhuri, Monteleoni & Sarwate,
+JMLR 2011; Kifer, Smith & Thakurta, COLT 2012; Jain & Thakurta, ICML 2014) and of `dp_gd`.
 """
 
 from __future__ import annotations
@@ -58,31 +58,32 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     ((1, 64), None)
 
     ``bounds`` are (lower, upper), a number or (d,) each, in the units of X, and *public knowledge*: values beyond are
-    clipped to them, and bounds ten times too wide leave little to learn. ``row_norm`` is what a row is divided by:
-    ``own``, its own norm; ``largest``, the largest that bounds allow; or a number, and longer rows are projected. The
-    intercept is a constant column, so that it counts in the norm and is regularised. ``classes`` are those that y may
-    have; without, they are read from y, and ``guarantee_`` says so.
+    clipped to them, and bounds ten times too wide leave little to learn. Each row is divided by ``row_norm``: ``own``
+    is the row's norm; ``largest`` the largest that the bounds allow; or give a number, and longer rows are projected.
+    The intercept is a constant column, so that it counts in the norm and is regularised. ``classes`` are those that y
+    may have; without them they are read from y, and ``guarantee_`` says so.
 
     ``delta`` = 0 is pure epsilon, by noise in a minimisation or on its result: ``objective``, ``generalized``,
     ``output``, with the ``calibration`` of `release` and, of those that delta allows, the law that moves weights less.
-    A delta above 0, such as 1/n^2, buys a better model: ``auto`` is then ``descent``, noise on gradients (`dp_gd`).
+    A delta above 0, such as 1/n^2, allows a better model: ``auto`` is then ``descent``, noise on gradients (`dp_gd`).
     ``regularization`` is lambda of (1/n) sum loss + (lambda/2) |w|^2, chosen from public numbers if ``auto``. The
-    ``logistic`` loss of more than two classes is softmax, for which there are ``descent`` and ``output``, or that of
-    each class against the rest, ``one_against_rest``; ``centroids``, sums of classes, need no loss, and are what
-    ``auto`` is without a delta where noise leaves little of a minimiser. The ``huber`` loss is for two classes, and has
-    no `predict_proba`.
+    ``logistic`` loss of more than two classes is softmax, with ``descent`` or ``output``, or that of each class against
+    the others, with ``one_against_rest``. ``centroids``, noisy sums of classes, need no loss; ``auto`` takes them
+    without a delta if noise leaves little of a minimiser. The ``huber`` loss is for two classes, and has no
+    `predict_proba`.
 
-    ``owners`` simulates as many, who hold the rows in equal parts in their order and show sums alone; mechanism is
-    then descent. A `PrivacyBudget` is charged by each fit, and refuses what it cannot bear.
+    ``owners`` simulates that many owners, who hold the rows in equal parts in their order and show only sums; the
+    mechanism is then descent. Each fit charges the `PrivacyBudget`, which refuses a fit that costs more than is left.
 
     Noise is the operating system's; with a ``random_state`` a fit can be repeated, and nothing is promised. *Each fit
     costs its epsilon*: so does each candidate, fold and refit of a `GridSearchCV`, whose scores are not private at all.
-    What precedes in a `Pipeline` must not be fitted to the examples, as a `StandardScaler` is.
+    Earlier steps of a `Pipeline` must not be fitted to the examples, as a `StandardScaler` is.
 
-    Fitted: ``classes_`` (K,), ``n_features_in_``, ``feature_names_in_``; ``coef_`` (1 or K, d) and ``intercept_``
-    (1 or K,) in the units of X: within the bounds X coef_^T + intercept_ is `decision_function`, times the row's norm
-    where ``row_norm`` is own; ``guarantee_`` and ``epsilon_spent_``, None with a random_state; ``choices_``, what was
-    chosen and why, by name; ``study_`` and ``model_``, the bounds and the weights as Parley has them.
+    Attributes after `fit`: ``classes_`` (K,), ``n_features_in_``, ``feature_names_in_``; ``coef_`` (1 or K, d) and
+    ``intercept_`` (1 or K,) in the units of X: within the bounds X coef_^T + intercept_ is `decision_function`, times
+    the row's norm if ``row_norm`` is own; ``guarantee_`` and ``epsilon_spent_``, None with a random_state;
+    ``choices_``, the chosen parameters by name with the reasons; ``study_`` and ``model_``, the bounds and the weights
+    as Parley has them.
     """
 
     def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
@@ -121,8 +122,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, **unsupported: object) -> Self:
         """Train on examples X (n, d) of classes y (n,).
 
-        Raises EstimatorError, a ValueError, for parameters that cannot be right: among them bounds that are missing.
-        TypeError for weights of examples, ``sample_weight``: there are none.
+        Raises EstimatorError, a ValueError, for invalid parameters, such as missing bounds; TypeError for weights of
+        examples (``sample_weight``), which are not supported.
         """
         refuse_weights(self, unsupported)
         with as_estimator_errors():
@@ -147,7 +148,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return self
 
     def decision_function(self, X: npt.ArrayLike) -> FloatArray:
-        """The scores of rows (n, d): (n,) of the second of two classes, (n, K) of K."""
+        """The scores of rows (n, d): (n,) for the second of two classes, (n, K) for K classes."""
         check_is_fitted(self)
         rows = _design(self.study_, validate_data(self, X, dtype=np.float64, reset=False))
         return self.model_.scores(Shard.adopt(rows, np.ones(len(rows))).X)
@@ -160,7 +161,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
-        """The probabilities of the classes of rows (n, d), (n, K); not of the Huber loss, which has none."""
+        """The probabilities (n, K) of the classes of rows (n, d); the Huber loss has none."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
@@ -172,13 +173,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return tags
 
     def _encoded(self, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
-        """The classes (K,) in order, and which of them each label is, (n,)."""
+        """The classes (K,) in order, and the index of each label's class, (n,)."""
         try:
-            given = y if self.classes is None else np.asarray(self.classes)
-            classes = np.unique(given)
-        except (TypeError, ValueError):  # without an order, or lists that are not of one length
-            given = classes = np.empty(())
-        if given.ndim != 1:
+            values = y if self.classes is None else np.asarray(self.classes)
+            classes = np.unique(values)
+        except (TypeError, ValueError):  # values without an order, or lists of different lengths
+            values = classes = np.empty(())
+        if values.ndim != 1:
             raise EstimatorError("classes must be a list of numbers, or one of words")
         if not _TWO <= len(classes) <= MAX_CLASSES:
             plural = "class" if len(classes) == 1 else "classes"
@@ -207,26 +208,26 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         )
 
     def _run(self, study: Study, n_examples: int) -> ArrayRun:
-        """The run of the mechanism; raises InvalidInputError for parameters that are unfit."""
+        """The run of the mechanism; raises InvalidInputError for parameters that the mechanism cannot take."""
         if self.mechanism not in _MECHANISMS or self.loss not in ("logistic", "huber"):
             raise EstimatorError(f"there is no private {self.loss!r} loss by mechanism {self.mechanism!r}")
-        given: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         if self.regularization != AUTO:
-            given["regularization"] = float(self.regularization)
+            parameters["regularization"] = float(self.regularization)
         if self.calibration != "tight":
-            given["calibration"] = self.calibration
-        descends = self.delta > 0 and "calibration" not in given
+            parameters["calibration"] = self.calibration
+        descends = self.delta > 0 and "calibration" not in parameters
         name = "dp_gd" if self.mechanism == "descent" or (self.mechanism == AUTO and descends) else "release"
         if name == "release":
-            given["mechanism"] = self.mechanism
+            parameters["mechanism"] = self.mechanism
             if self.owners > 1:
                 raise EstimatorError("several owners train together by mechanism = descent alone, and a delta above 0")
         return ArrayRun.settled(
-            study, n_examples, name, given, owners=self.owners, epsilon=self.epsilon, delta=self.delta
+            study, n_examples, name, parameters, owners=self.owners, epsilon=self.epsilon, delta=self.delta
         )
 
     def _read(self) -> tuple[str, ...]:
-        """What was read from the examples, for the guarantee to say."""
+        """The facts that were read from the examples, which the guarantee states."""
         return (_CLASSES_READ,) if self.classes is None else ()
 
 
@@ -236,7 +237,7 @@ def _design(study: Study, X: FloatArray) -> FloatArray:
 
 
 def _in_units(study: Study, model: Model) -> tuple[FloatArray, FloatArray]:
-    """Weights (1 or K, d) and intercepts (1 or K,) in the units of the columns; not divided by a row's own norm."""
+    """Weights (1 or K, d) and intercepts (1 or K,) in the units of the columns, for rows not divided by their norm."""
     layout, weights = DesignLayout.of(study), np.atleast_2d(model.weights)
     numbers = layout.numbers
     unit = 1.0 if layout.own else layout.unit

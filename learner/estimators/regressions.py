@@ -1,7 +1,7 @@
-"""Private logistic and linear regression whose defaults need no tuning, by scikit-learn's conventions.
+"""Trains private logistic and linear regressions by scikit-learn's conventions; their defaults need no tuning.
 
-Both descend on noisy sums of gradients (`parley.common.algorithms.dp_gd`), whose rounds, step and clip norm are chosen
-from the numbers of rows and columns and the budget.
+Both descend on noisy sums of gradients (`parley.common.algorithms.dp_gd`). Rounds, step and clip norm are chosen from
+the numbers of rows and columns and the budget.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     >>> round(model.epsilon_spent_, 3), bool(model.score(X, y) > 0.9)
     (1.0, True)
 
-    A `PrivateClassifier` with a delta above 0 unless it is said otherwise; parameters and promises are that one's.
+    A `PrivateClassifier` whose default delta is above 0; parameters and guarantees are those of that class.
     """
 
     loss = "logistic"
@@ -82,11 +82,11 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     ``bounds`` of the columns and ``target_bounds`` of y are (lower, upper) in their units, and *public knowledge*:
     values beyond are clipped to them, and predictions lie within. ``delta`` must be above 0. ``regularization`` is
     lambda of (1/n) sum loss + (lambda/2) |w|^2 of columns scaled to [-1, 1], chosen from public numbers if ``auto``.
-    ``owners``, ``budget`` and ``random_state`` are `PrivateClassifier`'s, and so is what is said there of fits in
-    pipelines and searches: *each fit costs its epsilon*.
+    ``owners``, ``budget`` and ``random_state`` are as in `PrivateClassifier`, and so are fits in pipelines and
+    searches: *each fit costs its epsilon*.
 
-    Fitted: ``coef_`` (d,) and ``intercept_`` in the units of X and y, ``n_features_in_``, ``guarantee_``,
-    ``epsilon_spent_``, ``choices_``, ``study_`` and ``model_``.
+    Attributes after `fit`: ``coef_`` (d,) and ``intercept_`` in the units of X and y, ``n_features_in_``,
+    ``guarantee_``, ``epsilon_spent_``, ``choices_``, ``study_`` and ``model_``.
     """
 
     def __init__(  # noqa: PLR0913 -- scikit-learn's way: a keyword each
@@ -115,15 +115,15 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, **unsupported: object) -> Self:
         """Train on examples X (n, d) with numbers y (n,).
 
-        Raises EstimatorError, a ValueError, for parameters that cannot be right: among them bounds that are missing.
-        TypeError for weights of examples, ``sample_weight``: there are none.
+        Raises EstimatorError, a ValueError, for invalid parameters, such as missing bounds; TypeError for weights of
+        examples (``sample_weight``), which are not supported.
         """
         refuse_weights(self, unsupported)
         with as_estimator_errors():
             return self._fit(*validate_data(self, X, y, dtype=np.float64, y_numeric=True))
 
     def predict(self, X: npt.ArrayLike) -> FloatArray:
-        """The numbers of rows (n, d), (n,), in the unit of y and within its bounds."""
+        """The predicted numbers (n,) of rows (n, d), in the unit of y and within its bounds."""
         check_is_fitted(self)
         label = self._label()
         return np.clip(self._in_units(validate_data(self, X, dtype=np.float64, reset=False)), label.lower, label.upper)
@@ -132,9 +132,9 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         check_kinds(self)
         check_budget(self.epsilon, self.delta)
         study = self._study(X.shape[1])
-        given = {} if self.regularization == AUTO else {"regularization": float(self.regularization)}
+        parameters = {} if self.regularization == AUTO else {"regularization": float(self.regularization)}
         run = ArrayRun.settled(
-            study, len(X), "dp_gd", given, owners=self.owners, epsilon=self.epsilon, delta=self.delta
+            study, len(X), "dp_gd", parameters, owners=self.owners, epsilon=self.epsilon, delta=self.delta
         )
         promise = run.promise()
         run.warn(self.budget)
@@ -158,7 +158,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         )
 
     def _target(self) -> tuple[float, float]:
-        """The bounds of y; raises EstimatorError where there are none: no scale is taken from data."""
+        """The bounds of y; raises EstimatorError without bounds, because no scale is taken from data."""
         if self.target_bounds is None:
             raise EstimatorError(
                 "target_bounds are missing: give (lower, upper), public numbers in the unit of y; no scale is taken "
@@ -174,18 +174,19 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return dict(zip(study.feature_names, X.T, strict=True))
 
     def _in_units(self, X: FloatArray) -> FloatArray:
-        """What the model says of rows (n, d) in the unit of y, (n,), wherever that lies."""
+        """The model's outputs (n,) for rows (n, d), in the unit of y, not clipped to its bounds."""
         rows = rows_of_columns(self.study_, self._columns(self.study_, X), len(X))
         return self._label().in_units(self.model_.scores(rows))
 
     def _label(self) -> RealLabel:
-        """What was learnt to predict."""
+        """The label that the model predicts."""
         assert isinstance(self.study_.label, RealLabel)  # noqa: S101 -- it was made here
         return self.study_.label
 
     def _affine(self) -> tuple[FloatArray, float]:
-        """Slopes (d,) and intercept of what the model says within the bounds, told by its values at d + 1 rows."""
-        lower, upper = np.array([(each.lower, each.upper) for each in features_of(self.bounds, self.n_features_in_)]).T
+        """Slopes (d,) and intercept of the model's output within the bounds, computed from its values at d + 1 rows."""
+        features = features_of(self.bounds, self.n_features_in_)
+        lower, upper = np.array([(feature.lower, feature.upper) for feature in features]).T
         middle = lower / 2 + upper / 2
         values = self._in_units(np.vstack([middle, middle + np.diag(upper - middle)]))
         slopes = (values[1:] - values[0]) / (upper - middle)
