@@ -1,1 +1,1 @@
-"""The learner over HTTP: routes, schemas, and the page for people."""
+"""Serves the learner over HTTP: routes, schemas, and the page for people."""

@@ -1,4 +1,4 @@
-"""The learner's HTTP service: what users ask, translated to and from the engine and the store, and nothing else."""
+"""Builds the learner's HTTP service: its routes translate users' requests for the engine and the store, no more."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _DESCRIPTION = "Trains models on data that stays with its owners, by asking the 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
 LastEventId = Annotated[int, Header(ge=0, lt=2**63)]  # what the store can compare
 _News = TypeVar("_News")
-_EVERY = 5.0  # seconds between two looks at whether a watcher's token still counts
+_EVERY = 5.0  # seconds between two checks that a watcher's token still counts
 
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
@@ -90,22 +90,22 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
 
 
 def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
-    """Look ahead."""
+    """Add the route of forecasts."""
 
     @answers(app, routes.FORECAST, summary="What a run would achieve, before it is run", tags=["forecasts"])
     @large_json
     async def forecast_run(order: ForecastRequest, request: Request) -> ForecastView:
-        """The excess fitness to expect, the best coalition, each owner's worth, what is left to it, and the run's time.
+        """The expected excess fitness, the best coalition, each owner's worth and remaining budget, and the run's time.
 
-        From public facts alone: sizes and budgets, given in the request or asked of the parties. It costs no privacy.
-        Where no theory gives a forecast, ``no_forecast`` says so.
+        A forecast uses only public facts: sizes and budgets from the request or from the parties. It costs no privacy.
+        If no theory gives a forecast, ``no_forecast`` says so.
         """
         async with learner.fair.turn(learner.fair.forecasts, user_name(request)):
             return await foresee(order)
 
     async def foresee(order: ForecastRequest) -> ForecastView:
         draft = await asyncio.to_thread(order.draft, learner.studies, order.owners or learner.roster, learner.rows)
-        order.evaluation(draft)  # refuses here too what a run would be refused for
+        order.evaluation(draft)  # raises as it would for a run
         settle = partial(settled, any_algorithm=order.any_algorithm)
         if order.owners is not None:
             foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle)
@@ -128,7 +128,7 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
 
 
 def _add_runs(app: FastAPI, learner: LearnerService) -> None:
-    """Queue, look at and cancel runs."""
+    """Add the routes that queue, show, cancel and resume runs."""
 
     @answers(app, routes.SUBMIT, status_code=202, summary="Train a model", tags=["runs"])
     @large_json
@@ -138,7 +138,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         response: Response,
         idempotency_key: IdempotencyKey = None,
     ) -> RunView:
-        """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no second."""
+        """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no new run."""
 
         def queue() -> Run:
             draft = order.draft(learner.studies, learner.roster, learner.rows)
@@ -167,15 +167,15 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
             str, Query(max_length=200, description="only runs with this text in study, algorithm, user or purpose")
         ] = "",
     ) -> RunPage:
-        """Runs of all users. Runs that are queued meanwhile move none to another page."""
-        found = learner.store.newest(limit, after, state, search)
-        shown, damaged = [], list(found.damaged)
-        for run in found.runs:
+        """Lists runs of all users. Runs that are queued meanwhile do not change later pages."""
+        newest = learner.store.newest(limit, after, state, search)
+        views, damaged = [], list(newest.damaged)
+        for run in newest.runs:
             try:
-                shown.append(learner.view_of(run))
+                views.append(learner.view_of(run))
             except DamagedError:
                 damaged.append(run.id)
-        return RunPage(runs=tuple(shown), damaged=tuple(damaged), next=found.last)
+        return RunPage(runs=tuple(views), damaged=tuple(damaged), next=newest.last)
 
     @answers(app, routes.SHOW_RUN, summary="One run", tags=["runs"])
     def show_run(run: str) -> RunView:
@@ -184,7 +184,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.LIST_OPENED, summary="The sums that were opened", tags=["runs"])
     def list_receipts(run: str) -> list[OpenedRound]:
-        """Each round that key holders opened: who contributed, and what each key holder signed. Of a secure sum."""
+        """Lists the rounds of a secure sum that key holders opened: who contributed, and what key holders signed."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
         openings = learner.store.sessions.openings(run)
         with decoding_row("openings", run):
@@ -198,46 +198,46 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.RESUME, summary="Have a paused run go on", tags=["runs"])
     async def resume_run(run: str) -> RunView:
-        """Ask again at once, and for as long as a new run would; a paused run goes on by itself, but later.
+        """Try again at once, and for as long as a new run would; without this a paused run goes on by itself, later.
 
-        It is shown as paused until somebody has answered.
+        The run is shown as paused until a peer has answered.
         """
         await learner.engine.resume(run)
         return await asyncio.to_thread(learner.view, run)
 
 
 def _add_events(app: FastAPI, learner: LearnerService) -> None:
-    """Watch a run, or the list of them."""
+    """Add the event streams of one run and of all runs."""
 
     def readable(run: str, last_event_id: LastEventId = 0) -> int:
-        """The event after which to begin; a 404, or that the run is damaged, is answered before the stream begins."""
+        """The event after which to begin. An unknown or damaged run is an error before the stream begins."""
         learner.store.news(run, last_event_id)
         return last_event_id
 
     begun = Depends(readable)  # no annotation finds what is defined in a function
 
     def summaries(runs: list[str]) -> list[str]:
-        """Runs in short, as JSON."""
-        unwritten, told = learner.engine.unwritten, []
+        """The runs in short, as JSON objects."""
+        unwritten, listed = learner.engine.unwritten, []
         for run in runs:
-            with suppress(DamagedError), decoding_row("runs", run):  # the list says which are damaged
-                told.append(ListedRun.of(learner.store.run(run), unwritten.get(run)).model_dump_json())
-        return told
+            with suppress(DamagedError), decoding_row("runs", run):  # the route of pages names damaged runs
+                listed.append(ListedRun.of(learner.store.run(run), unwritten.get(run)).model_dump_json())
+        return listed
 
     def shared(request: Request) -> Callable[[], None]:
-        """Take one of the caller's streams; what gives it back."""
+        """Take one of the caller's streams. Returns the function that gives it back."""
         user = user_name(request)
         learner.fair.streams.take(user)
         return partial(learner.fair.streams.give_back, user)
 
     @answers(app, routes.WATCH_ALL, summary="Watch all runs", tags=["runs"], response_class=EventStream)
     async def watch_runs(request: Request, limit: PageLimit = 50) -> EventStream:
-        """Server-sent events ``runs``, each a list of runs in short: first the newest, then those that have news.
+        """Sends server-sent events ``runs``, lists of runs in short: first the newest runs, then those with news.
 
         The stream ends when the token no longer counts.
         """
         news = watch_all(learner.store, learner.notifier, limit, summaries)
-        return EventStream.of_runs(_while_known(news, request), shared(request))
+        return EventStream.of_runs(_while_token_counts(news, request), shared(request))
 
     @answers(
         app,
@@ -247,16 +247,16 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         response_class=EventStream,
     )
     async def watch_run(run: str, request: Request, after: int = begun) -> EventStream:
-        """Server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
+        """Sends server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
 
         The stream ends with the run, or when the token no longer counts.
         """
         news = watch(learner.store, learner.notifier, run, after)
-        return EventStream.of(_while_known(news, request), shared(request))
+        return EventStream.of(_while_token_counts(news, request), shared(request))
 
 
 def _add_models(app: FastAPI, learner: LearnerService) -> None:
-    """Use what was trained."""
+    """Add the routes that show, evaluate and use trained models."""
 
     @answers(app, routes.SHOW_MODEL, summary="The trained model", tags=["models"], response_model=ModelDocument)
     def show_model(run: str) -> Response:
@@ -289,15 +289,15 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         epsilon: Annotated[float, Query(description="what it would cost each party")],
         delta: Annotated[float, Query(description="what it would cost each party")],
     ) -> RunEvaluation:
-        """What it would find of a model without any error: how wide intervals are at this budget. Nobody is asked."""
+        """The evaluation of a model without any error: how wide intervals are at this budget. No party is asked."""
         trained = learner.store.run(run)
         if trained.state != "completed" or not trained.spec.build().trains:
             raise ConflictError(f"run {run} has no model", state=trained.state)
         draft = EvaluationRequest(epsilon=epsilon, delta=delta, budgets={}, parameters={}).draft(trained)
         sizes = {member.name: member.n_examples for member in trained.spec.parties}
-        found = flawless_evaluation(with_sizes(draft, sizes))
-        assert found is not None  # noqa: S101 -- the draft evaluates
-        return found
+        flawless = flawless_evaluation(with_sizes(draft, sizes))
+        assert flawless is not None  # noqa: S101 -- the draft evaluates
+        return flawless
 
     @answers(app, routes.EVALUATE_RUN, status_code=202, summary="Evaluate a trained model", tags=["models"])
     async def evaluate_run(
@@ -307,10 +307,10 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         response: Response,
         idempotency_key: IdempotencyKey = None,
     ) -> RunView:
-        """Queue a run on the rows that the parties hold out, which tells how good the model of a completed run is.
+        """Queue a run that measures the model of a completed run on the rows that the parties hold out.
 
-        Follow it at ``Location``; what it finds is in the model's document, with intervals and its cost. With an
-        ``Idempotency-Key``, a repeated request queues no second.
+        Follow it at ``Location``; its results are in the model's document, with intervals and its cost. With an
+        ``Idempotency-Key``, a repeated request queues no new run.
         """
 
         def queue() -> Run:
@@ -332,25 +332,25 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.SHOW_DESCRIPTION, summary="What a description found", tags=["models"])
     def show_description(run: str) -> Description:
-        """Of a run of `describe`: counts, means, variances and histograms of columns, with intervals from the noise."""
+        """Counts, means, variances and histograms of columns by a run of `describe`, with intervals from the noise."""
         return description_of(learner.store.run(run).spec, learner.store.model(run))
 
     @answers(app, routes.PREDICT, summary="Predict with the trained model", tags=["models"])
     @large_json
     def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
-        """Label, score and probability for each record {feature: value}; of classes, the probability of each."""
-        return [Prediction(**found) for found in predict(learner.store.model(run), request.records)]
+        """Label, score and probability for each record {feature: value}, and the probability of each class."""
+        return [Prediction(**fields) for fields in predict(learner.store.model(run), request.records)]
 
 
-async def _while_known(news: AsyncIterator[_News], request: Request) -> AsyncIterator[_News]:
-    """News for as long as the request's token counts: who asks again is then told that it does not."""
+async def _while_token_counts(news: AsyncIterator[_News], request: Request) -> AsyncIterator[_News]:
+    """Pass on news for as long as the request's token counts; a new request with the token then gets the error."""
     tokens: Tokens = request.app.state.tokens
-    looked = time.monotonic()
-    async for each in news:
-        if (now := time.monotonic()) - looked > _EVERY:
+    checked = time.monotonic()
+    async for item in news:
+        if (now := time.monotonic()) - checked > _EVERY:
             try:
                 tokens.identify(request.headers.get("authorization"))
             except UnauthorizedError:
                 return
-            looked = now
-        yield each
+            checked = now
+        yield item

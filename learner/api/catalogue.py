@@ -1,4 +1,4 @@
-"""The routes that say what there is to run and on whom, and those that add public rows to it."""
+"""Adds the routes that list parties, algorithms and studies, and those of public rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from parley.learner.api.uploads import TABLE_BODY, Uploads
 
 
 def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
-    """What there is to run, and on whom."""
+    """Add the routes of parties, receipts, algorithms and studies."""
 
     @answers(
         app,
@@ -52,12 +52,14 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
             ask_all(parties, PartyClient.facts, deadline), ask_all(parties, PartyClient.budget, deadline)
         )
         urls = {entry.name: str(entry.url) for entry in learner.settings.parties if entry.url}
-        told = zip(parties, answers, budgets, strict=True)
-        return [_party_view(party.name, urls.get(party.name), answer, report) for party, answer, report in told]
+        return [
+            _party_view(party.name, urls.get(party.name), answer, report)
+            for party, answer, report in zip(parties, answers, budgets, strict=True)
+        ]
 
     @answers(app, routes.SHOW_RECEIPT, summary="The newest receipt of a party or key holder", tags=["catalogue"])
     async def show_newest_receipt(name: str) -> NewestReceipt:
-        """What its owner needs to begin a new ledger in the place of a lost one: parley-party recover --receipt."""
+        """The receipt that its owner needs to replace a lost ledger by a new one: parley-party recover --receipt."""
         if (receipt := learner.witnesses.newest(name)) is None:
             raise NotFoundError(f"there is no receipt of {name[:100]!r}")
         return NewestReceipt(signer=name, receipt=receipt.text)
@@ -78,19 +80,19 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.LIST_STUDIES, summary="The studies that runs may name", tags=["catalogue"])
     def list_studies() -> list[StudySummary]:
-        """In short, by name."""
+        """Lists the studies in short, in the order of their names."""
         return [StudySummary.of(study) for _, study in sorted(learner.studies.items())]
 
     @answers(app, routes.SHOW_STUDY, summary="One study", tags=["catalogue"])
     def show_study(study: str) -> Study:
-        """All of it: columns with their public bounds or values, label, loss."""
+        """The study's columns with their public bounds or values, its label and its loss."""
         if study not in learner.studies:
             raise NotFoundError(f"there is no study {study[:100]!r}")
         return learner.studies[study]
 
 
 def add_public(app: FastAPI, learner: LearnerService) -> None:
-    """Rows that are no secret, for runs to ask about."""
+    """Add the routes of public rows, which runs ask about."""
     uploads = Uploads()
 
     @answers(
@@ -113,8 +115,8 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
     ) -> PublicRows:
         """Keep the rows of a CSV or Parquet file with a study's features, and name them by their digest.
 
-        The label's column is not needed, but to ``start``, when what is kept, and named, are the weights of a model of
-        the rows, and for ``labelled`` ones. Every party of a run that asks about them sees them, by their digest.
+        With ``start`` the weights of a model that fits the rows are kept and named instead. The label's column is
+        needed only for ``start`` and ``labelled``. Every party of a run that names the digest sees these rows.
         """
         if study not in learner.studies:
             raise InvalidInputError(f"unknown study {study!r}")
@@ -127,17 +129,17 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.LIST_PUBLIC_ROWS, summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:
-        """Their digests and shapes, in the order of their digests."""
+        """Lists the rows' digests and shapes, in the order of their digests."""
         rows, damaged, last = learner.rows.page(limit, after or "")
         return PublicRowsPage(rows=tuple(rows), damaged=tuple(damaged), next=last)
 
 
 def add_user(app: FastAPI, roles: Roles) -> None:
-    """Who one is."""
+    """Add the route that names the caller."""
 
     @answers(app, routes.SHOW_USER, summary="Whose token this is", tags=["catalogue"])
     def show_user(request: Request) -> UserView:
-        """The caller's name, and what it may do here."""
+        """The caller's name and role."""
         user = user_name(request)
         return UserView(name=user, role=roles.role(user))
 

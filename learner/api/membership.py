@@ -1,8 +1,11 @@
-"""Owners join while the learner runs: invited by an operator, confirmed when two people have compared six words.
+"""Lets owners join while the learner runs: an operator invites them, and two people compare six words to confirm them.
 
-Where parties and key holders connect that cannot be reached: see `parley.common.client.awaited`.
+An invitation has a secret, which an owner's party or key holder presents once to join. It then exchanges tokens with
+the learner and, if the learner has an authority's key, gets a certificate. It takes part once the operator has
+confirmed the words of its key.
 
-The learner's own certificate, which it signs anew before it ends, where the authority is its own.
+Parties and key holders that the learner cannot reach connect to it themselves: see `parley.common.client.awaited`. If
+the learner's own certificate is signed by its own authority, the learner renews it before it expires.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class InvitationRequest(Strict):
-    """Whom to invite."""
+    """A request to invite a party or key holder."""
 
     name: Annotated[Identifier, Field(description="what the party or key holder will be called")]
     role: MemberRole = "party"
@@ -71,35 +74,35 @@ class InvitationRequest(Strict):
 
 
 class SealedInvitation(BaseModel):
-    """An invitation's file, and what to read out."""
+    """An invitation's file, and the words to read out."""
 
-    text: Annotated[str, Field(description="the file's content: hand it over as a password is")]
-    words: Annotated[tuple[str, ...], Field(description="of this learner's key, to be read to whoever is invited")]
+    text: Annotated[str, Field(description="the file's content: hand it over like a password")]
+    words: Annotated[tuple[str, ...], Field(description="words of this learner's key, to read to the invited owner")]
 
 
 class Confirmation(Strict):
-    """What a new member's owner has read out."""
+    """The words that a new member's owner has read out."""
 
     words: Annotated[str, Field(max_length=200, description="the six words of its key")]
 
 
 class MemberView(BaseModel):
-    """Who is invited, or has joined."""
+    """An owner that is invited or has joined."""
 
     name: Identifier
     role: MemberRole
     state: Annotated[str, Field(description="invited, unconfirmed, or member; settings: by the settings file")]
     public_key: Annotated[
-        str | None, Field(description="its key; null until it is confirmed, for its owner alone is to tell its words")
+        str | None, Field(description="its key; null until it is confirmed, so that only its owner can read its words")
     ]
-    connected: Annotated[bool | None, Field(description="of those that connect themselves, whether they do")]
+    connected: Annotated[bool | None, Field(description="whether it is connected; null unless it connects itself")]
     expires: datetime | None
     studies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRoster:
-    """What the routes stand on: ``parties`` and the key holders of ``sums`` come and go by it."""
+    """Adds members to ``parties`` and to the key holders of ``sums``, and removes them, while the learner runs."""
 
     settings: LearnerSettings
     key: Ed25519PrivateKey
@@ -110,17 +113,17 @@ class LiveRoster:
     studies: Mapping[str, Study]
     receipts: Callable[[], Mapping[str, Receipt]]
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One change of the roster after the other."""
+    """Held during each change of the roster, so that one follows the other."""
 
     def begin(self) -> None:
-        """Take in who has joined before; raises InvalidInputError where a name is in the settings too."""
+        """Admit the members that have joined before; raises ConflictError if the settings have one of their names."""
         for member in self.store.members.values():
             self._check_free(member.name)
             if member.confirmed:
                 self._admit(member, self.receipts())
 
     def tokens(self) -> Iterable[KnownToken]:
-        """Those of members, to connect with, and of whoever is invited, to join with."""
+        """The tokens with which members connect, and the secrets with which invited owners join."""
         now = datetime.now(UTC)
         for member in self.store.members.values():
             yield KnownToken(member.connects_with, PeerCaller(member.name))
@@ -130,89 +133,99 @@ class LiveRoster:
             if invited.expires > now:
                 yield KnownToken(invited.secret_hash, InvitedCaller(invited.name))
 
-    async def invite(self, asked: InvitationRequest) -> SealedInvitation:
-        """A new invitation; of a member's name, one by which it changes its tokens and its certificate, not its key."""
+    async def invite(self, request: InvitationRequest) -> SealedInvitation:
+        """Make an invitation. A member that is invited again gets new tokens and a certificate, and keeps its key."""
         async with self.lock:
-            return await asyncio.to_thread(self._invite, asked)
+            return await asyncio.to_thread(self._invite, request)
 
-    def _invite(self, asked: InvitationRequest) -> SealedInvitation:
+    def _invite(self, request: InvitationRequest) -> SealedInvitation:
         joining = self.settings.joining
         if joining is None:
             raise InvalidInputError("this learner invites nobody: its settings have no [joining]")
-        self._check_free(asked.name)
-        self._check_apart(asked.name)
-        if unknown := [name for name in asked.studies if name not in self.studies]:
-            known = ", ".join(self.studies) or "none"
-            raise InvalidInputError(f"studies: unknown are {', '.join(unknown)}; there are {known}")
-        if asked.role == "party" and not asked.studies:
+        self._check_free(request.name)
+        self._check_apart(request.name)
+        if unknown := [name for name in request.studies if name not in self.studies]:
+            names = ", ".join(self.studies) or "none"
+            raise InvalidInputError(f"studies: unknown are {', '.join(unknown)}; there are {names}")
+        if request.role == "party" and not request.studies:
             raise InvalidInputError("studies: a party is asked to hold rows of one at least")
-        if (member := self.store.members.get(asked.name)) and member.role != asked.role:
-            raise ConflictError(f"{asked.name} has joined as a {member.role.replace('_', ' ')}")
-        if asked.role == "key_holder":
+        if (member := self.store.members.get(request.name)) and member.role != request.role:
+            raise ConflictError(f"{request.name} has joined as a {member.role.replace('_', ' ')}")
+        if request.role == "key_holder":
             require_gmpy2()
-        secret, expires = new_token(), datetime.now(UTC) + timedelta(hours=asked.hours)
+        secret, expires = new_token(), datetime.now(UTC) + timedelta(hours=request.hours)
         invitation = Invitation(
-            name=asked.name,
-            role=asked.role,
+            name=request.name,
+            role=request.role,
             learner=KnownKey(name=self.settings.name, public_key=public_hex(self.key)),
             url=str(joining.url).rstrip("/"),
             authority=read_authority(joining.authority) if joining.authority else None,
             secret=secret,
             expires=expires,
-            studies=tuple(SignedStudy.sign(self.studies[name], self.settings.name, self.key) for name in asked.studies),
-            parties=self._known("party", but=asked.name),
-            key_holders=self._known("key_holder", but=asked.name),
-        )
-        own = Invited(
-            name=asked.name, role=asked.role, secret_hash=hash_token(secret), expires=expires, studies=asked.studies
+            studies=tuple(
+                SignedStudy.sign(self.studies[name], self.settings.name, self.key) for name in request.studies
+            ),
+            parties=self._keys_of("party", but=request.name),
+            key_holders=self._keys_of("key_holder", but=request.name),
         )
         self.store.expire(datetime.now(UTC))
-        self.store.invite(own)
+        self.store.invite(
+            Invited(
+                name=request.name,
+                role=request.role,
+                secret_hash=hash_token(secret),
+                expires=expires,
+                studies=request.studies,
+            )
+        )
         return SealedInvitation(text=invitation.sealed(self.key), words=words_of(public_hex(self.key)))
 
-    async def join(self, name: str, presented: str, asked: JoinRequest) -> Membership:
-        """Take in a member; the same request again gets the same, whoever else comes with a used secret is refused."""
+    async def join(self, name: str, secret_hash: str, request: JoinRequest) -> Membership:
+        """Add a member that presents a secret of this hash. A repeated request gets the same answer.
+
+        Raises ConflictError for a secret that another request has used, that was replaced, or a key that is not free.
+        """
         async with self.lock:
-            membership = await asyncio.to_thread(self._join, name, presented, asked)
+            membership = await asyncio.to_thread(self._join, name, secret_hash, request)
             if (member := self.store.members[name]).confirmed:
                 self._admit(member, await asyncio.to_thread(self.receipts))
             return membership
 
-    def _join(self, name: str, presented: str, asked: JoinRequest) -> Membership:
-        asked.verify(name)
-        known, invited = self.store.members.get(name), self.store.invited.get(name)
-        if known is not None and known.secret_hash == presented:
-            if (known.public_key, known.connects_with) != (asked.public_key, asked.connects_with):
+    def _join(self, name: str, secret_hash: str, request: JoinRequest) -> Membership:
+        request.verify(name)
+        earlier, invited = self.store.members.get(name), self.store.invited.get(name)
+        if earlier is not None and earlier.secret_hash == secret_hash:
+            if (earlier.public_key, earlier.connects_with) != (request.public_key, request.connects_with):
                 structlog.get_logger().warning("invitation used twice", name=name)
                 raise ConflictError("this invitation has been used: if not by you, tell the operator of the learner")
-            return self._membership(known, asked)
-        if invited is None or invited.secret_hash != presented:
+            return self._membership(earlier, request)
+        if invited is None or invited.secret_hash != secret_hash:
             raise ConflictError("this invitation does not count any more")
-        if known is not None and known.public_key != asked.public_key:
+        if earlier is not None and earlier.public_key != request.public_key:
             raise ConflictError(f"{name} has joined with another key: have it removed first")
-        taken = {each.public_key: each.name for each in self.store.members.values() if each.name != name}
-        if asked.public_key in taken:
-            raise ConflictError(f"this key is {taken[asked.public_key]}'s: each party needs its own")
+        taken = {member.public_key: member.name for member in self.store.members.values() if member.name != name}
+        if request.public_key in taken:
+            raise ConflictError(f"this key is {taken[request.public_key]}'s: each party needs its own")
         member = JoinedMember(
             name=name,
             role=invited.role,
-            public_key=asked.public_key,
-            connects_with=asked.connects_with,
-            token=asked.token,
+            public_key=request.public_key,
+            connects_with=request.connects_with,
+            token=request.token,
             joined=datetime.now(UTC),
-            confirmed=known is not None and known.confirmed,
+            confirmed=earlier is not None and earlier.confirmed,
             studies=invited.studies,
             secret_hash=invited.secret_hash,
             expires=invited.expires,
         )
-        membership = self._membership(member, asked)
+        membership = self._membership(member, request)
         self.store.keep(member)
         structlog.get_logger().info("joined", name=name, role=member.role)
         return membership
 
     async def confirm(self, name: str, words: str) -> None:
-        """Have a member take part; raises NotFoundError, InvalidInputError for other words."""
-        async with self.lock:  # or a member that is removed meanwhile, or joins anew, would come back as it was
+        """Let a member take part; raises NotFoundError if nobody has joined so, InvalidInputError for wrong words."""
+        async with self.lock:  # otherwise a member that is removed or joins again meanwhile would be written back
             member = self._member(name)
             check_words(words, member.public_key, name)
             if not member.confirmed:
@@ -220,16 +233,16 @@ class LiveRoster:
                 await asyncio.to_thread(self.store.keep, confirmed)
                 self._admit(confirmed, await asyncio.to_thread(self.receipts))
 
-    async def renew(self, name: str, asked: CertificateRequest) -> Membership:
-        """A member's certificate anew; raises NotFoundError, InvalidInputError where it has none, or for no request."""
+    async def renew(self, name: str, request: CertificateRequest) -> Membership:
+        """Renew a member's certificate; raises NotFoundError, InvalidInputError for one without or a bad request."""
         if not self.needs_certificate(self._member(name).name):
             raise InvalidInputError("certificate_request: this learner gives no certificates")
-        certificate = await asyncio.to_thread(self._certificate, name, asked.certificate_request)
+        certificate = await asyncio.to_thread(self._certificate, name, request.certificate_request)
         structlog.get_logger().info("certificate renewed", name=name)
         return Membership(name=name, certificate=certificate)
 
     async def remove(self, name: str) -> None:
-        """Have a member, or an invitation, count no more; raises NotFoundError."""
+        """Remove a member or an invitation, so that it counts no more; raises NotFoundError if there is neither."""
         if name not in self.store.invited:
             self._member(name)
         async with self.lock:
@@ -240,35 +253,35 @@ class LiveRoster:
         await self.board.drop(name)
 
     def keys(self, but: str) -> RosterKeys:
-        """The keys of all members but one, for that one; raises ForbiddenError until it has been confirmed."""
+        """The keys of all members except ``but``, who asks; raises ForbiddenError until that one is confirmed."""
         if (member := self.store.members.get(but)) and not member.confirmed:
             raise ForbiddenError(f"{but} has not been confirmed yet", rule="unconfirmed")
-        return RosterKeys(parties=self._known("party", but), key_holders=self._known("key_holder", but))
+        return RosterKeys(parties=self._keys_of("party", but), key_holders=self._keys_of("key_holder", but))
 
     def needs_certificate(self, name: str) -> bool:
-        """Whether a member has been given a certificate, which it has to show."""
+        """Whether a member has a certificate from this learner, which it must show."""
         joining = self.settings.joining
         return name in self.store.members and bool(self.settings.tls and joining and joining.authority_key)
 
     def views(self) -> list[MemberView]:
-        """All of the roster, by name."""
-        found = {}
+        """All entries of the roster, in the order of their names."""
+        views = {}
         entries: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.settings.parties, *self.settings.key_holders)
         for entry in entries:
             role: MemberRole = "key_holder" if isinstance(entry, KeyHolderEntry) else "party"
-            found[entry.name] = self._view(entry.name, role, "settings", entry.public_key, entry.url is None)
+            views[entry.name] = self._view(entry.name, role, "settings", entry.public_key, entry.url is None)
         for member in self.store.members.values():
             state = "member" if member.confirmed else "unconfirmed"
             key = member.public_key if member.confirmed else None
             view = self._view(member.name, member.role, state, key, is_awaited=True)
-            found[member.name] = view.model_copy(update={"studies": member.studies})
-        for each in self.store.invited.values():
-            if each.name not in found:
-                found[each.name] = MemberView(
-                    name=each.name, role=each.role, state="invited", public_key=None, connected=None,
-                    expires=each.expires,
+            views[member.name] = view.model_copy(update={"studies": member.studies})
+        for invited in self.store.invited.values():
+            if invited.name not in views:
+                views[invited.name] = MemberView(
+                    name=invited.name, role=invited.role, state="invited", public_key=None, connected=None,
+                    expires=invited.expires,
                 )  # fmt: skip
-        return [found[name] for name in sorted(found)]
+        return [views[name] for name in sorted(views)]
 
     def _view(self, name: str, role: MemberRole, state: str, key: str | None, is_awaited: bool) -> MemberView:  # noqa: FBT001
         connected = self.board.is_connected(name) if is_awaited else None
@@ -284,10 +297,10 @@ class LiveRoster:
             raise ConflictError(f"{name} is in the settings file already")
 
     def _check_apart(self, name: str) -> None:
-        """Raise ConflictError where another name differs by capitals alone: two would be told apart by them."""
-        own = self.settings.name
-        if name.casefold() == own.casefold():
-            raise ConflictError(f"{own} is the learner itself: say another name")
+        """Raise ConflictError if another name differs only by capitals: people could not tell the two apart."""
+        learner = self.settings.name
+        if name.casefold() == learner.casefold():
+            raise ConflictError(f"{learner} is the learner itself: say another name")
         if near := _near(name, self._settled):
             raise ConflictError(f"{near} is in the settings file: say a name that differs by more than capitals")
         if near := _near(name, {*self.store.members, *self.store.invited} - {name}):
@@ -300,20 +313,20 @@ class LiveRoster:
         """The names in the settings file."""
         return {entry.name for entry in (*self.settings.parties, *self.settings.key_holders)}
 
-    def _known(self, role: MemberRole, but: str) -> tuple[KnownKey, ...]:
-        """The keys of all of a role."""
+    def _keys_of(self, role: MemberRole, but: str) -> tuple[KnownKey, ...]:
+        """The keys of all confirmed members of a role, and of those in the settings, except ``but``."""
         views = (
             view for view in self.views() if view.role == role and view.name != but and view.state != "unconfirmed"
         )
         return tuple(KnownKey(name=view.name, public_key=view.public_key) for view in views if view.public_key)
 
-    def _membership(self, member: JoinedMember, asked: JoinRequest) -> Membership:
-        """What a member is answered; raises InvalidInputError for a request that cannot be signed."""
-        wanted = asked.certificate_request
-        return Membership(name=member.name, certificate=wanted and self._certificate(member.name, wanted))
+    def _membership(self, member: JoinedMember, request: JoinRequest) -> Membership:
+        """The answer to a join request; raises InvalidInputError for a certificate request that cannot be signed."""
+        csr = request.certificate_request
+        return Membership(name=member.name, certificate=csr and self._certificate(member.name, csr))
 
     def _certificate(self, name: str, request: str) -> str | None:
-        """A certificate as PEM; None of a learner that gives none. Raises InvalidInputError."""
+        """A certificate as PEM; None if this learner gives none. Raises InvalidInputError if it cannot be signed."""
         joining = self.settings.joining
         if joining is None or not (joining.authority and joining.authority_key):
             return None
@@ -324,11 +337,11 @@ class LiveRoster:
             raise InvalidInputError("certificate_request: this cannot be signed") from None
 
     def _admit(self, member: JoinedMember, receipts: Mapping[str, Receipt]) -> None:
-        """Have a member take part from now on."""
-        given = {"name": member.name, "connects_with": member.connects_with, "token": member.token}
-        line, newest = self.board.connect(PeerEntry.model_validate(given)), receipts.get(member.name)
-        if known := self.parties.get(member.name) or self.sums.holders.get(member.name):
-            known.ask_over(line)  # runs go on with it
+        """Let a member take part from now on."""
+        entry = {"name": member.name, "connects_with": member.connects_with, "token": member.token}
+        line, newest = self.board.connect(PeerEntry.model_validate(entry)), receipts.get(member.name)
+        if peer := self.parties.get(member.name) or self.sums.holders.get(member.name):
+            peer.ask_over(line)  # runs go on with it
         elif member.role == "party":
             self.parties[member.name] = PartyClient(member.name, line, newest, member.public_key)
             self.sums.party_keys[member.name] = member.public_key
@@ -337,54 +350,57 @@ class LiveRoster:
 
 
 def _near(name: str, others: Iterable[str]) -> str | None:
-    """The other that is spelt so but for capitals, if there is one."""
+    """Another name that differs from this one only by capitals, if there is one."""
     return next((other for other in others if other.casefold() == name.casefold()), None)
 
 
 def add_membership(app: FastAPI, members: LiveRoster) -> None:
-    """The routes."""
+    """Add the routes of the roster."""
 
     @answers(app, routes.INVITE, status_code=201, summary="Invite an owner", tags=["roster"])
-    async def invite_member(asked: InvitationRequest) -> SealedInvitation:
-        """A file to hand over, which counts once and until it expires, and the words to read out by telephone.
+    async def invite_member(invitation: InvitationRequest) -> SealedInvitation:
+        """Makes a file to hand over, which counts once and until it expires, and the words to read out by telephone.
 
         A second invitation of a name replaces the first. A member that is invited again keeps its key, and gets new
         tokens and a new certificate.
         """
-        return await members.invite(asked)
+        return await members.invite(invitation)
 
     @answers(app, routes.SHOW_ROSTER, summary="Who is invited, and who has joined", tags=["roster"])
     def show_roster() -> list[MemberView]:
-        """With whether they are connected; the words of a member's key are told by its owner alone."""
+        """Lists them, and says whether they are connected. Only its owner reads out the words of a member's key."""
         return members.views()
 
     @answers(app, JOIN, summary="Join", tags=["roster"])
     @large_json
-    async def join_roster(asked: JoinRequest, request: Request) -> Membership:
+    async def join_roster(member: JoinRequest, request: Request) -> Membership:
         """Takes an invitation's secret as its bearer token. The same request again gets the same answer."""
-        presented = hash_of_bearer(request.headers["authorization"])
-        return await members.join(invited_name(request), presented, asked)
+        secret_hash = hash_of_bearer(request.headers["authorization"])
+        return await members.join(invited_name(request), secret_hash, member)
 
     @answers(app, SHOW_KEYS, summary="The keys of the others, for a member", tags=["roster"])
     def show_keys(request: Request) -> RosterKeys:
-        """Of parties and key holders: what a member's owner may pin when the words have been compared."""
+        """Lists the keys of parties and key holders, which a member's owner may pin once words have been compared."""
         return members.keys(but=peer_name(request))
 
     @answers(app, RENEW_CERTIFICATE, summary="Have one's certificate renewed, as a member", tags=["roster"])
-    async def renew_certificate(asked: CertificateRequest, request: Request) -> Membership:
-        """For the name of who asks, whatever the request's is; the certificate that it has must be shown meanwhile."""
+    async def renew_certificate(renewal: CertificateRequest, request: Request) -> Membership:
+        """Signs for the caller's name, whichever the request has; the caller must show its present certificate."""
         name = peer_name(request)
         check_certified(request, name)
-        return await members.renew(name, asked)
+        return await members.renew(name, renewal)
 
     @answers(app, routes.CONFIRM_MEMBER, status_code=204, summary="Confirm a member", tags=["roster"])
     async def confirm_member(name: str, confirmation: Confirmation) -> None:
-        """Have who has joined take part: the words that its owner reads out must be those of its key."""
+        """Lets a member take part: the words that its owner reads out must be those of its key."""
         await members.confirm(name, confirmation.words)
 
     @answers(app, routes.REMOVE_MEMBER, status_code=204, summary="Remove a member", tags=["roster"])
     async def remove_member(name: str) -> None:
-        """Its tokens and its invitation count no more; runs that need it pause. Its ledger stays its own."""
+        """Removes a member: its tokens and its invitation count no more, and runs that need it pause.
+
+        Its ledger stays with it.
+        """
         await members.remove(name)
 
 
@@ -392,11 +408,11 @@ _SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrad
 
 
 def add_connections(app: FastAPI, board: Switchboard, needs_certificate: Callable[[str], bool]) -> None:
-    """The route; of some names a certificate has to be shown that is for that name."""
+    """Add the route by which peers connect; those that ``needs_certificate`` names must show one for their name."""
 
     @answers(app, CONNECT, summary="Have a party or key holder asked on this connection", tags=["connections"])
     async def take_connection(request: Request) -> Response:
-        """Answers 101; from then on the learner asks, by HTTP/1.1, and who has connected answers.
+        """Answers 101; from then on the learner sends requests by HTTP/1.1, and the peer that has connected answers.
 
         Needs the token that `connects_with` of the roster names, and ``Connection: Upgrade``.
         """
@@ -413,7 +429,7 @@ def add_connections(app: FastAPI, board: Switchboard, needs_certificate: Callabl
 
 
 def renewals(settings: LearnerSettings) -> list[Beside]:
-    """What renews the certificate that these settings name, beside the server; nothing where they name no authority."""
+    """The task that renews the certificate of these settings beside the server; none if they name no authority."""
     tls, joining = settings.tls, settings.joining
     if tls is None or joining is None or joining.authority_key is None:
         return []
@@ -423,12 +439,12 @@ def renewals(settings: LearnerSettings) -> list[Beside]:
 def renew_own(tls: Tls, joining: Joining, name: str) -> None:
     """Renew the learner's certificate when a third of its lifetime is left, if the settings' authority signed it.
 
-    One that has ended too. Raises InvalidInputError where files cannot be read, UnavailableError where the disk does
-    not take the new one.
+    An expired certificate is renewed too. Raises InvalidInputError if files cannot be read, UnavailableError if the
+    new certificate cannot be written.
     """
-    held = read_credentials(tls.certificate, tls.key)
-    if not is_due(held) or joining.authority is None or joining.authority_key is None:
+    credentials = read_credentials(tls.certificate, tls.key)
+    if not is_due(credentials) or joining.authority is None or joining.authority_key is None:
         return
     authority = read_credentials(joining.authority, joining.authority_key)
-    if held.certificate.issuer == authority.certificate.subject:
-        keep_renewed(tls.certificate, renew(authority, held), name)
+    if credentials.certificate.issuer == authority.certificate.subject:
+        keep_renewed(tls.certificate, renew(authority, credentials), name)

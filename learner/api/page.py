@@ -1,6 +1,6 @@
-"""The learner's page for people, as files: it holds no data; its scripts ask the API, as any other client does.
+"""Serves the learner's page for people: files without data, whose scripts ask the API as any other client does.
 
-One script is not a file of the folder: `statistics.js`, which lists the statistics that this version knows.
+One script is not a file of the folder: `statistics.js`, which lists the statistics of this version.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class PageFile:
 
     @classmethod
     def of(cls, content: bytes, suffix: str) -> PageFile:
-        """A file, with the tag by which a browser asks whether it has changed."""
+        """The page's file with this content, tagged so that a browser can ask whether it has changed."""
         return cls(content, _MEDIA_TYPES[suffix], f'"{sha256(content).hexdigest()[:16]}"')
 
     async def answer(self, request: Request) -> Response:
-        """The file, or that the browser has it; nothing is loaded from elsewhere, and no script is in the markup."""
+        """Answer with the file, or 304 if the browser has it. Its headers forbid other sources and inline scripts."""
         headers = {**_HEADERS, "Cache-Control": "no-cache", "ETag": self.tag}
         if request.headers.get("if-none-match") == self.tag:
             return Response(status_code=304, headers=headers)
@@ -59,10 +59,10 @@ _FILES = {
     if path.suffix in _MEDIA_TYPES
 } | {"/page/statistics.js": PageFile.of(statistics_script(), ".js")}
 PAGE_PATHS = frozenset(_FILES)
-"""What anybody may load: the page, its scripts and its style."""
+"""The paths that need no token: the page, its scripts and its style."""
 
 
 def add_page(app: FastAPI) -> None:
-    """The page at /, and what it is made of below /page."""
+    """Add the page at / and its files below /page."""
     for path, file in _FILES.items():
         app.add_api_route(path, file.answer, include_in_schema=False)

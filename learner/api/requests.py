@@ -1,4 +1,4 @@
-"""What users ask the learner for: a run, a forecast, predictions."""
+"""Defines what users may request from the learner: a run, a forecast, an evaluation, predictions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ DEFAULT_ALGORITHM = "dp_gd"
 
 
 class RunRequest(Strict):
-    """What to train. Unless said otherwise: on all parties of the roster, all of which must contribute to every sum."""
+    """What to train. By default all parties of the roster take part, and all must contribute to every sum."""
 
     study: Annotated[Name | Study, Field(description="the name of a study the learner knows, or a study")]
     algorithm: Annotated[
-        Name, Field(description="see GET /v1/algorithms; auto: the one of which most is expected, of those allowed")
+        Name, Field(description="see GET /v1/algorithms; auto: the one with the best forecast, of those allowed")
     ] = DEFAULT_ALGORITHM
     parameters: Annotated[
         dict[str, JsonValue],
@@ -51,7 +51,7 @@ class RunRequest(Strict):
         Field(
             ge=0,
             description="parties whose noise may be subtracted. If not given, 1 for secure sums: two models "
-            "in a row give a sum away, from which a party can subtract its own noise; else 0",
+            "in a row give a sum away, from which a party can subtract its own noise; otherwise 0",
         ),
     ] = None
     secure_sum: Annotated[
@@ -101,9 +101,9 @@ class RunRequest(Strict):
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
 
     def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object], rows: PublicRowStore) -> RunSpec:
-        """The run's specification but for the sizes of the shards, which stand as 1.
+        """The run's specification, except for the sizes of the shards, which are 1.
 
-        Raises InvalidInputError that names whatever is unknown or contradicts itself, and the values out of range.
+        Raises InvalidInputError that names what is unknown, contradictory or out of range.
         """
         check_budget(self.epsilon, self.delta)
         if self.any_algorithm and self.parameters:
@@ -137,29 +137,29 @@ class RunRequest(Strict):
 
     @property
     def any_algorithm(self) -> bool:
-        """Whether the algorithm is left open; then the draft's stands for any."""
+        """Whether the algorithm is left open; the draft's algorithm then stands for any."""
         return self.algorithm == AUTO
 
     def evaluation(self, draft: RunSpec) -> RunSpec | None:
-        """The draft of the evaluation that is to follow a draft's run, which pays the rest of the budget.
+        """The draft of the evaluation that follows the run of a draft, and costs the remaining budget; None without.
 
-        Raises InvalidInputError where there can be none.
+        Raises InvalidInputError if the run makes no model that can be evaluated.
         """
         if self.evaluate is None:
             return None
         if not draft.build().trains:
             raise InvalidInputError(f"{draft.algorithm} makes no model that can be evaluated")
-        rest = {name: budgets[1] for name, budgets in self._budgets(draft.names).items()}
-        return evaluation_spec(draft, rest, {})
+        remaining = {name: budgets[1] for name, budgets in self._budgets(draft.names).items()}
+        return evaluation_spec(draft, remaining, {})
 
     def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
-        """What the run itself may cost each party and, where one is to follow, its evaluation; by name."""
+        """What the run may cost each party, and what its evaluation may; by name."""
         common = Budget(epsilon=self.epsilon, delta=self.delta)
-        whole = {name: self.budgets.get(name, common) for name in names}
-        return {name: (b, b) if self.evaluate is None else divide(b, self.evaluate) for name, b in whole.items()}
+        totals = {name: self.budgets.get(name, common) for name in names}
+        return {name: (b, b) if self.evaluate is None else divide(b, self.evaluate) for name, b in totals.items()}
 
     def _check_program(self, draft: RunSpec) -> None:
-        """Raise InvalidInputError where the algorithm cannot be run among these parties as they are asked to answer."""
+        """Raise InvalidInputError if the algorithm cannot be run among these parties on these terms."""
         questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
         if (pure := next((i for i, member in enumerate(draft.parties) if member.budget.delta == 0), None)) is not None:
             algorithm.event(1, facts.of(pure))  # refuses a delta of 0 where the noise needs more
@@ -169,7 +169,7 @@ class RunRequest(Strict):
             raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
 
     def _least(self, names: tuple[str, ...]) -> int:
-        """How many parties take part at least; raises InvalidInputError where a cohort's least cannot be."""
+        """The least number of parties that take part; raises InvalidInputError if the cohort's least is impossible."""
         if self.cohort is None:
             return len(names)
         least, minimum = self.cohort.least, self.minimum_contributors
@@ -180,7 +180,7 @@ class RunRequest(Strict):
         return least
 
     def _default_colluders(self, minimum: int) -> int:
-        """A secure sum is safe against each of its own parties, where it has more than one."""
+        """1 for a secure sum of more than one party, which is then safe against each of its parties; otherwise 0."""
         return int(self.secure_sum != "none" and minimum > 1)
 
     def _study(self, studies: Mapping[str, Study]) -> Study:
@@ -196,14 +196,14 @@ class RunRequest(Strict):
             raise InvalidInputError("this learner has no party yet: owners join by invitations, and are confirmed then")
         if not names or len(set(names)) != len(names):
             raise InvalidInputError("parties must name at least one party, and none twice")
-        for field, given, known in (("parties", names, roster), ("budgets", self.budgets, names)):
-            if unknown := sorted(set(given) - set(known)):
+        for field, named, allowed in (("parties", names, roster), ("budgets", self.budgets, names)):
+            if unknown := sorted(set(named) - set(allowed)):
                 raise InvalidInputError(f"{field} names unknown parties: {', '.join(unknown[:5])}")
         return names
 
 
 class ForecastRequest(RunRequest):
-    """A run that may be asked for, and who would take part: by default the parties of the roster, who are asked."""
+    """A run to forecast, and the owners that would take part: by default the parties of the roster, which are asked."""
 
     imagines_curator: ClassVar[bool] = True
 
@@ -218,7 +218,7 @@ class ForecastRequest(RunRequest):
 
 
 class EvaluationRequest(Strict):
-    """What the evaluation of a model may cost each party of its run, which is asked on the same terms."""
+    """What the evaluation of a model may cost each party of its run; other terms are those of the run."""
 
     epsilon: Annotated[float, Field(description="what the evaluation may cost each party")]
     delta: Annotated[float, Field(description="what the evaluation may cost each party")]
@@ -229,9 +229,9 @@ class EvaluationRequest(Strict):
     purpose: Purpose = ""
 
     def draft(self, run: Run, weights: PublicRows | None = None) -> RunSpec:
-        """The specification but for the sizes, for a ``run`` that trained a model of these ``weights``, if it has.
+        """The specification, except for the sizes, for a ``run`` that trained a model of these ``weights``, if any.
 
-        Raises InvalidInputError that names whatever is unknown or out of range, or where no row is held out.
+        Raises InvalidInputError that names what is unknown or out of range, or if no row is held out.
         """
         check_budget(self.epsilon, self.delta)
         spec = run.spec.among(run.members)
@@ -242,9 +242,9 @@ class EvaluationRequest(Strict):
 
 
 class PredictionRequest(Strict):
-    """Records {feature: value} to predict for; a category's value is text, and null is missing.
+    """Records {feature: value} to predict for; a category's value is text, and null is a missing value.
 
-    Of sparse features {index: places, value: numbers}, in the study's names for them.
+    For sparse features a record is {index: places, value: numbers}, by the study's names for them.
     """
 
     records: Annotated[tuple[dict[str, float | str | tuple[float, ...] | None], ...], Field(max_length=100_000)]

@@ -1,6 +1,6 @@
-"""Who may do what: each route's least role, which it is declared with, is checked before the route does anything.
+"""Checks who may do what: each route is declared with its least role, which is checked before the route does anything.
 
-Who asks, beside users: parties and key holders that connect themselves, and whoever is invited.
+Callers are users, parties and key holders that connect themselves, and owners that are invited.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def peer_name(request: Request) -> str:
 
 def check_certified(request: Request, name: str) -> None:
     """Raise ForbiddenError unless a certificate for this name was shown on the request's connection."""
-    shown = request.scope.get("state", {}).get(CERTIFIED)
-    if shown is None or name not in shown():
+    certified = request.scope.get("state", {}).get(CERTIFIED)
+    if certified is None or name not in certified():
         raise ForbiddenError(f"a certificate for {name} has to be shown", rule="certificate")
 
 
@@ -61,22 +61,22 @@ _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The roles of the users, by name, and the store that knows whose each run is."""
+    """The roles of the users, by name, and the store, which has the user of each run."""
 
     roles: Mapping[str, UserRole]
     store: RunStore
 
     @classmethod
     def of(cls, users: Sequence[UserEntry], store: RunStore) -> Roles:
-        """The roles that the settings give."""
+        """The roles that the settings give their users."""
         return cls({user.name: user.role for user in users}, store)
 
     def role(self, user: str) -> UserRole:
-        """What a user may do; until a restart, one whose token was added while the service runs may look."""
+        """A user's role; a user whose token was added while the service runs is a viewer until a restart."""
         return self.roles.get(user, "viewer")
 
     async def check(self, request: Request) -> None:
-        """Raise ForbiddenError where the user's role is too low for the route; NotFoundError for an unknown run."""
+        """Raise ForbiddenError if the caller's role is too low for the route, NotFoundError for an unknown run."""
         route = ROUTES[request.method, request.scope["route"].path_format]
         least = route.role
         if least == "peer":
@@ -97,7 +97,7 @@ class Roles:
 
 
 def check_every_route(app: FastAPI) -> None:
-    """Raise LookupError that names the routes that are not declared and so have no least role."""
+    """Raise LookupError that names routes that are not declared, and so have no least role."""
     routes = [route for route in app.routes if isinstance(route, APIRoute) and route.path.startswith("/v1/")]
     if missing := {(method, route.path_format) for route in routes for method in route.methods or ()} - ROUTES.keys():
         raise LookupError(f"no least role for {sorted(missing)}")

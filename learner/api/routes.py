@@ -1,6 +1,7 @@
-"""The learner's routes, a line each: service, client and commands take methods and paths from here, the service roles.
+"""Declares the learner's routes, each in one line: method, path and least role.
 
-A new endpoint begins with a line here; an extension declares its own in the same way. CONTRIBUTING.md says how.
+The service, the client and the commands take methods and paths from here. A new endpoint begins with a line here; an
+extension declares its own in the same way. CONTRIBUTING.md says how.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from parley.common.routes import CONNECT, JOIN, RENEW_CERTIFICATE, SHOW_KEYS, Ro
 
 _declared: dict[tuple[str, str], Route] = {}
 ROUTES: Mapping[tuple[str, str], Route] = MappingProxyType(_declared)
-"""All that are declared, by method and path."""
+"""All declared routes, by method and path."""
 
 
 ENDPOINTS = Registry[Callable[..., None]]("set of endpoints")
@@ -22,7 +23,7 @@ ENDPOINTS = Registry[Callable[..., None]]("set of endpoints")
 
 
 def declare(route: Route) -> Route:
-    """Add a route; raises InvalidInputError if there is another of this method and path."""
+    """Add a route; raises InvalidInputError if another route has this method and path."""
     if _declared.setdefault(route.place, route) != route:
         raise InvalidInputError(f"there is a route {' '.join(route.place)} already")
     return route

@@ -1,4 +1,4 @@
-"""What Prometheus is told of runs."""
+"""Counts runs and their events for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunCounters:
-    """Counts what a store announces, and hands it on to who watches."""
+    """Counts the events that a store announces, and hands them on to the watchers."""
 
     def __init__(self, metrics: Metrics, notifier: RunNotifier) -> None:
         self._notifier = notifier
@@ -30,7 +30,7 @@ class RunCounters:
         )
 
     def announce(self, run: str, events: Sequence[RunEvent]) -> None:
-        """Count the events of a commit: of a round, or none."""
+        """Count the events of a commit, which are those of a round or none, and notify the run's watchers."""
         for event in events:
             match event.kind:
                 case "round":
@@ -41,13 +41,13 @@ class RunCounters:
 
 
 class RunGauge(Collector):
-    """The number of runs in each state, counted when somebody looks."""
+    """The number of runs in each state, counted when Prometheus asks."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
 
     def collect(self) -> Iterable[Metric]:
-        """One gauge, by state."""
+        """Yield one gauge, with a value for each state."""
         gauge = GaugeMetricFamily("parley_runs", "Runs by state.", labels=["state"])
         counts = self._store.count()
         for state in TRANSITIONS:

@@ -1,4 +1,4 @@
-"""What the learner answers its users."""
+"""Defines what the learner answers its users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from parley.learner.storage.session_store import Opening
 
 
 class UserView(BaseModel):
-    """Who asks: a name of the settings, and what it may do."""
+    """The caller: a user's name in the settings, and its role."""
 
     name: str
     role: UserRole
@@ -37,14 +37,14 @@ class NewestReceipt(BaseModel):
 
 
 class RoundsView(BaseModel):
-    """How far a run is."""
+    """How many rounds of a run are done, and of how many."""
 
     done: int
     of: int
 
 
 class PauseView(BaseModel):
-    """Why a run stands still, which parties and key holders it waits for, since when, and whether that is written."""
+    """Why a run stands still, which parties and key holders it waits for, since when, and whether this is stored."""
 
     reason: str
     who: tuple[str, ...]
@@ -55,7 +55,7 @@ class PauseView(BaseModel):
 class RunView(BaseModel):
     """A run as users see it; ``problem`` is the problem document of a failed run.
 
-    ``pause`` is there while a run stands still: it is paused, or recruits and waits for owners to say yes.
+    ``pause`` is set while a run stands still: it is paused, or it recruits and waits until owners agree.
     """
 
     id: str
@@ -89,7 +89,7 @@ class RunView(BaseModel):
 
     @classmethod
     def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
-        """The view of a run, which may be paused without the store's knowledge."""
+        """The view of a run; ``unwritten`` is a pause that the store could not write."""
         pause = unwritten or run.pause
         return cls(
             id=run.id,
@@ -125,7 +125,7 @@ class ListedRun(BaseModel):
 
     @classmethod
     def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
-        """The summary of a run, which may be paused without the store's knowledge."""
+        """The summary of a run; ``unwritten`` is a pause that the store could not write."""
         pause, terms = unwritten or run.pause, run.terms
         return cls(
             id=run.id,
@@ -144,7 +144,7 @@ class ListedRun(BaseModel):
 
 
 PageLimit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
-PageStart = Annotated[str | None, Query(description="the page after that whose ``next`` this is; else the first")]
+PageStart = Annotated[str | None, Query(description="``next`` of the page before; the first page without it")]
 
 
 class RunPage(BaseModel):
@@ -206,14 +206,14 @@ class StudySummary(BaseModel):
 
 
 def _divisor(study: Study) -> float | None:
-    """What every row of a study is divided by, if it is the same."""
+    """The number by which every row of a study is divided, None if each row has its own."""
     if study.row_norm == "own":
         return None
     return study.largest_norm if study.row_norm == "largest" else study.row_norm
 
 
 class SignedReceipt(BaseModel):
-    """What a key holder signed of a round: Ed25519 over the ``tag``, a zero byte and the ``statement``."""
+    """What a key holder signed for a round: Ed25519 over the ``tag``, a zero byte and the ``statement``."""
 
     key_holder: str
     public_key: str
@@ -223,7 +223,7 @@ class SignedReceipt(BaseModel):
 
     @classmethod
     def of(cls, holder: RosterKeyHolder, receipt: Signed) -> Self:
-        """The receipt of a key holder of the roster."""
+        """The view of the receipt of a key holder on the roster."""
         return cls(
             key_holder=holder.name,
             public_key=holder.key,
@@ -242,7 +242,7 @@ class OpenedRound(BaseModel):
 
     @classmethod
     def of(cls, opening: Opening, parties: tuple[str, ...], roster: Roster) -> Self:
-        """The view of an opening in a run of these parties."""
+        """The view of an opening, in a run of these parties under this roster."""
         return cls(
             round=opening.round,
             contributors=tuple(parties[index] for index in opening.contributors),
@@ -251,7 +251,7 @@ class OpenedRound(BaseModel):
 
 
 class PartyView(BaseModel):
-    """A party of the roster: its public facts, or the problem that keeps it from telling them."""
+    """A party of the roster: its public facts, or the problem that keeps it from stating them."""
 
     name: Identifier
     url: str | None
@@ -263,7 +263,7 @@ class PartyView(BaseModel):
 class AlgorithmView(BaseModel):
     """An algorithm: what it is, whether a trusted curator must hold all data, which rows it takes, its parameters.
 
-    The parameters are a JSON Schema.
+    ``parameters`` is a JSON Schema.
     """
 
     summary: str

@@ -1,4 +1,4 @@
-"""The parts of a learner, put together by its settings: what all of its routes stand on."""
+"""Builds the parts of a learner from its settings: all routes work with them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Connect = Callable[[PeerEntry], Line]
 
 @dataclass(frozen=True, slots=True)
 class LearnerService:
-    """What the routes stand on."""
+    """Holds the parts of a learner that its routes use."""
 
     settings: LearnerSettings
     board: Switchboard
@@ -55,7 +55,7 @@ class LearnerService:
 
     @classmethod
     def build(cls, settings: LearnerSettings, connect: Connect, metrics: Metrics) -> LearnerService:
-        """All parts, by the settings; raises InvalidInputError, ConflictError or OwnKeyError where they cannot be."""
+        """Build all parts; raises InvalidInputError, ConflictError or OwnKeyError if the settings do not allow them."""
         board = Switchboard(connect)
         studies = load_studies(settings.studies)
         public = read_public_data(settings.public_data, studies)
@@ -72,8 +72,8 @@ class LearnerService:
             witnesses = Witnesses(ChainMap[str, Peer](roster, sums.holders))  # type: ignore[arg-type]
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
-            known = RosterStore(settings.state / "roster")
-            members = LiveRoster(settings, sums.key, board, roster, sums, known, studies, store.receipts)
+            stored = RosterStore(settings.state / "roster")
+            members = LiveRoster(settings, sums.key, board, roster, sums, stored, studies, store.receipts)
             members.begin()
             fair = FairUse.by(settings.shares)
             learner = cls(
@@ -84,9 +84,9 @@ class LearnerService:
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """Take up unfinished runs at the start; at the stop, leave them for the next."""
+        """Take up unfinished runs at the start; at the stop, leave them for the next start."""
         await self.engine.start()
-        beside = [asyncio.create_task(each) for each in (self.witnesses.keep_telling(), self.board.keep_alive())]
+        beside = [asyncio.create_task(work) for work in (self.witnesses.keep_telling(), self.board.keep_alive())]
         yield
         for task in beside:
             task.cancel()
@@ -97,20 +97,20 @@ class LearnerService:
         self.store.close()
 
     async def ready(self) -> None:
-        """The learner can work if its store can be written."""
+        """Raise UnavailableError unless the store can be written, which is all that the learner needs."""
         await asyncio.to_thread(self.store.probe)
 
     def view(self, run: str) -> RunView:
-        """A run as users see it; raises NotFoundError, and DamagedError where it cannot be shown."""
+        """The view of the run with this identifier; raises NotFoundError, DamagedError if it cannot be read."""
         return self.view_of(self.store.run(run))
 
     def view_of(self, run: Run) -> RunView:
-        """A run that was read as users see it; raises DamagedError where it cannot be shown."""
+        """The view of a run from the store; raises DamagedError if it cannot be read."""
         with decoding_row("runs", run.id):
             return RunView.of(run, self.engine.unwritten.get(run.id))
 
     async def carried(self, response: Response, queue: Callable[[], Run]) -> RunView:
-        """The view of a run that is queued in a thread, and carried from then on, with its place in the response."""
+        """Queue a run in a thread and carry it from then on. Returns its view; sets ``Location`` in the response."""
         run = await asyncio.to_thread(queue)
         if run.state not in ENDS:
             self.engine.carry(run.id)

@@ -1,4 +1,7 @@
-"""What the process that reads an uploaded table is told, and may take: without what it reads with, which is large."""
+"""Defines the task of the process that reads an uploaded table, and its bounds.
+
+It is apart from `parley.learner.api.tables`, so that the learner need not import the large libraries that read tables.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from parley.common.service.child import ChildBounds
 from parley.common.strict import Strict
 
 Kind = Literal["rows", "labelled", "start"]
-"""What is wanted of a table: its rows, or with their labels, or weights of a model that fits them."""
+"""What to make of a table: its rows, its rows with their labels, or the weights of a model that fits them."""
 
 TABLE_BOUNDS = ChildBounds(memory=112 * 2**20, processor_seconds=3, seconds=60.0)
-"""What reading may take: several times what it takes of the largest table that may be kept."""
+"""What reading may take: several times as much as the largest table needs that may be kept."""
 
 
 class TableTask(Strict):
-    """A file of rows in a study's terms, what is wanted of it, and the most numbers that it may have."""
+    """A file of rows in a study's terms, what to make of it, and the most numbers that it may have."""
 
     path: Path
     study: Study

@@ -1,8 +1,8 @@
-"""The process that reads an uploaded table, ``python -m parley.learner.api.tables``, which is told what to read.
+"""Reads an uploaded table in a process of its own, ``python -m parley.learner.api.tables``, with a task on its input.
 
-A body of a few kilobytes may be a table of gigabytes, and a decoder finds out by decoding. So the table's numbers are
-counted first, by what the file says of itself, and all is done within `TABLE_BOUNDS`, by a process whose memory is then
-given back. The learner's side is `parley.learner.api.uploads`.
+A body of a few kilobytes may be a table of gigabytes, and a decoder finds out only by decoding. So the table's numbers
+are first counted from the file's own description, and all work is done within `TABLE_BOUNDS`, by a process whose memory
+is then given back. The learner's side is `parley.learner.api.uploads`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from parley.learner.api.table_task import TABLE_BOUNDS, Kind, TableTask
 from parley.learner.models.feature_rows import FeatureRows
 
 _FIT_SECONDS = 50
-"""Of the processor, which a model may take once its rows are read."""
-_STRENGTH = 0.1  # lambda n: little more than makes a minimiser one
+"""Processor seconds that a model may take once its rows are read."""
+_STRENGTH = 0.1  # lambda n: little more than a unique minimiser needs
 
 
 def read_table(task: TableTask) -> FloatArray:
-    """What is wanted of a table; raises TooLargeError where it has more numbers than it may, before it is decoded.
+    """Read a table as its task says; raises TooLargeError, before it is decoded, if it has too many numbers.
 
-    Raises InvalidInputError and InvalidDataError as `read_rows`, `read_labelled` and `read_start` do.
+    Raises the errors of `read_rows`, `read_labelled` and `read_start` too.
     """
     if task.kind == "start":
         check_smooth(build_loss(task.study))
@@ -50,7 +50,7 @@ def read_table(task: TableTask) -> FloatArray:
 
 
 def read_rows(path: Path, study: Study) -> FloatArray:
-    """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError for what does not fit."""
+    """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError if they do not fit it."""
     rows = [matrix for matrix, _, _ in FeatureRows(path, study).blocks()]
     return np.concatenate([np.zeros((0, study.n_features)), *rows])
 
@@ -58,7 +58,7 @@ def read_rows(path: Path, study: Study) -> FloatArray:
 def read_labelled(path: Path, study: Study) -> FloatArray:
     """A table's examples (n, d + 1): rows in a study's design, their label last.
 
-    Raises InvalidDataError for what does not fit the study, and for labels that are all the same.
+    Raises InvalidDataError if rows do not fit the study or all labels are the same.
     """
     shard = load_examples(path, study, clip=True).shard
     if shard.y.min() == shard.y.max():
@@ -67,10 +67,10 @@ def read_labelled(path: Path, study: Study) -> FloatArray:
 
 
 def read_start(path: Path, study: Study) -> FloatArray:
-    """Weights (K or 1, d) of the model that fits a table's labelled rows: to start a run from.
+    """Weights (K or 1, d) of the model that fits a table's labelled rows, from which a run can start.
 
-    Of sparse features from a Parquet file. Raises InvalidInputError for a loss that has no minimiser to find,
-    InvalidDataError for what does not fit the study.
+    Sparse features must come from a Parquet file. Raises InvalidInputError for a loss that has no minimiser to find,
+    InvalidDataError if rows do not fit the study.
     """
     loss = build_loss(study)
     check_smooth(loss)
@@ -80,7 +80,7 @@ def read_start(path: Path, study: Study) -> FloatArray:
 
 
 def _check_size(task: TableTask, size: TableSize) -> None:
-    """Raise TooLargeError for a table of too many numbers: as it stands in the file, or in the study's design."""
+    """Raise TooLargeError for a table of too many numbers, counted in the file or in the study's design."""
     width = 1 if task.study.sparse else task.study.n_features + (task.kind != "rows")
     if max(size.cells, size.rows * width) > task.most:
         raise TooLargeError(

@@ -1,8 +1,8 @@
-"""Tables as bodies of requests, CSV or Parquet: read by a child process within bounds, of few requests at once.
+"""Reads tables that are bodies of requests, CSV or Parquet, in a child process within bounds, few at once.
 
-The body goes to a file as it arrives, one of each user's at a time. Once all of it is there it waits for a place, so
-that children do not add up, and a body that comes slowly keeps no place from others; the child
-(`parley.learner.api.tables`) reads the file, and this process receives no more than the numbers.
+The body goes to a file as it arrives, one body of each user at a time. Once all of it is there it waits for a place.
+So there are never many children, and a slow body takes no place from others. The child (`parley.learner.api.tables`)
+reads the file, and this process receives only the numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TABLE_BODY = {
         "schema": {
             "type": "string",
             "format": "binary",
-            "description": "a CSV or Parquet file, told by its first bytes",
+            "description": "a CSV or Parquet file, recognised by its first bytes",
         }
     }
 }
@@ -50,15 +50,15 @@ class Uploads:
 
     @property
     def is_full(self) -> bool:
-        """Whether another has to wait for a place."""
+        """Whether another request must wait for a place."""
         return self._places.locked()
 
     async def read(self, request: Request, study: Study, kind: Kind) -> FloatArray:
-        """What is wanted of the table that is a request's body.
+        """Read the table in a request's body as ``kind`` says.
 
-        Raises UnsupportedMediaError unless the body says that it is a file; UnavailableError where others are read and
-        do not come to an end; TooLargeError for more numbers than may be kept, or what takes too long or too much
-        memory to read; InvalidInputError or InvalidDataError for what does not fit the study.
+        Raises UnsupportedMediaError for another media type; UnavailableError if other tables take all places for too
+        long; TooLargeError for more numbers than may be kept, or a table that takes too long or too much memory to
+        read; InvalidInputError or InvalidDataError if rows do not fit the study.
         """
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != TABLE_MEDIA_TYPE:
             raise UnsupportedMediaError(f"the body must be {TABLE_MEDIA_TYPE}")
@@ -73,7 +73,7 @@ class Uploads:
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """One of the places, for as long as it is needed; raises UnavailableError where none becomes free."""
+        """Hold one of the places; raises UnavailableError if none becomes free in time."""
         try:
             await asyncio.wait_for(self._places.acquire(), _PATIENCE)
         except TimeoutError:
@@ -87,7 +87,7 @@ class Uploads:
 
 
 async def _received(request: Request, folder: Path) -> Path:
-    """The file that a body becomes as it arrives."""
+    """Write a body to a file as it arrives."""
     part = folder / "body"
     with part.open("wb") as file:
         async for piece in request.stream():
@@ -98,7 +98,7 @@ async def _received(request: Request, folder: Path) -> Path:
 
 
 def _read(task: TableTask) -> FloatArray:
-    """What a child makes of a table; what it says of the file is said of the body."""
+    """Have a child read the table; its error messages then name the body in place of the file."""
     require_extra("files", "a learner that reads tables")
     try:
         (array,) = receive_arrays(_READER, input_bytes=task.model_dump_json().encode(), bounds=TABLE_BOUNDS)

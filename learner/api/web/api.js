@@ -1,9 +1,9 @@
-/* The learner's API as this page asks it: one session, problems as errors, streams as iterators. */
+/* Asks the learner's API: one session, problems as errors, streams as iterators. */
 
 const KEY = "token";
 let waiting = [];
 
-/** What the API refused, with the words it gave. */
+/** A request that the API refused, with the API's words. */
 export class Problem extends Error {
   constructor(document) {
     super([document.detail, ...faults(document)].join("; "));
@@ -16,12 +16,12 @@ function faults(document) {
   return (document.errors ?? []).map((each) => `${(each.loc ?? []).slice(1).join(".")} ${each.reason ?? ""}`.trim());
 }
 
-/** Who is signed in. Requests made meanwhile wait until somebody is, and then go on where they were. */
+/** The user that is signed in. Without one, requests wait until a user signs in, and then go on. */
 export const session = {
   user: null,
   onend: () => {},
   get token() { return sessionStorage.getItem(KEY); },
-  /** Takes a token, if the learner knows it; throws Problem. */
+  /** Takes a token if the learner accepts it; throws Problem. */
   async begin(token) {
     const response = await fetch("/v1/user", { headers: bearing(token) });
     if (!response.ok) throw await problemOf(response);
@@ -29,11 +29,11 @@ export const session = {
     sessionStorage.setItem(KEY, token);
     for (const go of waiting.splice(0)) go();
   },
-  /** Forgets the token; `why` is in words, or empty where the user wished it. */
-  end(why) {
+  /** Forgets the token; `reason` is in words, or empty if the user signed out. */
+  end(reason) {
     sessionStorage.removeItem(KEY);
     this.user = null;
-    this.onend(why);
+    this.onend(reason);
   },
   may(role) {
     const roles = ["viewer", "submitter", "operator"];
@@ -55,7 +55,7 @@ function signedIn(signal) {
   });
 }
 
-/** The response to a request; throws Problem. Where the token no longer counts, it asks for another and goes on. */
+/** The response to a request; throws Problem. If the token no longer counts, it waits for another and goes on. */
 export async function ask(path, options = {}) {
   for (;;) {
     const token = session.token;
@@ -74,11 +74,11 @@ export async function ask(path, options = {}) {
 export const get = async (path, signal) => (await ask(path, { signal })).json();
 
 export async function post(path, body, signal, headers = {}) {
-  const told = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...headers } };
-  return (await ask(path, { method: "POST", signal, ...told })).json();
+  const content = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...headers } };
+  return (await ask(path, { method: "POST", signal, ...content })).json();
 }
 
-/** Server-sent events as [kind, data], without end: it asks again, after the last it heard, when the line breaks. */
+/** Server-sent events as [kind, data], without end: when the connection breaks, it continues after the last event. */
 export async function* events(path, signal, onbreak = () => {}) {
   let last = "0", pause = 500;
   while (!signal.aborted) {
@@ -103,7 +103,7 @@ export async function* events(path, signal, onbreak = () => {}) {
 
 const delay = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-/** Yields when any run has news, for what hangs on runs is then to be asked for again: not too often, nor never. */
+/** Yields when any run has news, so that views of runs are fetched again: every 3 to 30 s unless said otherwise. */
 export async function* changes(signal, least = 3000, most = 30_000) {
   let isNew = false, wake = () => {};
   const listen = async () => {
@@ -112,7 +112,7 @@ export async function* changes(signal, least = 3000, most = 30_000) {
       wake();
     }
   };
-  listen().catch(() => {}); // then it is asked for now and then
+  listen().catch(() => {}); // without the stream it yields after `most` milliseconds each time
   while (!signal.aborted) {
     await delay(least);
     if (!isNew) await Promise.race([delay(most), new Promise((resolve) => { wake = resolve; })]);
@@ -125,8 +125,8 @@ async function* blocks(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
-    const found = (text + chunk.value).split("\n\n");
-    text = found.pop();
-    yield* found;
+    const complete = (text + chunk.value).split("\n\n");
+    text = complete.pop();
+    yield* complete;
   }
 }

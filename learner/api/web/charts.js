@@ -1,13 +1,13 @@
-/* Drawings in SVG. Each has its figures in words too, for those who do not see it. */
+/* Draws charts in SVG. Each has its figures in words too, for users who do not see it. */
 
 import { h, number, svg } from "./dom.js";
 
 const LETTER = 7.2;
 
-/** So wide is a drawing that its letters are as large as they should be, on a telephone too. */
+/** The width of a drawing: its letters then have their right size, on a telephone too. */
 const width = () => Math.min(600, document.documentElement.clientWidth - 40);
 
-/** What a function draws for a width: now, and again when the page has another one. */
+/** A box with the drawing of a function for the page's width, drawn again when the width changes. */
 function fitted(draw) {
   const box = h("div", { class: "drawing" });
   box.fit = () => box.replaceChildren(draw(width()));
@@ -19,15 +19,15 @@ window.addEventListener("resize", () => requestAnimationFrame(() => document.que
 
 /** A budget as a bar: spent, reserved for approved runs, what a further run would take, and left. */
 export function budgetBar(budget, next = 0) {
-  const whole = budget.epsilon_limit || 1;
-  const spent = Math.min(budget.epsilon_spent, whole), reserved = Math.min(budget.epsilon_reserved, whole - spent);
-  const taken = Math.min(next, Math.max(whole - spent - reserved, 0));
+  const limit = budget.epsilon_limit || 1;
+  const spent = Math.min(budget.epsilon_spent, limit), reserved = Math.min(budget.epsilon_reserved, limit - spent);
+  const taken = Math.min(next, Math.max(limit - spent - reserved, 0));
   const parts = [["spent", 0, spent], ["reserved", spent, reserved], ["next", spent + reserved, taken]];
-  const words = `ε: ${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(whole)}`;
+  const words = `ε: ${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(limit)}`;
   return svg("svg", { class: "bar", viewBox: "0 0 200 14", role: "img", "aria-label": words },
     svg("rect", { class: "track", x: .5, y: .5, width: 199, height: 13, rx: 3 }),
     parts.filter(([, , size]) => size > 0).map(([kind, from, size]) =>
-      svg("rect", { class: kind, x: 1 + 198 * from / whole, y: 1, width: 198 * size / whole, height: 12, rx: 2 })));
+      svg("rect", { class: kind, x: 1 + 198 * from / limit, y: 1, width: 198 * size / limit, height: 12, rx: 2 })));
 }
 
 /** A line of values by round; of many it draws some. */
@@ -48,16 +48,16 @@ function line(values, label, WIDTH) {
     svg("polyline", { class: "curve", points: shown.map(([index, value]) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
 }
 
-/** Values on both sides of zero, one line each: { name, value, said }. */
+/** Values on both sides of zero, one line each: { name, value, words }. */
 export const signedBars = (rows, label) => fitted((width) => bars(rows, label, width));
 
 function bars(rows, label, WIDTH) {
   const most = Math.max(...rows.map((row) => Math.abs(row.value))) || 1, line = 22;
   const NAMED = Math.min(.42 * WIDTH, 16 + LETTER * Math.max(...rows.map((row) => row.name.length)));
   const zero = NAMED + (WIDTH - NAMED) / 2, reach = (WIDTH - NAMED) / 2 - 52;
-  const drawn = rows.map(({ name, value, said }, index) => {
+  const drawn = rows.map(({ name, value, words }, index) => {
     const size = reach * Math.abs(value) / most, top = index * line + 4, isUp = value >= 0;
-    return svg("g", {}, svg("title", {}, `${name}: ${said}`),
+    return svg("g", {}, svg("title", {}, `${name}: ${words}`),
       svg("text", { x: NAMED - 8, y: top + 13, "text-anchor": "end" }, clipped(name, (NAMED - 8) / LETTER)),
       svg("rect", { class: isUp ? "positive" : "negative", x: isUp ? zero : zero - size, y: top, width: Math.max(size, .5), height: line - 6 }),
       svg("text", { class: "soft", x: isUp ? zero + size + 4 : zero - size - 4, y: top + 13, "text-anchor": isUp ? "start" : "end" }, number(value, 3)));

@@ -1,4 +1,4 @@
-/* Chosen runs side by side: what they cost, what they promise, what was found of their models. */
+/* Shows chosen runs side by side: their cost, their guarantees, and the evaluations of their models. */
 
 import { changes, get } from "./api.js";
 import { badge, h, heading, number, table, tellError, writer } from "./dom.js";
@@ -6,11 +6,11 @@ import { STATISTICS } from "./statistics.js";
 
 export async function show(main, ids, signal) {
   document.title = "Compare runs · Parley";
-  const box = h("div", {}), asked = ids.split(",").filter(Boolean);
+  const box = h("div", {}), chosen = ids.split(",").filter(Boolean);
   main.append(h("h1", {}, "Compare runs"), box);
   let shown = "";
   const draw = async () => {
-    const runs = await Promise.all(asked.map((id) => known(id, signal)));
+    const runs = await Promise.all(chosen.map((id) => load(id, signal)));
     if (shown === (shown = JSON.stringify(runs))) return;
     box.replaceChildren(table("Chosen runs", ["", ...runs.map(({ run }) => h("a", { href: `#run/${run.id}` }, `${run.algorithm}, ${run.id.slice(0, 6)}`))],
       LINES.map(([name, read]) => [name, ...runs.map(read)]), "comparison"));
@@ -19,7 +19,7 @@ export async function show(main, ids, signal) {
   for await (const _ of changes(signal)) await draw().catch(tellError);
 }
 
-async function known(id, signal) {
+async function load(id, signal) {
   const run = await get(`/v1/runs/${id}`, signal);
   return { run, model: run.state === "completed" ? await get(`/v1/runs/${id}/model`, signal) : null };
 }
@@ -39,14 +39,14 @@ const LINES = [
 ];
 
 function promise(model, view) {
-  const found = model?.guarantees.find((each) => each.view === view);
-  if (!found) return "–";
-  return found.epsilon === null ? "nothing" : `ε ${number(found.epsilon, 3)}, δ ${number(found.delta, 2)}`;
+  const guarantee = model?.guarantees.find((each) => each.view === view);
+  if (!guarantee) return "–";
+  return guarantee.epsilon === null ? "nothing" : `ε ${number(guarantee.epsilon, 3)}, δ ${number(guarantee.delta, 2)}`;
 }
 
-/** A figure with its interval, or a dash where there is none. */
-function figure(found, shown) {
-  if (!found) return "–";
-  const low = found.low === null ? "−∞" : shown(found.low);
-  return `${found.estimate === null ? "not known" : shown(found.estimate)} (${low} to ${shown(found.high)})`;
+/** A figure with its interval, or a dash if there is none. */
+function figure(interval, write) {
+  if (!interval) return "–";
+  const low = interval.low === null ? "−∞" : write(interval.low);
+  return `${interval.estimate === null ? "not known" : write(interval.estimate)} (${low} to ${write(interval.high)})`;
 }

@@ -1,4 +1,4 @@
-/* Elements, figures and words. Whatever the API says becomes text, never markup. */
+/* Makes elements, figures and words. All that the API says becomes text, never markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -41,7 +41,7 @@ export function tell(words) {
   if ($("notice").textContent !== words) $("notice").textContent = words;
 }
 
-/** Tells of an error, but not of what was given up on purpose. */
+/** Shows an error, except for a request that was cancelled on purpose. */
 export function tellError(error) {
   if (error?.name !== "AbortError") tell(error?.message ?? String(error));
 }

@@ -1,4 +1,4 @@
-/* What a run would achieve, what it costs each owner, and what each gains: from public facts, before it is run. */
+/* Shows the forecast of a run from public facts: what it would achieve, and what it costs and gains each owner. */
 
 import { budgetBar } from "./charts.js";
 import { count, duration, h, number, percent, sentence, table } from "./dom.js";
@@ -11,12 +11,12 @@ export class ForecastPane {
   details = h("div", {});
   element = h("section", { id: "forecast", "aria-label": "Forecast", class: "card" }, h("h2", {}, "What to expect"), this.summary, this.details);
 
-  /** There is no forecast, and why. */
-  none(why) {
+  /** Shows the reason for having no forecast. */
+  none(reason) {
     this.words = "";
     this.stillRefused = [];
     this.element.removeAttribute("aria-busy");
-    this.summary.replaceChildren(h("p", {}, why));
+    this.summary.replaceChildren(h("p", {}, reason));
     this.details.replaceChildren();
   }
 
@@ -29,7 +29,7 @@ export class ForecastPane {
   /** Shows a forecast for a study, whose label gives units, among parties. */
   take(answer, study, parties) {
     this.element.removeAttribute("aria-busy");
-    const hindrances = answer.key_holders.map((why) => h("p", { class: "warn" }, sentence(why)));
+    const hindrances = answer.key_holders.map((reason) => h("p", { class: "warn" }, sentence(reason)));
     this.summary.replaceChildren(h("div", {}, hindrances, this.expected(answer, study.label)));
     const open = [...this.details.querySelectorAll("details")].map((each) => each.open);
     const chosen = Object.entries(answer.chosen);
@@ -63,7 +63,7 @@ export class ForecastPane {
     return [owner.name, price, left, gain(owner, outcome)];
   }
 
-  /** What owners would refuse, in words. */
+  /** Why owners would refuse the run, in words. */
   refusals(answer) {
     const spent = answer.owners.filter((owner) => owner.exhausted).map((owner) =>
       `The run is beyond the budget of ${owner.name}: ${owner.exhausted}.`);
@@ -73,7 +73,7 @@ export class ForecastPane {
   }
 }
 
-/** What is known beforehand in the terms of the study; no figure where none would hold. */
+/** The forecast in the terms of the study; without a figure if none would hold. */
 function lead({ error_lost: points, rmse_lost: rmse }, label) {
   const figure = (words) => h("span", { class: "figure" }, words);
   if (points !== null) return ["Accuracy: ", figure(`0 to ${number(100 * points, 2)} points`), " below the best possible"];

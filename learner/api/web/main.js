@@ -1,4 +1,4 @@
-/* Sign in, sign out, and which view is shown: the address after # names it. */
+/* Signs in and out, and shows the view that the address names after #. */
 
 import { session } from "./api.js";
 import { $, tell, tellError } from "./dom.js";
@@ -16,18 +16,18 @@ async function show() {
   leaving.abort();
   const { signal } = leaving = new AbortController();
   if (location.hash === "#main") return;
-  const [name, rest = ""] = location.hash.slice(1).split(/\/(.*)/s);
-  const known = Object.hasOwn(VIEWS, name) ? name : "runs";
+  const [name, argument = ""] = location.hash.slice(1).split(/\/(.*)/s);
+  const view = Object.hasOwn(VIEWS, name) ? name : "runs";
   for (const link of document.querySelectorAll("nav a"))
-    link.hash === `#${known}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    link.hash === `#${view}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   tell("");
   try {
-    const view = await VIEWS[known]();
+    const module = await VIEWS[view]();
     if (signal.aborted) return;
     $("main").replaceChildren();
     scrollTo(0, 0);
     if (document.activeElement === document.body) $("main").focus({ preventScroll: true }); // the link that led here is gone
-    await view.show($("main"), decodeURIComponent(rest), signal);
+    await module.show($("main"), decodeURIComponent(argument), signal);
   } catch (error) {
     if (!signal.aborted) tellError(error);
   }
@@ -40,9 +40,9 @@ function welcome() {
   for (const link of document.querySelectorAll("[data-role]")) link.hidden = !session.may(link.dataset.role);
 }
 
-function askForToken(why) {
+function askForToken(reason) {
   $("who").hidden = true;
-  $("sign-in-why").textContent = why ? `${why}. What you see stays, and goes on when you have signed in.` : "";
+  $("sign-in-why").textContent = reason ? `${reason}. What you see stays, and goes on when you have signed in.` : "";
   if (!$("sign-in").open) $("sign-in").showModal();
 }
 

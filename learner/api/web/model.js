@@ -1,4 +1,4 @@
-/* What a finished run made: its promise, what was found of it, what it learnt, and what may be done with it. */
+/* Shows a finished run: its guarantees, its evaluation, what it learnt, and what may be done with its model. */
 
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
@@ -13,65 +13,65 @@ const SEEN = { model: "anyone who sees the model alone", transcript: "anyone who
 const CLAIMED = { paper: "as its paper sets it", tight: "the least that a proof allows" };
 
 export async function showModel(box, run, signal) {
-  const [asked, state] = await lastEvaluation(run, signal); // before the model: what comes in between is then seen as news
+  const [last, state] = await lastEvaluation(run, signal); // before the model: a change in between then counts as news
   const [model, studies] = await Promise.all([get(`/v1/runs/${run.id}/model`, signal), get("/v1/studies", signal)]);
-  const study = studies.find((each) => each.digest === model.study_digest);
+  const study = studies.find((summary) => summary.digest === model.study_digest);
   box.replaceChildren(...guarantee(model.guarantees));
   if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model));
   else if (run.evaluates && model.evaluation) box.append(...evaluation(model.evaluation));
   if (model.algorithm === "describe" || run.evaluates) return;
-  const found = h("section", { id: "quality" }, quality(model, asked));
-  box.append(found);
+  const section = h("section", { id: "quality" }, quality(model, last));
+  box.append(section);
   if (session.may("submitter") && model.study.hold_out) box.append(evaluating(run, model.guarantees, signal));
   box.append(...weights(model, study?.divisor), h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal));
   if (study) box.append(h("h2", {}, "Study"), facts(factsOf(study)));
-  await followEvaluations(found, run, state, signal);
+  await followEvaluations(section, run, state, signal);
 }
 
-/** Whoever evaluates the model, and wherever: what is found is shown here too. */
-async function followEvaluations(box, run, shown, signal) {
+/** Draws each new evaluation of the model, by any user and from any page. */
+async function followEvaluations(box, run, drawn, signal) {
   const draw = async () => {
-    const [asked, state] = await lastEvaluation(run, signal);
-    if (state !== shown) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), asked));
-    shown = state;
+    const [last, state] = await lastEvaluation(run, signal);
+    if (state !== drawn) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), last));
+    drawn = state;
   };
   for await (const _ of changes(signal)) await draw().catch(tellError);
 }
 
-/** The evaluation that was asked for last, if any, and what tells it in its state from all others. */
+/** The evaluation that was submitted last, if any, and a text that changes with it and with its state. */
 async function lastEvaluation(run, signal) {
-  const asked = (await get(`/v1/runs/${run.id}`, signal)).evaluations.at(-1);
-  return [asked, asked ? `${asked} ${(await get(`/v1/runs/${asked}`, signal)).state}` : ""];
+  const last = (await get(`/v1/runs/${run.id}`, signal)).evaluations.at(-1);
+  return [last, last ? `${last} ${(await get(`/v1/runs/${last}`, signal)).state}` : ""];
 }
 
-/** The promise in words and in figures: what a paper claims stands beside what holds for all rounds. */
+/** The guarantees in words and in figures: a paper's own claims are listed beside what holds for all rounds. */
 function guarantee(promises) {
   const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
   const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
-    : `Whoever sees all of this run can hardly tell it from one with ${HIDDEN[honest.adjacency]}: odds of telling change by at most a factor of ${number(Math.exp(honest.epsilon), 3)} (e to the ${number(honest.epsilon, 3)}), but for a chance of ${number(honest.delta, 2)}.`;
+    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${number(Math.exp(honest.epsilon), 3)} (e to the ${number(honest.epsilon, 3)}), except with probability ${number(honest.delta, 2)}.`;
   const bounded = promises.filter((each) => each.epsilon !== null);
   const shared = bounded.length ? bounded[0].assumptions.filter((words) => bounded.every((each) => each.assumptions.includes(words))) : [];
-  const own = (each) => each.assumptions.filter((words) => !shared.includes(words)).join("; ");
+  const further = (promise) => promise.assumptions.filter((words) => !shared.includes(words)).join("; ");
   const rows = promises.map((each) => [
     each.epsilon === null ? "nothing" : `ε = ${number(each.epsilon, 3)}, δ = ${number(each.delta, 2)}`,
     CLAIMED[each.calibration] ?? each.calibration, HIDDEN[each.adjacency],
-    SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), own(each) || "nothing of its own"]);
+    SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), further(each) || "nothing of its own"]);
   return [h("h2", {}, "What is promised"), h("p", { id: "promise" }, words),
     h("div", { id: "promises" }, table("Each promise, and what has to hold for it alone", ["Promise", "Noise", "Hides", "From", "If"], rows),
       shared.length ? [h("p", {}, "What has to hold for each of them:"), h("ul", {}, shared.map((words) => h("li", {}, words)))] : [])];
 }
 
-/** What evaluations found, or that there is none; the last one that was asked for has an address. */
-function quality({ evaluation: found }, asked) {
-  if (found) return evaluation(found);
-  return [h("h2", {}, "How good it is"), asked
-    ? h("p", {}, h("a", { href: `#run/${asked}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet.")];
+/** The results of the newest evaluation, or that there are none, with a link to the last one that was submitted. */
+function quality({ evaluation: results }, last) {
+  if (results) return evaluation(results);
+  return [h("h2", {}, "How good it is"), last
+    ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet.")];
 }
 
-function evaluation(found) {
+function evaluation(results) {
   const single = [], byClass = [];
-  for (const statistic of STATISTICS.filter(({ name }) => found[name])) {
-    const { name, title } = statistic, values = found[name], write = writer(statistic);
+  for (const statistic of STATISTICS.filter(({ name }) => results[name])) {
+    const { name, title } = statistic, values = results[name], write = writer(statistic);
     const row = (words, { estimate, low, high }) =>
       [heading(words), estimate === null ? "not known" : write(estimate), `${low === null ? "−∞" : write(low)} to ${write(high)}`];
     if (title.includes("{}")) byClass.push(...Object.entries(values).map(([label, figure]) => row(title.replace("{}", () => label), figure)));
@@ -79,20 +79,20 @@ function evaluation(found) {
   }
   const rows = [...single, ...byClass];
   return [h("h2", {}, "How good it is"),
-    h("p", {}, `On ${found.rows} rows that ${found.contributors.length} owners held out, at ε = ${number(found.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(found.rate, 0)} of cases.`),
+    h("p", {}, `On ${results.rows} rows that ${results.contributors.length} owners held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
     table("Figures on held-out rows", ["Figure", "Estimate", "Between"], rows, "evaluation")];
 }
 
 function evaluating(run, promises, signal) {
-  const own = promises.find((each) => each.epsilon !== null);
-  const epsilon = h("input", { id: "evaluation-epsilon", type: "number", min: 0, step: "any", value: Number((own?.epsilon ?? 1).toPrecision(3)) });
-  const delta = h("input", { id: "evaluation-delta", type: "number", min: 0, step: "any", value: own?.delta || 1e-6 });
+  const bounded = promises.find((promise) => promise.epsilon !== null);
+  const epsilon = h("input", { id: "evaluation-epsilon", type: "number", min: 0, step: "any", value: Number((bounded?.epsilon ?? 1).toPrecision(3)) });
+  const delta = h("input", { id: "evaluation-delta", type: "number", min: 0, step: "any", value: bounded?.delta || 1e-6 });
   const alert = h("div", { class: "alert", role: "alert" }), atMost = h("p", { id: "at-most", "aria-live": "polite" });
   const cost = () => ({ epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber });
   const foresee = debounced(async () => {
     alert.replaceChildren();
     try {
-      if (epsilon.valueAsNumber > 0) atMost.replaceChildren(...telling(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)));
+      if (epsilon.valueAsNumber > 0) atMost.replaceChildren(...precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)));
       else atMost.replaceChildren("ε must be above 0.");
     } catch (error) {
       if (!signal.aborted) atMost.replaceChildren(error.message);
@@ -111,35 +111,35 @@ function evaluating(run, promises, signal) {
     h("p", { class: "hint" }, "Each owner pays for it out of its budget."), field("ε", epsilon), field("δ", delta), atMost, alert, h("button", {}, "Evaluate")));
 }
 
-/** What an evaluation at some budget could find at most, in words. */
-function telling({ rows, rate, ...found }) {
-  const statistic = STATISTICS.find(({ name }) => found[name]), write = writer(statistic);
-  const { estimate, low, high } = found[statistic.name];
+/** How precise an evaluation at some budget could be at most, in words. */
+function precision({ rows, rate, ...results }) {
+  const statistic = STATISTICS.find(({ name }) => results[name]), write = writer(statistic);
+  const { estimate, low, high } = results[statistic.name];
   if (estimate === null) return [h("span", { class: "warn" }, `So small a budget tells nothing of ${number(rows)} held-out rows: noise would hide it all.`)];
   return [`Of a model without any error it would say, on ${number(rows)} held-out rows: ${statistic.title} between ${write(low)} and ${write(high)} (${percent(rate, 0)} sure).`];
 }
 
 /** Histograms of a description, each with its figures in a table. */
-function description(found, { contributors, study }) {
-  const units = new Map([...study.features, study.label].map((each) => [each.name, each.unit]));
-  const drawn = found.columns.map((column) => {
+function description(results, { contributors, study }) {
+  const units = new Map([...study.features, study.label].map((column) => [column.name, column.unit]));
+  const drawn = results.columns.map((column) => {
     const bins = column.kind === "values" ? column.values.map((each) => ({ name: each.value, share: each.share }))
       : column.histogram.map((bin) => ({ name: `${number(bin.lower, 3)} to ${number(bin.upper, 3)}`, share: bin.share }));
-    const said = column.kind === "number" && column.mean ? [["Mean", between(column.mean)], ["Deviation", column.variance && between(rooted(column.variance))],
+    const figures = column.kind === "number" && column.mean ? [["Mean", between(column.mean)], ["Deviation", column.variance && between(rooted(column.variance))],
       ...(column.at_lower ? [["Share at the lower bound", between(column.at_lower.share)], ["Share at the upper bound", between(column.at_upper.share)]] : [])] : [];
-    return h("section", { class: "card" }, h("h3", {}, column.name + (units.get(column.name) ? `, in ${units.get(column.name)}` : "")), said.length ? facts(said) : "",
+    return h("section", { class: "card" }, h("h3", {}, column.name + (units.get(column.name) ? `, in ${units.get(column.name)}` : "")), figures.length ? facts(figures) : "",
       bins.length ? histogram(bins, `Shares of ${column.name}`) : "", column.remarks.map((each) => h("p", { class: "warn" }, each)),
       bins.length ? h("details", {}, h("summary", {}, "In figures"), table(`Shares of ${column.name}`, ["Value", "Share", "Between"],
         bins.map(({ name, share }) => [name, number(share.value, 3), `${number(share.low, 3)} to ${number(share.high, 3)}`]))) : "");
   });
-  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(found.rows.value))} rows of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
+  return [h("h2", {}, "What the columns hold"), h("p", {}, `About ${count(Math.round(results.rows.value))} rows of ${contributors.length} owners. Each interval holds the owners' own figure in 95 % of cases.`),
     h("div", { class: "columns", id: "description" }, drawn)];
 }
 
 const rooted = ({ value, low, high }) => ({ value: Math.sqrt(value), low: Math.sqrt(low), high: Math.sqrt(high) });
 const between = ({ value, low, high }) => `${number(value, 3)} (${number(low, 3)} to ${number(high, 3)})`;
 
-/** What may be taken away: the model, and its card for people. */
+/** Buttons that download the model and its card. */
 function actions(run, model) {
   const save = (path, ending) => async () => {
     const name = `${model.study.name}-${run.id.slice(0, 8)}${ending}`;

@@ -1,4 +1,4 @@
-/* A run is asked for: four questions, the rest on demand, and what to expect of it as one types. */
+/* The form for a new run: four fields, more on demand, and a forecast that changes as the user types. */
 
 import { changes, get, post, session } from "./api.js";
 import { debounced, few, field, h, number, tell, tellError } from "./dom.js";
@@ -18,7 +18,7 @@ export async function show(main, chosen, signal) {
   if (studies.some((study) => study.name === chosen)) form.study.value = chosen;
   main.append(h("div", { class: "columns" }, form.element, form.pane.element));
   form.studyChanged();
-  for await (const _ of changes(signal)) await get("/v1/parties", signal).then((told) => form.partiesChanged(told), tellError);
+  for await (const _ of changes(signal)) await get("/v1/parties", signal).then((changed) => form.partiesChanged(changed), tellError);
 }
 
 const numeric = (id, value, more = {}) => h("input", { id, type: "number", step: "any", value, ...more });
@@ -26,8 +26,8 @@ const options = (pairs) => pairs.map(([value, words]) => h("option", { value }, 
 
 class RunForm {
   pane = new ForecastPane();
-  asked = new AbortController();
-  known = {};
+  pending = new AbortController();
+  studyDocuments = {};
   refused = [];
   epsilon = numeric("epsilon", 1, { required: true });
   delta = numeric("delta", 1e-5, { required: true });
@@ -48,7 +48,7 @@ class RunForm {
     this.study = h("select", { id: "study", onchange: () => this.studyChanged() }, options(studies.map(({ name }) => [name, name])));
     this.algorithm = h("select", { id: "algorithm", onchange: () => this.algorithmChanged() });
     const foresee = debounced(() => this.foresee(), PAUSE);
-    const change = () => { this.key = null; this.asked.abort(); this.check(); foresee(); };
+    const change = () => { this.key = null; this.pending.abort(); this.check(); foresee(); };
     this.element = h("form", { id: "run-form", novalidate: true, oninput: change, onchange: change, onsubmit: (event) => this.submit(event) },
       field("Study", this.study), this.about,
       field("ε", this.epsilon, "What the run may cost each owner at most: the smaller, the more private."),
@@ -71,16 +71,16 @@ class RunForm {
     this.about.replaceChildren(study ? h("details", {}, h("summary", {}, "About this study"), facts(factsOf(study))) : "");
     this.boxes = owners.map((party) => h("input", { type: "checkbox", checked: true, value: party.name }));
     this.owners.replaceChildren(h("legend", {}, "Owners"), h("div", { class: "choices" }, this.boxes.map((box) => h("label", { class: "choice" }, box, ` ${box.value}`))));
-    const fit = Object.entries(this.algorithms).filter(([name, each]) => !each.curator && !["describe", "evaluate"].includes(name)
-      && (!study || (each.norms.includes(study.norm) && (!study.sparse || each.sparse))));
-    this.algorithm.replaceChildren(...options([["auto", "auto: the one of which most is expected"], ...fit.map(([name, each]) => [name, `${name}: ${each.summary}`])]));
+    const fit = Object.entries(this.algorithms).filter(([name, algorithm]) => !algorithm.curator && !["describe", "evaluate"].includes(name)
+      && (!study || (algorithm.norms.includes(study.norm) && (!study.sparse || algorithm.sparse))));
+    this.algorithm.replaceChildren(...options([["auto", "auto: the one with the best forecast"], ...fit.map(([name, { summary }]) => [name, `${name}: ${summary}`])]));
     this.algorithm.value = fit.some(([name]) => name === "dp_gd") ? "dp_gd" : "auto";
     this.algorithmChanged();
     this.check();
     this.foresee();
   }
 
-  /** Takes what owners say now of their budgets. */
+  /** Takes the owners' present facts and budgets. */
   partiesChanged(parties) {
     if (JSON.stringify(parties) === JSON.stringify(this.parties)) return;
     this.parties = parties;
@@ -89,24 +89,24 @@ class RunForm {
   }
 
   algorithmChanged() {
-    const known = this.algorithms[this.algorithm.value]?.parameters.properties ?? {};
-    this.values = Object.keys(known).map((name) => h("input", { name, placeholder: "auto", autocomplete: "off" }));
-    this.parameters.replaceChildren(h("legend", {}, "Parameters"), ...this.values.map((input) => field(input.name, input, known[input.name].description)));
+    const properties = this.algorithms[this.algorithm.value]?.parameters.properties ?? {};
+    this.values = Object.keys(properties).map((name) => h("input", { name, placeholder: "auto", autocomplete: "off" }));
+    this.parameters.replaceChildren(h("legend", {}, "Parameters"), ...this.values.map((input) => field(input.name, input, properties[input.name].description)));
     this.parameters.hidden = !this.values.length;
   }
 
-  /** What is asked for, in the API's words; what is left open is left out. */
+  /** The request for the API, without fields that the user left open. */
   get body() {
-    const given = this.values.filter((input) => input.value.trim() !== "");
+    const filled = this.values.filter((input) => input.value.trim() !== "");
     const names = this.boxes.filter((box) => box.checked).map((box) => box.value);
     const body = { study: this.study.value, algorithm: this.algorithm.value, epsilon: this.epsilon.valueAsNumber, delta: this.delta.valueAsNumber,
       secure_sum: this.secure.checked ? "paillier" : "none", purpose: this.purpose.value, parties: names,
-      parameters: Object.fromEntries(given.map((input) => [input.name, read(input.value)])) };
+      parameters: Object.fromEntries(filled.map((input) => [input.name, read(input.value)])) };
     for (const name of SHOWN) if (this[name].value !== "") body[name] = this[name].type === "number" ? this[name].valueAsNumber : this[name].value;
     return body;
   }
 
-  /** Says what would be refused, before anybody is asked. */
+  /** Shows what would be refused, before any request is sent. */
   check() {
     const wrong = this.refused = [];
     const epsilon = this.epsilon.valueAsNumber, delta = this.delta.valueAsNumber;
@@ -117,10 +117,10 @@ class RunForm {
     if (!chosen.length) wrong.push("No owner takes part.");
     const those = (test) => chosen.filter(test).map(({ name }) => name);
     const tight = those(({ facts }) => epsilon > facts.max_epsilon_per_run), strict = those(({ facts }) => delta > facts.max_delta_per_run);
-    const left = chosen.filter(({ budget }) => budget && epsilon > budget.epsilon_left);
+    const spent = chosen.filter(({ budget }) => budget && epsilon > budget.epsilon_left);
     if (tight.length) wrong.push(`${few(tight)} ${tight.length > 1 ? "allow" : "allows"} less ε in one run.`);
     if (strict.length) wrong.push(`${few(strict)} ${strict.length > 1 ? "allow" : "allows"} less δ in one run.`);
-    for (const { name, budget } of left) wrong.push(`ε = ${number(epsilon)} is beyond the budget of ${name}: ε = ${number(budget.epsilon_left, 3)} is left.`);
+    for (const { name, budget } of spent) wrong.push(`ε = ${number(epsilon)} is beyond the budget of ${name}: ε = ${number(budget.epsilon_left, 3)} is left.`);
     const summed = this.secure.checked ? [] : those(({ facts }) => facts.require_secure_sum);
     if (summed.length) wrong.push(`${few(summed)} ${summed.length > 1 ? "need" : "needs"} a secure sum.`);
     this.say();
@@ -130,11 +130,11 @@ class RunForm {
     this.alert.replaceChildren(...this.refused.map((words) => h("p", {}, words)));
   }
 
-  /** Asks what to expect; what was asked before is given up. */
+  /** Requests a forecast, and cancels the request before. */
   async foresee() {
-    this.asked.abort();
-    const { signal } = this.asked = new AbortController();
-    this.signal.addEventListener("abort", () => this.asked.abort(), { once: true });
+    this.pending.abort();
+    const { signal } = this.pending = new AbortController();
+    this.signal.addEventListener("abort", () => this.pending.abort(), { once: true });
     if (this.refused.length) {
       this.pane.none("Nothing is forecast of a run that would be refused.");
       return;
@@ -142,9 +142,9 @@ class RunForm {
     this.pane.wait();
     try {
       const name = this.study.value;
-      this.known[name] ??= await get(`/v1/studies/${encodeURIComponent(name)}`, signal);
+      this.studyDocuments[name] ??= await get(`/v1/studies/${encodeURIComponent(name)}`, signal);
       const answer = await post("/v1/forecasts", this.body, signal);
-      this.pane.take(answer, this.known[name], this.parties);
+      this.pane.take(answer, this.studyDocuments[name], this.parties);
       this.refused.push(...this.pane.refusals(answer));
     } catch (error) {
       if (signal.aborted) return;
@@ -178,7 +178,7 @@ class RunForm {
   }
 }
 
-/** A parameter's value: a number, true or a list where it reads as JSON, else a word. */
+/** A parameter's value: a number, true or a list if the text is JSON, otherwise the text. */
 function read(text) {
   try {
     return JSON.parse(text);

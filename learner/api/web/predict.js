@@ -1,4 +1,4 @@
-/* Predictions for the rows of a CSV file, which the learner computes and does not keep. */
+/* Shows predictions for the rows of a CSV file, which the learner computes and does not keep. */
 
 import { post } from "./api.js";
 import { h, number, table } from "./dom.js";
@@ -11,10 +11,10 @@ export function predictions(run, model, signal) {
   const read = async () => {
     try {
       const rows = parse(await file.files[0].text());
-      const found = await post(`/v1/runs/${run.id}/predictions`, { records: records(rows, model.study) }, signal);
-      out.replaceChildren(table(`Predictions of ${model.study.label.name}, the first ${Math.min(SHOWN, found.length)} of ${found.length}`, ["Row", "Predicted", "Score", "Probability"],
-        found.slice(0, SHOWN).map((each, index) => [String(index + 1), String(each.label), number(each.score), each.probability === null ? "–" : number(each.probability, 3)])),
-        h("button", { type: "button", onclick: () => save(rows, found, model.study) }, "Save all as CSV"));
+      const predicted = await post(`/v1/runs/${run.id}/predictions`, { records: records(rows, model.study) }, signal);
+      out.replaceChildren(table(`Predictions of ${model.study.label.name}, the first ${Math.min(SHOWN, predicted.length)} of ${predicted.length}`, ["Row", "Predicted", "Score", "Probability"],
+        predicted.slice(0, SHOWN).map((each, index) => [String(index + 1), String(each.label), number(each.score), each.probability === null ? "–" : number(each.probability, 3)])),
+        h("button", { type: "button", onclick: () => save(rows, predicted, model.study) }, "Save all as CSV"));
     } catch (error) {
       out.replaceChildren(h("p", { class: "bad", role: "alert" }, error.message));
     }
@@ -51,8 +51,8 @@ function cell(text = "", values, name, index) {
   return value;
 }
 
-function save([names, ...rows], found, study) {
-  const spelt = (text) => /[",\r\n]/.test(text) ? `"${String(text).replaceAll('"', '""')}"` : String(text);
-  const lines = [[...names, `predicted_${study.label.name}`, "probability"], ...rows.map((row, index) => [...row, found[index].label, found[index].probability ?? ""])];
-  download(new Blob([lines.map((line) => line.map(spelt).join(",")).join("\n")], { type: "text/csv" }), "predictions.csv");
+function save([names, ...rows], predicted, study) {
+  const quoted = (text) => /[",\r\n]/.test(text) ? `"${String(text).replaceAll('"', '""')}"` : String(text);
+  const lines = [[...names, `predicted_${study.label.name}`, "probability"], ...rows.map((row, index) => [...row, predicted[index].label, predicted[index].probability ?? ""])];
+  download(new Blob([lines.map((line) => line.map(quoted).join(",")).join("\n")], { type: "text/csv" }), "predictions.csv");
 }

@@ -1,4 +1,4 @@
-/* One run, live: what the stream tells, drawn once a frame however fast its rounds are. */
+/* Shows one run live: the news of its stream, drawn once a frame however fast its rounds are. */
 
 import { events, get, post, session } from "./api.js";
 import { curve } from "./charts.js";
@@ -103,9 +103,9 @@ class LiveRun {
     if (this.round) [this.bar.max, this.bar.value] = [this.round.of, this.round.round];
     if (this.round) this.figures.replaceChildren(facts(this.pairs(hasEnded)));
     if (this.objectives.length > 1) this.chart.replaceChildren(h("h2", {}, "Objective on public examples"), curve(this.objectives, "Objective by round"));
-    const shown = [...this.owners].slice(0, MANY), rest = this.owners.size - shown.length;
+    const shown = [...this.owners].slice(0, MANY), more = this.owners.size - shown.length;
     const rows = shown.map(([name, owner]) => [name, `ε ${number(owner.epsilon, 3)}`, this.round?.stragglers.includes(name) && !hasEnded ? "slow" : owner.state === "takes part" && hasEnded ? "took part" : owner.state]);
-    this.parties.replaceChildren(h("h2", {}, "Owners"), table("Owners of this run", ["Owner", "Spent", "State"], rows), rest > 0 ? h("p", { class: "hint" }, `and ${count(rest)} more`) : "");
+    this.parties.replaceChildren(h("h2", {}, "Owners"), table("Owners of this run", ["Owner", "Spent", "State"], rows), more > 0 ? h("p", { class: "hint" }, `and ${count(more)} more`) : "");
   }
 
   get mayChange() {
@@ -133,10 +133,10 @@ class LiveRun {
     return pairs;
   }
 
-  async ask(what) {
+  async ask(action) {
     try {
-      await post(`/v1/runs/${this.id}/${what}`, undefined, this.signal);
-      tell(what === "cancel" ? "The run is being cancelled." : "The run is asked to go on.");
+      await post(`/v1/runs/${this.id}/${action}`, undefined, this.signal);
+      tell(action === "cancel" ? "The run is being cancelled." : "The run is asked to go on.");
     } catch (error) {
       tellError(error);
     }

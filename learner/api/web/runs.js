@@ -1,4 +1,4 @@
-/* The list of runs. It is what the stream says: a run that begins, moves or ends changes here without being asked. */
+/* Shows the list of runs from a stream: a run that begins, changes or ends changes in the list at once. */
 
 import { events, get } from "./api.js";
 import { ENDS, badge, debounced, h, number, tell, tellError, when } from "./dom.js";
@@ -46,7 +46,7 @@ class RunList {
       h("table", { class: "cards" }, h("caption", { class: "unseen" }, "Runs, newest first"), head, this.body), this.more];
   }
 
-  /** Runs as a stream tells them, oldest first: those that are shown change, those that are new come on top. */
+  /** Takes runs from the stream, oldest first: runs in the list change, and new ones come on top. */
   take(runs) {
     for (const run of runs) {
       const shown = this.rows.get(run.id);
@@ -67,18 +67,18 @@ class RunList {
     return row.element;
   }
 
-  /** What is asked for, as the API's query. */
+  /** The state and the search text, as the API's query. */
   get wanted() {
     return Object.entries({ state: this.state.value, search: this.search.value.trim() }).filter(([, value]) => value);
   }
 
-  /** Whether a run that begins is one of those that are asked for. */
+  /** Whether a new run has the state and the text that the user searches for. */
   fits(run) {
     const words = [run.study, run.algorithm, run.user, run.purpose].join("\n").toLowerCase();
     return (!this.state.value || run.state === this.state.value) && words.includes(this.search.value.trim().toLowerCase());
   }
 
-  /** Shows the newest of the runs that are asked for, in the place of those that are shown. */
+  /** Replaces the list by the newest runs with the state and the text that the user searches for. */
   async look() {
     this.looked.abort();
     this.looked = new AbortController();
@@ -105,7 +105,7 @@ class RunList {
     this.more.hidden = page.next === null;
   }
 
-  /** Says which runs of a page cannot be read. */
+  /** Names the runs of a page that cannot be read. */
   warn(page) {
     this.damaged.append(...page.damaged.map((run) => h("p", {}, `Run ${run} is damaged in the learner's database. `,
       h("a", { href: `#run/${run}` }, "What helps"))));
@@ -145,17 +145,17 @@ class RunRow {
   }
 
   update(run) {
-    if (this.told !== run.state + (run.pause?.reason ?? "")) {
-      this.told = run.state + (run.pause?.reason ?? "");
+    if (this.drawn !== run.state + (run.pause?.reason ?? "")) {
+      this.drawn = run.state + (run.pause?.reason ?? "");
       this.state.replaceChildren(badge(run.state), run.pause ? h("p", { class: "hint" }, run.pause.reason) : "");
     }
     const { done, of } = run.rounds;
     if (ENDS.includes(run.state) || !of) this.rounds.replaceChildren(of ? `${done} of ${of}` : "not chosen yet");
-    else if (this.bar?.isConnected) [this.bar.value, this.bar.max, this.said.textContent] = [done, of, `${done} of ${of}`];
+    else if (this.bar?.isConnected) [this.bar.value, this.bar.max, this.progress.textContent] = [done, of, `${done} of ${of}`];
     else {
       this.bar = h("progress", { value: done, max: of, "aria-label": `Rounds of ${nameOf(run)}` });
-      this.said = h("span", {}, `${done} of ${of}`);
-      this.rounds.replaceChildren(this.bar, " ", this.said);
+      this.progress = h("span", {}, `${done} of ${of}`);
+      this.rounds.replaceChildren(this.bar, " ", this.progress);
     }
   }
 }

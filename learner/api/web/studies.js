@@ -1,4 +1,4 @@
-/* What may be learnt, from whom: each study with its owners, their sizes, health and budgets. */
+/* Shows each study with its owners, their sizes, health and budgets. */
 
 import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
@@ -55,11 +55,11 @@ function card(study, parties) {
 }
 
 function owner(party) {
-  const { budget, facts: known } = party;
-  return [party.name, count(known.n_examples), h("span", { class: "good" }, "answers"),
+  const { budget, facts: publicFacts } = party;
+  return [party.name, count(publicFacts.n_examples), h("span", { class: "good" }, "answers"),
     budget ? [budgetBar(budget), h("span", { class: "hint" }, `${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(budget.epsilon_limit)}`)] : "not told",
     budget ? `ε ${number(budget.epsilon_left, 3)}` : "not told",
-    known.adjacency === "whole_party" ? "all its data" : "one record"];
+    publicFacts.adjacency === "whole_party" ? "all its data" : "one record"];
 }
 
 function unreached(parties) {
@@ -68,7 +68,7 @@ function unreached(parties) {
     table("Owners that do not answer", ["Owner", "Health"], silent.map((each) => [each.name, h("span", { class: "bad" }, each.problem.detail)]))] : [];
 }
 
-/** Asks what a study's columns hold: a run like any other, which costs its owners. */
+/** Opens the dialog that describes a study's columns by a run, which costs its owners as any run does. */
 async function describe(summary, owners) {
   const study = await get(`/v1/studies/${encodeURIComponent(summary.name)}`);
   const names = [...study.features.filter((each) => each.name).map((each) => each.name), study.label.name];
@@ -93,7 +93,7 @@ async function describe(summary, owners) {
   dialog.showModal();
   foresee();
 
-  /** The run as the API takes it; throws Error for what would be refused. */
+  /** The request for the API; throws Error for values that it would refuse. */
   function order() {
     const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
     if (!(epsilon.valueAsNumber > 0)) throw new Error("ε must be above 0.");
