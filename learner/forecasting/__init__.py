@@ -1,1 +1,1 @@
-"""Forecasts of a run that has not been started."""
+"""Forecasts a run before it is started."""

@@ -1,10 +1,11 @@
-"""What a run would achieve, cost and take, before it is run: from public facts and figures, no data.
+"""Forecasts what a run would achieve, cost and take, from public facts and without data.
 
 The figures are those of `parley.common.forecast.forecast`, and the charges those of `parley.common.runs.pricing`. The
-service adds what it alone can find out: the sizes of its parties' shards, their adversary views, what is left in their
+service adds what only it can find out: the sizes of its parties' shards, their adversary views, what is left in their
 ledgers, and how long a round takes.
 
-By which of its owner's rules a party would refuse a run, as far as it tells them: known before anybody is asked.
+A forecast also lists the objections of each party: the rules of its owner, as far as it states them, by which it would
+refuse the run. So a user sees them before any party is asked to approve the run.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Charge = Cost | BudgetExhaustedError
 def objections(
     run: ReviewedRun, member: Member, facts: PartyFacts, charge: Charge, foreseen: ForeseenSum | None
 ) -> tuple[str, ...]:
-    """Why the party would refuse the run, a reason for each rule; ``foreseen`` is its secure sum."""
+    """Why the party would refuse the run, one reason for each rule; ``foreseen`` is the run's secure sum."""
     pins = foreseen.pins.get(member.name) if foreseen else None
     pinned = () if foreseen is None else run.spec.names if pins is None else pins.known
     broken = chain(
@@ -61,19 +62,19 @@ def objections(
 
 
 def _of_charge(run: ReviewedRun, facts: PartyFacts, charge: Charge) -> Iterable[Objection]:
-    """Why the party would refuse what it would be charged."""
+    """Why the party would refuse its charge."""
     if isinstance(charge, Cost):
         return dear(charge, run.algorithm.adjacency, facts)
     return [(charge.kind, charge.detail)]
 
 
 Choosing = Callable[[RunSpec, Mapping[str, PartyFacts] | None, int], tuple[RunSpec, dict[str, str]]]
-"""Chooses what a run leaves open, in so many rounds at most, and says why; `settled` is one."""
+"""Chooses what a run leaves open, within so many rounds, and gives the reasons; `settled` is one."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What parties say, by name: None where nobody is asked; ``foreseen`` is the run's secure sum."""
+class _Answers:
+    """The parties' answers by name, with ``facts`` None if no party is asked; ``foreseen`` is the run's secure sum."""
 
     facts: Mapping[str, PartyFacts] | None = None
     budgets: Mapping[str, BudgetReport] = field(default_factory=dict)
@@ -81,14 +82,14 @@ class _Told:
 
 
 async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
-    """The forecast of a run among owners of these sizes, without asking any of them; raises InvalidInputError.
+    """The forecast of a run among owners of these sizes, without asking them; raises InvalidInputError.
 
-    ``seconds`` is how long its rounds may take.
+    ``seconds`` is how long the run's rounds may take.
     """
-    return await _foresee(with_sizes(draft, sizes), _Told(), UNKNOWN, seconds, settle=settle)
+    return await _foresee(with_sizes(draft, sizes), _Answers(), UNKNOWN, seconds, settle=settle)
 
 
-async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in what time
+async def foresee_parties(  # noqa: PLR0913 -- the run, its parties, the store, and limits of time
     draft: RunSpec,
     parties: Sequence[PartyClient],
     store: RunStore,
@@ -99,11 +100,12 @@ async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in wh
     sums: SecureSumCoordinator,
     cohort: Cohort | None = None,
 ) -> ForecastView:
-    """The forecast of a run among parties, who have ``deadline`` seconds to say their sizes and budgets.
+    """The forecast of a run among parties, which have ``deadline`` seconds to state their sizes and budgets.
 
-    Of a ``cohort`` it is among those who answer now. ``seconds`` is how long the run's rounds may take.
+    For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
+    budgets of parties that report none are left out.
 
-    Raises what `recruit` raises, and InvalidInputError. Parties that report no budget are skipped.
+    Raises the errors of `recruit`, and InvalidInputError.
     """
     recruited = await recruit("", parties, draft, deadline, cohort)
     members = [party for party in parties if party.name in recruited.facts]
@@ -111,22 +113,22 @@ async def foresee_parties(  # noqa: PLR0913 -- whom, with what memory, and in wh
     budgets = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
     foreseen = None if draft.secure_sum == "none" else await sums.foresee(members, deadline)
     time = await round_time(recruited.spec, members, store, deadline)
-    return await _foresee(recruited.spec, _Told(recruited.facts, budgets, foreseen), time, seconds, settle=settle)
+    return await _foresee(recruited.spec, _Answers(recruited.facts, budgets, foreseen), time, seconds, settle=settle)
 
 
 async def _foresee(
     draft: RunSpec,
-    told: _Told,
+    answers: _Answers,
     time: RoundTime,
     seconds: float,
     *,
     settle: Choosing,
 ) -> ForecastView:
-    """The forecast of a run; in a thread, for of a thousand owners it takes a second."""
-    most, views = time.rounds_in(seconds), views_of(told.facts or {})
-    spec, reasons = await asyncio.to_thread(settle, draft, told.facts, most)
+    """The forecast of a run. Its parts run in threads, because a thousand owners take a second."""
+    most_rounds, views = time.rounds_in(seconds), views_of(answers.facts or {})
+    spec, reasons = await asyncio.to_thread(settle, draft, answers.facts, most_rounds)
     algorithm, facts = spec.build(), spec.facts()
-    answer = await asyncio.to_thread(_forecast, algorithm, facts)
+    outcome = await asyncio.to_thread(_forecast, algorithm, facts)
     charges = await asyncio.to_thread(_charges, algorithm, facts, views)
     costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
     return ForecastView(
@@ -134,25 +136,25 @@ async def _foresee(
         parameters=spec.parameters,
         chosen=reasons,
         rounds=len(spec.questions()),
-        outcome=OutcomeView.of(answer) if isinstance(answer, Forecast) else None,
-        no_forecast=answer.reason if isinstance(answer, NoForecast) else None,
-        owners=tuple(_owners(spec, facts, answer, charges, told)),
-        key_holders=told.foreseen.hindrances_of(costs.answered, len(spec.parties)) if told.foreseen else (),
+        outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
+        no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
+        owners=tuple(_owners(spec, facts, outcome, charges, answers)),
+        key_holders=answers.foreseen.hindrances_of(costs.answered, len(spec.parties)) if answers.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
         costs=CostsView.of(costs),
     )
 
 
 def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
-    """The forecast; of noise beyond the range of numbers, without figures."""
+    """The forecast; it has no figures if the noise is beyond the range of numbers."""
     with np.errstate(all="ignore"):
         return forecast(algorithm, facts)
 
 
 def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, Charge]:
-    """What the run would be charged to each owner at most, by name.
+    """The largest charge of the run for each owner, by name.
 
-    An owner without a view is given the transcript's, the parties' default.
+    An owner without a view has the view of the transcript, the parties' default.
     """
 
     def charge(index: int, name: str) -> Charge:
@@ -167,14 +169,14 @@ def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, V
 def _owners(
     spec: RunSpec,
     facts: FederationFacts,
-    answer: Forecast | NoForecast,
+    outcome: Forecast | NoForecast,
     charges: Mapping[str, Charge],
-    told: _Told,
+    answers: _Answers,
 ) -> Iterator[OwnerView]:
-    """What the run means to each."""
-    run, party_facts, budgets = ReviewedRun.of(spec), told.facts or {}, told.budgets
+    """Yield for each owner what the run would cost and bring it, and why its party would refuse it."""
+    run, party_facts, budgets = ReviewedRun.of(spec), answers.facts or {}, answers.budgets
     deltas = facts.everyone.own_delta.tolist()
-    forecasts = answer.owners if isinstance(answer, Forecast) else repeat(None)
+    forecasts = outcome.owners if isinstance(outcome, Forecast) else repeat(None)
     for member, delta, owner_forecast in zip(spec.parties, deltas, forecasts, strict=False):
         charge = charges[member.name]
         cost = charge if isinstance(charge, Cost) else None
@@ -189,7 +191,7 @@ def _owners(
             epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
             fits=fits,
             exhausted=exhausted(now, cost).detail if now and cost and not fits else None,
-            objections=objections(run, member, party_facts[member.name], charge, told.foreseen)
+            objections=objections(run, member, party_facts[member.name], charge, answers.foreseen)
             if member.name in party_facts
             else (),
             value=owner_forecast and owner_forecast.value,

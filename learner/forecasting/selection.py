@@ -1,4 +1,4 @@
-"""The choice of an algorithm for a run that leaves it open: the one with the best forecast."""
+"""Chooses an algorithm for a run that leaves it open: the one with the best forecast."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from parley.common.wire.party_api import PartyFacts
 _NAMED = 3
 
 Proposal = tuple[Algorithm, FederationFacts, Sequence[Question]]
-"""An algorithm with all that it leaves open chosen, for whom, and what its rounds ask."""
+"""An algorithm whose parameters are all chosen, the facts of its parties, and the questions of its rounds."""
 
 
 def settled(
     spec: RunSpec, facts: Mapping[str, PartyFacts] | None, most_rounds: int = MOST_ROUNDS, *, any_algorithm: bool
 ) -> tuple[RunSpec, dict[str, str]]:
-    """The specification with all that it leaves open chosen, and why, by name of the parameter or ``algorithm``.
+    """The specification with all parameters chosen, and the reason for each choice by parameter or ``algorithm``.
 
-    In so many rounds at most, and no more than any party allows. Where ``any_algorithm`` may be taken, it is one that
-    all parties allow, by what they say of themselves. Raises InvalidInputError where none of them has a forecast.
+    It has at most ``most_rounds`` rounds, and no more than any party allows. If ``any_algorithm`` may be taken, it is
+    one that all parties allow by their facts. Raises InvalidInputError if none of these has a forecast.
     """
     most_rounds = min([most_rounds, *(party.max_rounds for party in (facts or {}).values())])
     if any_algorithm:
         spec, reasons = _best(spec, _allowed(facts), most_rounds)
     else:
         reasons = {}
-    done, choices = spec.settled(most_rounds)
-    return done, reasons | {name: choice.why for name, choice in choices.items()}
+    complete, choices = spec.settled(most_rounds)
+    return complete, reasons | {name: choice.why for name, choice in choices.items()}
 
 
 def _allowed(facts: Mapping[str, PartyFacts] | None) -> Iterable[str]:
-    """The algorithms that all parties allow; all where nobody was asked."""
+    """The algorithms that all parties allow; all algorithms if no party was asked."""
     if facts is None:
         return REGISTRY
     return [name for name in REGISTRY if all(name in party.algorithms for party in facts.values())]
@@ -56,9 +56,10 @@ def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpe
 
 
 def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) -> tuple[str, str]:
-    """The algorithm of these names that is expected to come closest to the best model, and why.
+    """The algorithm of these names that is expected to come closest to the best model, and the reason in words.
 
-    ``proposed`` settles one by name, or raises InvalidInputError. Raises it too where none of them has a forecast.
+    ``proposed`` settles an algorithm by name, or raises InvalidInputError if it cannot be run. Raises InvalidInputError
+    if none of them has a forecast.
     """
     expected = {name: _expected(proposed, name) for name in names}
     ranked = sorted((excess, name) for name, excess in expected.items() if math.isfinite(excess))
@@ -73,7 +74,7 @@ def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) ->
 
 
 def _expected(proposed: Callable[[str], Proposal], name: str) -> float:
-    """The excess that is expected of an algorithm; infinite where it cannot be run or has no forecast."""
+    """The expected excess of an algorithm; infinite if it cannot be run or has no forecast."""
     try:
         algorithm, facts, questions = proposed(name)
         for index in range(len(facts.parties)):

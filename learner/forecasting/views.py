@@ -1,4 +1,4 @@
-"""A forecast as users see it."""
+"""Defines a forecast as users see it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Figure = Annotated[
     float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)
 ]
-"""A number; null where there is none, or none that is finite."""
+"""A number; null if there is none or it is not finite."""
 
 
 class IntervalView(BaseModel):
@@ -35,7 +35,7 @@ class IntervalView(BaseModel):
 
 
 class BoundView(BaseModel):
-    """What is proven, or what a paper prints."""
+    """A bound that is proven, or that a paper states."""
 
     noise_energy: Annotated[Figure, Field(description="E|noise|^2 on the mean answer of one round")]
     excess: Annotated[
@@ -54,7 +54,7 @@ class BoundView(BaseModel):
 
 
 class OwnerView(BaseModel):
-    """What the run means to one owner; the last four are null where there is no forecast."""
+    """What the run costs and brings one owner; the last four fields are null without a forecast."""
 
     name: str
     n_examples: int
@@ -195,12 +195,12 @@ class RunTime(BaseModel):
 
     @classmethod
     def of(cls, time: RoundTime, rounds: int) -> Self:
-        """The time of so many rounds."""
+        """The view of the time of so many rounds."""
         return cls(seconds=time.ms and rounds * time.ms / 1000, ms_per_round=time.ms, basis=time.basis)
 
 
 class CostsView(BaseModel):
-    """What the run costs to carry, of one party unless said otherwise; sizes in bytes."""
+    """The resources that the run needs, for one party unless said otherwise; sizes are in bytes."""
 
     asked: Annotated[int, Field(description="numbers in the longest question")]
     answered: Annotated[int, Field(description="numbers in the longest answer")]
@@ -221,7 +221,7 @@ class CostsView(BaseModel):
 
 
 class ForecastView(BaseModel):
-    """A forecast. ``outcome`` is null where no theory gives one, and ``no_forecast`` says so."""
+    """A forecast. If no theory gives an ``outcome``, it is null, and ``no_forecast`` says why."""
 
     algorithm: str
     parameters: dict[str, JsonValue]
