@@ -1,7 +1,7 @@
-"""A model's card: what it is for, on whose data, how it was trained, what is promised, how good it is, and its limits.
+"""Writes a model's card: purpose, data by owner, training, guarantees, evaluation and limits.
 
-After Mitchell et al. 2019, "Model Cards for Model Reporting", and made of the document alone. The names of studies and
-owners stay text: it is escaped for Markdown, and HTML in it is not read as such.
+It follows Mitchell et al. 2019, "Model Cards for Model Reporting", and is made from the document alone. Names of
+studies and owners stay text: they are escaped for Markdown, and HTML in them has no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_TEXT = 300  # characters of a value in a table
 _MARKS = re.compile(r"([\\`*\[\]<>|&~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _STYLE = (Path(__file__).parent / "templates" / "card.css").read_text(encoding="utf-8")
 CARD_SOURCES = f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
-"""What a card's page may load, as a policy says it: its own style."""
+"""The content security policy of a card's page, which may load only its own style."""
 _KINDS = {
     "linear": "a linear model",
     "softmax": "a linear model with a score for each class",
@@ -52,9 +52,9 @@ _LIMITS = (
 
 
 def model_card(document: Mapping[str, Any], verified: Verification | None) -> str:
-    """The card of a model's document, in Markdown, with what was found of its certificate, if it has one.
+    """The card of a model's document, in Markdown, with the verification of its certificate, if it has one.
 
-    Raises InvalidInputError for what is no document.
+    Raises InvalidInputError if this is no document.
     """
     read = read_document(document)
     study, certificate = read.study, read.certificate
@@ -83,7 +83,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
 
 
 def card_page(card: str) -> str:
-    """A card in Markdown as a page of HTML that loads nothing: it has no style but that of `CARD_SOURCES`."""
+    """A card in Markdown as an HTML page that loads nothing; its only style is that of `CARD_SOURCES`."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(card)
     wide = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
     wide = wide.replace(' style="text-align:right"', ' class="number"')
@@ -98,7 +98,7 @@ def card_page(card: str) -> str:
 
 @cache
 def _template(name: str) -> Template:
-    """A template: of Markdown, whose values are escaped for that, or of HTML."""
+    """A template of Markdown or HTML, whose values are escaped for that language."""
     markdown = name.endswith(".md")
     return Environment(
         loader=PackageLoader("parley.learner.models"),
@@ -112,12 +112,12 @@ def _template(name: str) -> Template:
 
 
 def _escaped(value: object) -> str:
-    """A value as text on one line that Markdown leaves alone."""
+    """A value as text on one line, escaped for Markdown."""
     return _MARKS.sub(r"\\\1", " ".join(str(value).split()))
 
 
 def _predicted(study: Study, kind: str) -> str:
-    """What a model predicts."""
+    """What a model predicts, in words."""
     if kind == "statistics":
         return "nothing: the run counted and summed"
     label = study.label
@@ -139,7 +139,7 @@ def _owners(spec: RunSpec, read: ModelDocument) -> Iterator[dict[str, str]]:
 
 
 def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
-    """How many rows of how many owners there were."""
+    """How many rows of how many owners the run had, in words."""
     if spec is None:
         return f"The last round was answered by {_some(read.contributors)}."
     rows, beyond = sum(member.n_examples for member in spec.parties), len(spec.parties) - _MOST_ROWS
@@ -150,7 +150,7 @@ def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
 
 
 def _columns(study: Study) -> Iterator[dict[str, str]]:
-    """The columns that a model is trained on, in words."""
+    """Yield the columns that a model is trained on, in words."""
     for column in (*study.features, study.label):
         match column:
             case Category() | Label():
@@ -169,7 +169,7 @@ def _columns(study: Study) -> Iterator[dict[str, str]]:
 
 
 def _parameters(read: ModelDocument) -> Iterator[dict[str, str]]:
-    """The algorithm and its parameters, with why those that were left open are what they are."""
+    """Yield the algorithm and its parameters, each with the reason for its value."""
     for name, value in ({"algorithm": read.algorithm} | read.parameters).items():
         words = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
         yield {"name": name, "value": words, "why": read.chosen.get(name, "by the user, or by default")}
@@ -180,7 +180,7 @@ def _short(text: str) -> str:
 
 
 def _promised(promise: Promise) -> dict[str, Any]:
-    """A promise in words."""
+    """A guarantee in words."""
     helped = f", with the help of {promise.trust} of the owners" if promise.trust else ""
     return {
         "figures": "none" if promise.epsilon is None else f"ε = {promise.epsilon:.3g}, δ = {promise.delta:.2g}",
@@ -194,7 +194,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
 
 
 def _in_words(read: ModelDocument) -> str:
-    """The promise that holds against anyone who sees all rounds, in words."""
+    """The guarantee against anyone who sees all rounds, in words."""
     of_transcript = [guarantee for guarantee in read.guarantees if guarantee.view == "transcript"]
     promise = next(iter((*of_transcript, *read.guarantees)), None)
     if promise is None or promise.epsilon is None:
@@ -202,14 +202,15 @@ def _in_words(read: ModelDocument) -> str:
     if promise.epsilon > NEXT_TO_NOTHING:
         return f"In words: an ε of {promise.epsilon:.3g} promises next to nothing."
     return (
-        f"In words: anyone who sees all of the run can hardly tell it from one with {HIDDEN[promise.adjacency]}. Odds "
-        f"change by at most a factor of {math.exp(promise.epsilon):.3g} (e to the {promise.epsilon:.3g}), but for a "
-        f"chance of {promise.delta:.2g}. A promise whose noise is a paper's is what that paper claims of it."
+        "In words: for anyone who sees all of the run, the odds of any conclusion differ from those after a run with "
+        f"{HIDDEN[promise.adjacency]} by at most a factor of {math.exp(promise.epsilon):.3g} (e to the "
+        f"{promise.epsilon:.3g}), except with probability {promise.delta:.2g}. A promise whose noise is set as in a "
+        "paper is that paper's own claim."
     )
 
 
 def _figures(evaluation: RunEvaluation) -> Iterator[dict[str, str]]:
-    """An evaluation's figures with their intervals."""
+    """Yield an evaluation's figures with their intervals."""
     for title, figure in figures(dict(evaluation)):
         estimate = "not known" if figure.estimate is None else f"{figure.estimate:.3g}"
         low = "−∞" if figure.low is None else f"{figure.low:.3g}"
@@ -218,7 +219,7 @@ def _figures(evaluation: RunEvaluation) -> Iterator[dict[str, str]]:
 
 
 def _limits(read: ModelDocument) -> Iterator[str]:
-    """What a user of the model should know that it is not good for."""
+    """Yield the limits that a user of the model should know."""
     if read.adjacency == "replace_one":
         yield "A record is hidden, not a person: who stands in many records, or with many owners, is hidden less."
     if read.kind == "statistics":
@@ -230,15 +231,15 @@ def _limits(read: ModelDocument) -> Iterator[str]:
         yield "On held-out rows it is not surely better than always telling the commonest class."
 
 
-def _is_no_better(found: RunEvaluation) -> bool:
-    accuracy, majority = found.accuracy, found.majority
+def _is_no_better(evaluation: RunEvaluation) -> bool:
+    accuracy, majority = evaluation.accuracy, evaluation.majority
     if accuracy is None or majority is None:
         return False
     return accuracy.low is None or accuracy.low <= (majority.estimate or 0)
 
 
 def _keys(verified: Verification | None) -> list[tuple[str, str]]:
-    """Whose keys a certificate names, in hexadecimal: the words of a key its owner alone tells."""
+    """The holders and keys that a certificate names, in hexadecimal; only its owner reads out the words of a key."""
     if verified is None:
         return []
     return list(verified.keys.by_name.items())[:_MOST_ROWS]

@@ -1,5 +1,5 @@
-"""A model's document as what other tools load: what can be taken away, and the files that are written."""
-# ruff: noqa: PLC0415 -- each form needs packages of the extra `export`, and not those of the other
+"""Exports a model to files that other tools load: ONNX, or a scikit-learn pipeline by skops."""
+# ruff: noqa: PLC0415 -- each format needs packages of the extra `export`, and not those of the other
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 _CLOSE = 1e-6
 _TRUSTED = {"numpy.dtype"}
-"""What a pipeline holds that skops trusts only when it is named: it is data, and runs nothing."""
+"""Types in a pipeline that skops trusts only if they are named: they are data, and run no code."""
 
 
 def check_portable(predictor: Predictor) -> None:
-    """Raise InvalidInputError for what cannot be exported.
+    """Raise InvalidInputError for a model that cannot be exported.
 
-    Members' models and statistics predict for nobody, and rows of sparse features are lists, not columns.
+    Such are members' models and statistics, which predict for nobody, and models of sparse features, whose rows are
+    lists, not columns.
     """
     if predictor.study.sparse:
         raise InvalidInputError("a model of sparse features cannot be exported: its rows are lists, not columns")
@@ -33,9 +34,9 @@ def check_portable(predictor: Predictor) -> None:
 
 
 def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
-    """An ONNX file, and how it was checked: by ONNX itself, and by ONNX Runtime on made rows if that is installed.
+    """An ONNX file, and how it was checked: by ONNX itself and, if it is installed, by ONNX Runtime on made rows.
 
-    Raises InvalidInputError as `onnx_model`, for a file that predicts otherwise, and without the extra.
+    Raises the errors of `onnx_model`, and InvalidInputError if the file predicts other values or the extra is missing.
     """
     require_extra("export", "an ONNX file")
     from parley.learner.models.onnx_graph import onnx_model
@@ -50,7 +51,7 @@ def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
 def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
     """A skops file of a scikit-learn pipeline, and how to load it.
 
-    Raises InvalidInputError as `sklearn_pipeline`, and without the extra.
+    Raises the errors of `sklearn_pipeline`, and InvalidInputError if the extra is missing.
     """
     require_extra("export", "a skops file")
     import skops.io
@@ -63,7 +64,7 @@ def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
 
 
 def _compare(predictor: Predictor, content: bytes) -> None:
-    """Raise InvalidInputError where ONNX Runtime predicts made rows otherwise than Parley."""
+    """Raise InvalidInputError if ONNX Runtime's predictions for made rows differ from Parley's."""
     import onnxruntime
 
     study = predictor.study
@@ -89,7 +90,7 @@ def _dtype(feature: object) -> type:
 
 
 def _made(feature: Any, i: int) -> object:  # noqa: ANN401 -- a number or a category
-    """A value of a feature for row i, within its bounds and beyond."""
+    """A made value of a feature for row i, within its bounds or beyond."""
     if isinstance(feature, Category):
         return feature.values[i % len(feature.values)]
     return feature.lower + (feature.upper - feature.lower) * (i / 3 - 0.1)

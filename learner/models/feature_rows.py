@@ -1,4 +1,7 @@
-"""A file's rows in a study's features, block by block, to predict for: imported only while a file is read."""
+"""Reads a file's rows in a study's features, block by block, to predict for them.
+
+This is imported only when a file is read, because it needs pyarrow.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,14 @@ from parley.common.files.tables import file_table
 
 
 class FeatureRows:
-    """The rows of a file as rows of a study's design, and columns of it as they are: CSV, Parquet or, sparse, LIBSVM.
+    """Reads rows of a CSV, Parquet or (sparse) LIBSVM file into a study's design, and columns to ``keep`` unchanged.
 
     Raises InvalidDataError for a file that cannot be read or lacks a feature of the study, or a column to ``keep``.
     """
 
-    def __init__(self, path: Path, study: Study, keep: Collection[str] = (), said: CsvFormat | None = None) -> None:
+    def __init__(
+        self, path: Path, study: Study, keep: Collection[str] = (), csv_format: CsvFormat | None = None
+    ) -> None:
         self._study, self._keep = study, tuple(keep)
         if study.sparse:
             check_kind(path)
@@ -36,7 +41,7 @@ class FeatureRows:
         self._stream: TableStream = (
             libsvm_table(path, study)
             if study.sparse and is_libsvm(path)
-            else file_table(str(path), texts, said, wanted=(*self._wanted, *keep))
+            else file_table(str(path), texts, csv_format, wanted=(*self._wanted, *keep))
         )
         names = self._stream.schema.names
         self._meant = match_columns(names, self._wanted)
@@ -48,13 +53,13 @@ class FeatureRows:
 
     @property
     def notes(self) -> list[str]:
-        """How the file is read, where that is not as programs write it."""
+        """How the file is read, if that differs from how programs write such files."""
         return [*self._stream.notes, *renaming_notes(self._meant)]
 
     def blocks(self, *, skip: bool = False) -> Iterator[tuple[Any, BoolArray, list[dict[str, Any]]]]:
-        """Rows (n, d) of the design, which of them (n,) can be used, and the columns that are kept, row by row.
+        """Yield rows (n, d) of the design, whether each can be used (n,), and the kept columns, row by row.
 
-        Raises InvalidInputError for the first row that cannot, by its number from 1, unless it is to ``skip`` such.
+        Raises InvalidInputError that names the first row that cannot be used, by its number from 1, unless ``skip``.
         """
         start = 1
         for batch in self._stream.batches():

@@ -1,4 +1,4 @@
-"""Files of models: how a document is read, and how a file is written whole or not at all."""
+"""Reads model documents from files, and writes files whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, BinaryIO
 from parley.common.errors import InvalidInputError, TooLargeError
 
 _MOST_NUMBERS = 2**24 + 2**21
-"""Weights of as many columns as a study may have, and what else a document says: they take 8 bytes each, or 16."""
+"""Numbers of a document: weights of as many columns as a study may have, and the others. Each takes 8 or 16 bytes."""
 _LONGEST_LINE = 2**24
 """Bytes: long rows have lines of their own, of 2^13 numbers each."""
 
 
 def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
-    """The object in a file, as `read_lines` reads it; raises InvalidInputError for what cannot be read, or is none."""
-    from parley.common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help comes without numpy
+    """The object in a file, as `read_lines` reads it; raises InvalidInputError if the file is not a document."""
+    from parley.common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help must not load numpy
 
     try:
         with path.open("rb") as file:
@@ -37,7 +37,7 @@ def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it
 
 
 def _bounded(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; raises TooLargeError for one, or for more of them, than any model has."""
+    """The lines of a file; raises TooLargeError for a longer line, or more numbers, than any model has."""
     count = 0
     while line := file.readline(_LONGEST_LINE + 1):
         count += line.count(b",")
@@ -48,9 +48,9 @@ def _bounded(file: BinaryIO) -> Iterator[bytes]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A file to write that becomes ``path`` when all of it is there; raises InvalidInputError where it cannot.
+    """Yield a file to write, which replaces ``path`` when it is complete; raises InvalidInputError if it cannot.
 
-    A pipe or a device, which nothing can take the place of, is written to as it is.
+    A pipe or a device cannot be replaced, so it is written to directly.
     """
     part = path if path.exists() and not path.is_file() else path.with_name(f"{path.name}.part")
     try:

@@ -1,8 +1,8 @@
-"""A model as an ONNX graph of a table's raw columns: the study's mapping of records to rows is inside it.
+"""Writes a model as an ONNX graph of a table's raw columns; the graph contains the study's mapping of records to rows.
 
-All numbers are double, and operations come in the order of `parley.common.data.layout` and of a shard: rows lie on its
-grid here as there, so scores are those of ``predict`` but for the last bits. An operator cannot raise an error: a row
-that the study has no place for becomes NaN, and so do its probabilities and its number; its label is an empty text.
+All numbers are double, and operations come in the order of `parley.common.data.layout` and of a shard. Rows lie on the
+same grid as there, so scores are those of ``predict`` except for the last bits. An operator cannot raise an error: a
+row that does not fit the study becomes NaN, and so do its probabilities and its number; its label is an empty text.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ PREDICTION, PROBABILITIES = "prediction", "probabilities"
 _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 9
 _UNFIT = -1
-"""The code of a text that the study has no place for."""
+"""The code of a text that does not fit the study."""
 
 
 def onnx_model(predictor: Predictor) -> ModelProto:
-    """A checked graph: an input (n, 1) for each feature by its name, double for numbers and string for categories.
+    """A checked graph with an input (n, 1) for each feature by its name, double for numbers and string for categories.
 
     A missing value is NaN or an empty text. ``prediction`` (n,) is the label, a string or a double; ``probabilities``
-    (n, K), where the loss fits them, are those of the label's values in order. Raises InvalidInputError for features
-    that are sparse, or named as an output is.
+    (n, K), if the loss fits them, are those of the label's values in order. Raises InvalidInputError for features that
+    are sparse or have the name of an output.
     """
     study = predictor.study
     if taken := {PREDICTION, PROBABILITIES} & set(study.feature_names):
@@ -63,7 +63,7 @@ def onnx_model(predictor: Predictor) -> ModelProto:
 
 
 class _Graph:
-    """Nodes, constants and inputs under construction; no name of the graph's own is that of an input or output."""
+    """Nodes, constants and inputs under construction; names made here differ from those of inputs and outputs."""
 
     def __init__(self, taken: set[str]) -> None:
         self.nodes: list[Any] = []
@@ -72,7 +72,7 @@ class _Graph:
         self._taken = taken
 
     def take(self, feature: Feature | Category) -> str:
-        """The input (n, 1) of a feature."""
+        """Add the input (n, 1) of a feature. Returns its name."""
         kind = TensorProto.STRING if isinstance(feature, Category) else TensorProto.DOUBLE
         self.inputs.append(helper.make_tensor_value_info(feature.name, kind, ["rows", 1]))
         return feature.name
@@ -84,7 +84,7 @@ class _Graph:
         output: str = "",
         **attributes: Any,  # noqa: ANN401 -- numbers, texts and lists of them
     ) -> str:
-        """The output of an operator on names and constants."""
+        """Add an operator on names and constants. Returns the name of its output."""
         names = [value if isinstance(value, str) else self._constant(value) for value in inputs]
         output = output or self._name(operator)
         domain = "ai.onnx.ml" if operator == "LabelEncoder" else ""
@@ -92,24 +92,24 @@ class _Graph:
         return output
 
     def joined(self, parts: list[str]) -> str:
-        """Columns side by side."""
+        """Add columns side by side. Returns the name of the result."""
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
     def on_grid(self, rows: str, factor: float = 1.0) -> str:
-        """Numbers times a factor, rounded toward zero to the grid of a shard.
+        """Add numbers times a factor, rounded toward zero to the grid of a shard. Returns the name of the result.
 
-        The factor is a part of the grid's own: ONNX Runtime joins two constants in a row, and loses bits of them.
+        The factor is multiplied into the grid's constant: ONNX Runtime joins two consecutive constants, and loses bits.
         """
         steps = self.add("Mul", rows, factor * 2.0**FEATURE_BITS)
         truncated = self.add("Mul", self.add("Sign", steps), self.add("Floor", self.add("Abs", steps)))
         return self.add("Mul", truncated, 2.0**-FEATURE_BITS)
 
     def norms(self, rows: str) -> str:
-        """The norm (n, 1) of each row."""
+        """Add the norm (n, 1) of each row. Returns its name."""
         return self.add("Sqrt", self.squares(rows))
 
     def squares(self, rows: str) -> str:
-        """The squared norm (n, 1) of each row."""
+        """Add the squared norm (n, 1) of each row. Returns its name."""
         return self.add("ReduceSumSquare", rows, axes=[1], keepdims=1)
 
     def _constant(self, value: float | npt.NDArray[Any]) -> str:
@@ -161,7 +161,7 @@ def _rows(graph: _Graph, predictor: Predictor) -> str:
 
 
 def _or_one(graph: _Graph, norms: str) -> str:
-    """Norms, and 1 where they are 0 but for rounding."""
+    """Norms, replaced by 1 where they are 0 up to rounding."""
     return graph.add("Where", graph.add("Less", norms, NO_NORM), 1.0, norms)
 
 
@@ -178,7 +178,7 @@ def _into_unit_ball(graph: _Graph, rows: str) -> str:
 
 
 def _scaled(graph: _Graph, features: list[Feature], unit: float) -> str:
-    """Numbers within their bounds, as columns in [-unit, unit]; NaN where one is missing and none stands in."""
+    """Numbers clipped to their bounds, as columns in [-unit, unit]; NaN for a missing value without a fill value."""
     lower, upper = (np.array([[getattr(feature, side) for feature in features]]) for side in ("lower", "upper"))
     fill = np.array([[math.nan if feature.fill is None else feature.fill for feature in features]])
     numbers = graph.joined([graph.take(feature) for feature in features])
@@ -189,7 +189,7 @@ def _scaled(graph: _Graph, features: list[Feature], unit: float) -> str:
 
 
 def _one_hot(graph: _Graph, category: Category, unit: float) -> str:
-    """A column for each value, ``unit`` where it is the row's; NaN in all of them for a text that has no place."""
+    """A column for each value, ``unit`` in the rows that have it; NaN in all columns for a text that does not fit."""
     codes = _codes(category)
     default = _UNFIT if category.other_code is None else category.other_code
     code = graph.add(
@@ -205,14 +205,14 @@ def _one_hot(graph: _Graph, category: Category, unit: float) -> str:
 
 
 def _codes(category: Category) -> Mapping[str, int]:
-    """The code of each text: as the study spells it, or missing."""
+    """The code of each text that the study declares, and of the texts for a missing value."""
     missing = _UNFIT if category.fill is None else category.codes[spelling(category.fill)]
     declared = {value: code for code, value in enumerate(category.column_values)}
     return dict.fromkeys(("", *sorted(MISSING_TEXTS)), missing) | declared
 
 
 def _mapped(graph: _Graph, row_map: RowMap, rows: str, width: int) -> str:
-    """Rows through a map into the unit ball; a cosine is the sine of a quarter more, which every runtime has."""
+    """Rows mapped into the unit ball. A cosine is a sine shifted by a quarter turn, because every runtime has sines."""
     if isinstance(row_map, Projection):
         matrix, offset = matrix_and_offset(row_map.mean, row_map.components)
         centred = graph.add("Sub", graph.add("MatMul", graph.on_grid(rows), matrix.T), offset[None])
@@ -223,7 +223,7 @@ def _mapped(graph: _Graph, row_map: RowMap, rows: str, width: int) -> str:
 
 
 def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
-    """The prediction, and the probabilities where there are some; of two classes the first scores 0."""
+    """The prediction, and the probabilities if the loss fits them; of two classes the first has score 0."""
     weights, label = predictor.model.weights, predictor.study.label
     if isinstance(label, RealLabel):
         _number(graph, label, graph.add("MatMul", rows, weights))
@@ -250,5 +250,5 @@ def _number(graph: _Graph, label: RealLabel, scores: str) -> None:
 
 
 def _no_scores(weights: FloatArray) -> FloatArray:
-    """The scores of no row."""
+    """An array of scores without rows."""
     return np.zeros((0, *weights.shape[:-1]))

@@ -1,8 +1,8 @@
-"""A model as a pipeline of scikit-learn's own parts, so that its users need no Parley.
+"""Writes a model as a pipeline of scikit-learn's own parts, so that its users need no Parley.
 
-What is public, such as bounds and weights, is set on the parts as if they had been fitted. The intercept's column comes
-first here, last in a study. Only binary operations with a constant that a scaler has can be said: where a row is
-divided by a norm that it may fall short of, by a projection or a bound that is given, there is no such part.
+Public values, such as bounds and weights, are set on the parts as if they had been fitted. The intercept's column comes
+first here, and last in a study. Scikit-learn's scalers only combine a column with a constant. So no part divides a row
+only if its norm exceeds a bound, as a projection or a numeric row norm needs, and such studies are refused.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from parley.common.runs.predictions import Predictor
 
 _MOST_NUMBERS = 2**24
-"""The most numbers of a sample, 128 MiB: it has two rows for each value of a category with others."""
+"""The most numbers of a sample, 128 MiB: a sample has two rows for each value of a category with others."""
 _EMPTY = (math.nan, None, "")
-"""What a missing text may be, beside the texts that mean one: NaN first, which the other parts leave out."""
+"""Values of a missing text, beside the texts that mean one. NaN comes first, because the other parts leave it out."""
 
 
 def sklearn_pipeline(predictor: Predictor) -> Pipeline:
-    """A pipeline that takes a data frame (n, m) of the study's features by name, NaN where a value is missing.
+    """A pipeline that takes a data frame (n, m) of the study's features by name, with NaN for a missing value.
 
-    It predicts the label, and probabilities where the loss fits them; a row that the study has no place for is a
-    ValueError. Raises InvalidInputError for a study with a projection, with a row norm that is given as a number,
-    or with a category of thousands of values and others.
+    It predicts the label, and probabilities if the loss fits them; a row that does not fit the study is a ValueError.
+    Raises InvalidInputError for a study with a projection, with a number as its row norm, or with a category of
+    thousands of values and others.
     """
     study = predictor.study
     layout = DesignLayout.of(study)
@@ -84,14 +84,14 @@ def sklearn_pipeline(predictor: Predictor) -> Pipeline:
 
 
 def _set(part: BaseEstimator, n_features: int, **learnt: object) -> Any:  # noqa: ANN401 -- scikit-learn has no types
-    """A part as if it were fitted."""
+    """Set the attributes that fitting would set on a part. Returns the part."""
     for name, value in {"n_features_in_": n_features, **learnt}.items():
         setattr(part, name, value)
     return part
 
 
 def _multiplied(by: FloatArray) -> Any:  # noqa: ANN401 -- as above
-    """Columns times numbers (d,)."""
+    """A part that multiplies columns by numbers (d,)."""
     return _affine(by, np.zeros(len(by)))
 
 
@@ -100,7 +100,7 @@ def _affine(scale: FloatArray, offset: FloatArray, **terms: Any) -> Any:  # noqa
 
 
 def _columns(study: Study) -> ColumnTransformer:
-    """The study's features in order, by their names, out of any data frame that has them."""
+    """A part that takes the study's features in order, by their names, from any data frame that has them."""
     names = study.feature_names
     made = ColumnTransformer([("features", "passthrough", list(range(len(names))))]).fit(_sample(study))
     made.feature_names_in_ = np.array(names, dtype=object)
@@ -111,7 +111,7 @@ def _columns(study: Study) -> ColumnTransformer:
 
 
 def _cells(study: Study) -> ColumnTransformer:
-    """Raw columns, those of categories as one of 0 or 1 for each value, none missing that has a value to stand in."""
+    """A part that makes raw columns, for a category one of 0 or 1 for each value, and fills missing values."""
     parts: list[tuple[str, Any, list[int]]] = []
     for place, feature in enumerate(study.named):
         if isinstance(feature, Category):
@@ -124,9 +124,9 @@ def _cells(study: Study) -> ColumnTransformer:
 
 
 def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]]:
-    """The parts that make columns of a category, and refuse a missing value where nothing stands in.
+    """The parts that make columns of a category, and refuse a missing value if the category has no fill value.
 
-    The column of values not declared is that of what is infrequent in the sample.
+    Values that are not declared go to the column of values that are infrequent in the sample.
     """
     terms = {"handle_unknown": "infrequent_if_exist", "min_frequency": 2} if category.other else {}
     values = np.array(category.column_values, dtype=object)
@@ -148,7 +148,7 @@ def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]
 
 
 def _sample(study: Study) -> npt.NDArray[np.object_]:
-    """Rows in which each declared value is twice, and one not declared once, where a study has such."""
+    """Rows with each declared value twice and, if the study allows others, one that is not declared once."""
     columns: list[list[object]] = []
     for feature in study.named:
         if isinstance(feature, Category):
@@ -161,7 +161,7 @@ def _sample(study: Study) -> npt.NDArray[np.object_]:
 
 
 def _scaling(study: Study, layout: DesignLayout) -> list[tuple[str, Any]]:
-    """Numbers clipped to their bounds and scaled to [-unit, unit], values of categories to the unit."""
+    """The steps that clip numbers to their bounds and scale them to [-unit, unit], and categories to the unit."""
     lower, spread, scale, offset = (np.full(study.n_columns, value) for value in (0.0, 1.0, layout.unit, 0.0))
     numbers = layout.numbers
     lower[numbers.positions], spread[numbers.positions] = numbers.lower, numbers.upper - numbers.lower
@@ -175,7 +175,7 @@ def _scaling(study: Study, layout: DesignLayout) -> list[tuple[str, Any]]:
 
 
 def _random_features(features: RandomFeatures, width: int, scale: float) -> list[tuple[str, Any]]:
-    """Columns as cosines and sines."""
+    """The steps that map columns to cosines and sines."""
     waves = FeatureUnion([("cosine", FunctionTransformer(np.cos)), ("sine", FunctionTransformer(np.sin))])
     return [
         ("angles", _set(TruncatedSVD(), width, components_=frequencies(features, width))),
@@ -186,7 +186,7 @@ def _random_features(features: RandomFeatures, width: int, scale: float) -> list
 
 
 def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
-    """What makes a prediction of rows in units of the grid."""
+    """The steps that predict from rows in units of the grid."""
     weights, label = np.atleast_2d(predictor.model.weights) * 2.0**-FEATURE_BITS, predictor.study.label
     if predictor.study.intercept:
         weights = np.roll(weights, 1, axis=1)

@@ -1,7 +1,8 @@
-"""Whether a model's document is what was signed: checked offline, with public keys alone.
+"""Checks offline, with public keys alone, whether a model's document is what was signed.
 
-Each check names what does not hold, so that an altered weight, party, price, receipt or evaluation is called by its
-name. What holds is who vouches for what; that the learner made the weights of the answers it got is its own word.
+A check is a claim with its failures. Each failure names the altered part: a weight, a party, a price, a receipt or an
+evaluation. The claims that hold say who signed what. That the learner computed the weights from the answers it received
+is not proven: it is the learner's own statement.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from parley.common.secure_sum.messages import Opened, Roster
 from parley.common.strict import PublicKey, Strict
 from parley.common.wire.party_api import Approval
 
-_EQUAL = 1e-6  # epsilons of two machines agree to this, as a part
-_SHOWN = 5
-_SAID_SINCE = frozenset({*ALWAYS, *ASSUMED})
-"""Assumptions that documents of older versions leave unsaid, which hold of any run, or of its algorithm."""
+_EQUAL = 1e-6  # epsilons of two machines agree up to this relative difference
+_MOST_NAMED = 5
+_STATED_LATER = frozenset({*ALWAYS, *ASSUMED})
+"""Assumptions of every run, or of its algorithm, that documents of older versions do not state."""
 
 
 class PublicKeys(Strict):
@@ -53,15 +54,15 @@ class PublicKeys(Strict):
 
     @property
     def by_name(self) -> dict[str, str]:
-        """Every key, by the name of who holds it."""
+        """Every key, by the name of its holder."""
         return {"the learner": self.learner, **self.parties, **self.key_holders}
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found of a document: the ``faults``, in words; what ``holds``; the ``keys`` that it was signed with.
+    """The result for a document: its ``faults`` and what ``holds``, in words, and the ``keys`` that signed it.
 
-    Where the keys are ``assumed``, nobody gave any, and the document's author may have made them.
+    If the keys are ``assumed``, they are those that the document names, and its author may have made them.
     """
 
     faults: tuple[str, ...]
@@ -71,12 +72,15 @@ class Verification:
 
 
 def verification_of(document: Mapping[str, Any]) -> Verification | None:
-    """What holds of a document by the keys that it names; None of one without a certificate. Raises as below."""
+    """The result for a document by the keys that it names, None without a certificate.
+
+    Raises the errors of `verify_document`.
+    """
     return verify_document(document) if document.get("certificate") else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _SignedModel:
     """A document, its certificate, and the specification that the certificate names."""
 
     read: ModelDocument
@@ -84,50 +88,60 @@ class _Claim:
     spec: RunSpec
 
 
-def verify_document(document: Mapping[str, Any], known: PublicKeys | None = None) -> Verification:
-    """What holds of a model's document and its certificate; ``known`` are keys that the asker trusts.
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """A claim in words, and why it does not hold; it holds without failures."""
 
-    Raises InvalidInputError for what is no document, has no certificate, or one that cannot be read.
+    claim: str
+    failures: tuple[str, ...] = ()
+
+
+def verify_document(document: Mapping[str, Any], trusted: PublicKeys | None = None) -> Verification:
+    """Check a model's document and its certificate, with ``trusted`` keys if the caller has some.
+
+    Raises InvalidInputError if this is no document, has no certificate, or has one that cannot be read.
     """
     try:
-        return _verified(document, known)
-    except ValueError:  # of what has no spelling, and so no digest
+        return _verified(document, trusted)
+    except ValueError:  # a value that JSON cannot write has no digest
         raise InvalidInputError("the document holds what no JSON can: NaN, an infinity or half a character") from None
 
 
-def _verified(document: Mapping[str, Any], known: PublicKeys | None) -> Verification:
-    """The same; raises ValueError too."""
+def _verified(document: Mapping[str, Any], trusted: PublicKeys | None) -> Verification:
+    """Check a document as `verify_document` does; raises ValueError for a value that JSON cannot write."""
     read = read_document(document)
     model_of(read)
     if (certificate := read.certificate) is None:
         raise InvalidInputError("the document has no certificate: its model was not made by a learner's run")
-    claim, keys = _Claim(read, certificate, specification_of(certificate)), _keys_of(certificate)
-    consents = tuple(_faults_of_consents(claim.spec, certificate, read.contributors))
-    promised, unknown = _due_promises(claim.spec)
-    checks: list[tuple[Sequence[str], str]] = [
-        ((*_unsigned(document), *_changed(claim)), "the learner signed every field of the document"),
-        (tuple(_contents(claim)), "study, algorithm, parameters and parties are those of the specification"),
-        (unknown or tuple(_promises(claim, promised)), "the guarantees follow from the specification, derived again"),
-        (consents, "" if consents else _prices(certificate)),
+    model, keys = _SignedModel(read, certificate, specification_of(certificate)), _keys_of(certificate)
+    refused = tuple(_faults_of_consents(model.spec, certificate, read.contributors))
+    derived, no_guarantees = _derived_promises(model.spec)
+    checks = [
+        _Check("the learner signed every field of the document", (*_unsigned(document), *_changed(model))),
+        _Check("study, algorithm, parameters and parties are those of the specification", tuple(_contents(model))),
+        _Check(
+            "the guarantees follow from the specification, derived again",
+            no_guarantees or tuple(_promises(model, derived)),
+        ),
+        _Check("" if refused else _prices(certificate), refused),
     ]
-    if unsaid := "; ".join(_unsaid(read, promised)):
-        checks.append(((), f"the guarantees hold only if too, which the document does not say: {unsaid}"))
-    if claim.spec.secure_sum != "none" or certificate.sums:
-        claimed = "everybody signed the roster of the secure sum, and each key holder the last sum that it opened"
-        checks.append((tuple(_faults_of_sums(claim, keys)), claimed))
+    if unstated := "; ".join(_unstated(read, derived)):
+        checks.append(_Check(f"the guarantees hold only if too, which the document does not say: {unstated}"))
+    if model.spec.secure_sum != "none" or certificate.sums:
+        claim = "everybody signed the roster of the secure sum, and each key holder the last sum that it opened"
+        checks.append(_Check(claim, tuple(_faults_of_sums(model, keys))))
     if read.evaluation and read.evaluation.certificate:
-        claimed = "the evaluation is of these weights, and was approved and signed for"
-        checks.append((tuple(f"evaluation: {fault}" for fault in _faults_of_evaluation(claim)), claimed))
-    if known:
-        checks.append((tuple(_strangers(keys, known)), "the keys are those that you know"))
-    faults = dict.fromkeys(fault for found, _ in checks for fault in found)
-    return Verification(
-        tuple(faults), tuple(claimed for failures, claimed in checks if not failures), keys, known is None
-    )
+        claim = "the evaluation is of these weights, and was approved and signed for"
+        checks.append(_Check(claim, tuple(f"evaluation: {fault}" for fault in _faults_of_evaluation(model))))
+    if trusted:
+        checks.append(_Check("the keys are those that you know", tuple(_strangers(keys, trusted))))
+    faults = dict.fromkeys(fault for check in checks for fault in check.failures)
+    holds = tuple(check.claim for check in checks if not check.failures)
+    return Verification(tuple(faults), holds, keys, trusted is None)
 
 
 def _keys_of(certificate: Certificate) -> PublicKeys:
-    """The keys that a certificate's parts say they are signed with, as far as they can be read."""
+    """The keys with which a certificate's parts say they are signed, as far as the parts can be read."""
     parties, holders = {}, {}
     for name, signed in certificate.approvals.items():
         try:
@@ -142,11 +156,11 @@ def _keys_of(certificate: Certificate) -> PublicKeys:
     return PublicKeys(learner=certificate.learner, parties=parties, key_holders=holders)
 
 
-def _changed(claim: _Claim) -> Iterator[str]:
-    """The learner signed the certificate, and by it each field of the document."""
-    if not claim.certificate.is_signed:
+def _changed(model: _SignedModel) -> Iterator[str]:
+    """Yield the certificate and the document's fields that the learner did not sign as they are."""
+    if not model.certificate.is_signed:
         yield "certificate: not what the learner signed"
-    digests, signed, evaluation = claim.read.digests, claim.certificate.digests, claim.read.evaluation
+    digests, signed, evaluation = model.read.digests, model.certificate.digests, model.read.evaluation
     for name in sorted(digests.keys() | signed.keys()):
         came_later = name == "evaluation" and evaluation is not None and evaluation.certificate is not None
         if digests.get(name) != signed.get(name) and not came_later:
@@ -154,15 +168,15 @@ def _changed(claim: _Claim) -> Iterator[str]:
 
 
 def _unsigned(document: Mapping[str, Any]) -> Iterator[str]:
-    """What somebody has added that no document says, and that is read by nobody but people."""
+    """Yield fields that no document has: Parley ignores them, but people would read them."""
     for name in sorted(document.keys() - DOCUMENT_FIELDS):
         yield f"{name[:100]}: not what the learner signed"
 
 
-def _contents(claim: _Claim) -> Iterator[str]:
-    """The document says what the specification says."""
-    read, spec = claim.read, claim.spec
-    told: dict[str, tuple[object, object]] = {
+def _contents(model: _SignedModel) -> Iterator[str]:
+    """Yield the fields of the document that differ from the specification."""
+    read, spec = model.read, model.spec
+    compared: dict[str, tuple[object, object]] = {
         "study": (read.study, spec.study),
         "study_digest": (read.study_digest, spec.study.digest),
         "spec_digest": (read.spec_digest, spec.digest),
@@ -171,32 +185,32 @@ def _contents(claim: _Claim) -> Iterator[str]:
         "public": (read.public, spec.public),
         "column_names": (read.column_names, spec.study.column_names),
     }
-    for name, (here, approved) in told.items():
-        if here != approved:
+    for name, (stated, approved) in compared.items():
+        if stated != approved:
             yield f"{name}: not what the specification says"
     if strangers := sorted(set(read.contributors) - set(spec.names)):
-        yield f"contributors: the specification does not name {_shown(strangers)}"
+        yield f"contributors: the specification does not name {_named(strangers)}"
 
 
-def _due_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
-    """The guarantees that follow from a specification; or why there are none, in words."""
+def _derived_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
+    """The guarantees that follow from a specification, and the faults for which there are none."""
     try:
         return [Promise.model_validate(guarantee.to_json()) for guarantee in guarantees(spec.build(), spec.facts())], ()
     except ParleyError as error:
         return [], (f"specification: {error.detail}",)
 
 
-def _unsaid(read: ModelDocument, due: Sequence[Promise]) -> dict[str, None]:
-    """What guarantees assume by this version of Parley, and a document does not say: versions before said less."""
+def _unstated(read: ModelDocument, derived: Sequence[Promise]) -> dict[str, None]:
+    """The assumptions of derived guarantees that a document does not state: older versions stated fewer."""
     stated = {words for promise in read.guarantees for words in promise.assumptions}
-    return dict.fromkeys(words for promise in due for words in promise.assumptions if words not in stated)
+    return dict.fromkeys(words for promise in derived for words in promise.assumptions if words not in stated)
 
 
-def _promises(claim: _Claim, due: Sequence[Promise]) -> Iterator[str]:
-    """The guarantees follow from the specification, derived again."""
-    read, spec = claim.read, claim.spec
+def _promises(model: _SignedModel, derived: Sequence[Promise]) -> Iterator[str]:
+    """Yield how the document's guarantees, rounds and adjacency differ from those of the specification."""
+    read, spec = model.read, model.spec
     algorithm, rounds = spec.build(), len(spec.questions())
-    if len(due) != len(read.guarantees) or not all(map(_agree, due, read.guarantees)):
+    if len(derived) != len(read.guarantees) or not all(map(_agree, derived, read.guarantees)):
         yield "guarantees: not what follows from the specification"
     if read.rounds != rounds:
         yield f"rounds: {read.rounds}, and the specification asks {rounds}"
@@ -204,23 +218,23 @@ def _promises(claim: _Claim, due: Sequence[Promise]) -> Iterator[str]:
         yield f"adjacency: {read.adjacency}, and the algorithm's is {algorithm.adjacency}"
 
 
-def _agree(due: Promise, said: Promise) -> bool:
-    """Whether a promise of a document is the due one but for the last digits of a machine, and words: see `_unsaid`."""
+def _agree(derived: Promise, stated: Promise) -> bool:
+    """Whether a document's guarantee is the derived one, except for rounding and for assumptions as in `_unstated`."""
     figures = {"epsilon", "delta", "assumptions"}
-    if due.model_dump(exclude=figures) != said.model_dump(exclude=figures):
+    if derived.model_dump(exclude=figures) != stated.model_dump(exclude=figures):
         return False
-    if not {words for words in due.assumptions if not _is_new(words)} <= set(said.assumptions):
+    if not {words for words in derived.assumptions if not _is_new(words)} <= set(stated.assumptions):
         return False
-    if not {words for words in said.assumptions if is_of_sums(words)} <= set(due.assumptions):
+    if not {words for words in stated.assumptions if is_of_sums(words)} <= set(derived.assumptions):
         return False
-    if due.epsilon is None or said.epsilon is None:
-        return due.epsilon is said.epsilon
-    return _near(due.epsilon, said.epsilon) and _near(due.delta, said.delta)
+    if derived.epsilon is None or stated.epsilon is None:
+        return derived.epsilon is stated.epsilon
+    return _near(derived.epsilon, stated.epsilon) and _near(derived.delta, stated.delta)
 
 
 def _is_new(assumption: str) -> bool:
-    """Whether documents of older versions leave an assumption unsaid: it holds of any such run, or of its algorithm."""
-    return is_of_sums(assumption) or assumption in _SAID_SINCE
+    """Whether documents of older versions do not state an assumption: it holds for any such run, or its algorithm."""
+    return is_of_sums(assumption) or assumption in _STATED_LATER
 
 
 def _near(one: float, other: float) -> bool:
@@ -228,7 +242,7 @@ def _near(one: float, other: float) -> bool:
 
 
 def _faults_of_consents(spec: RunSpec, certificate: Certificate, contributors: Sequence[str]) -> Iterator[str]:
-    """Every contributor approved this specification, at a price, and signed that; so did who else is said to have."""
+    """Yield the faults of signed approvals: every contributor must have one, and all must be of this specification."""
     for name, signed in certificate.approvals.items():
         if name not in spec.names:
             yield f"approval of {name}: the specification does not name it"
@@ -239,11 +253,14 @@ def _faults_of_consents(spec: RunSpec, certificate: Certificate, contributors: S
         except ValidationError:
             yield f"approval of {name}: it cannot be read"
     if missing := [name for name in contributors if name not in certificate.approvals]:
-        yield f"approvals: none of {_shown(missing)}"
+        yield f"approvals: none of {_named(missing)}"
 
 
 def _faults_of_consent(name: str, signed: SignedApproval, run: str, digest: str) -> Iterator[str]:
-    """A party's receipt binds its approval to run and specification; raises LedgerError, ValidationError."""
+    """Yield the faults of one approval, which its receipt binds to run and specification.
+
+    Raises LedgerError for a receipt that cannot be verified, ValidationError for an approval that cannot be read.
+    """
     receipt = verify_receipt(signed.receipt, name, read_receipt(signed.receipt).key)
     approval, bound = Approval.model_validate_json(signed.approval), receipt.answer
     if bound is None or (bound.run, bound.round, approval.run) != (run, APPROVAL, run):
@@ -256,25 +273,25 @@ def _faults_of_consent(name: str, signed: SignedApproval, run: str, digest: str)
 
 
 def _prices(certificate: Certificate) -> str:
-    """What the parties signed that they pay at most."""
+    """How many parties signed, and the largest price that one of them signed, in words."""
     paid = [Approval.model_validate_json(signed.approval) for signed in certificate.approvals.values()]
     signers = "1 party" if len(paid) == 1 else f"{len(paid)} parties"
     epsilon, delta = max(price.epsilon for price in paid), max(price.delta for price in paid)
     return f"{signers} approved the specification and signed: each pays ε = {epsilon:.6g}, δ = {delta:.3g} at most"
 
 
-def _faults_of_sums(claim: _Claim, keys: PublicKeys) -> Iterator[str]:
-    """Everybody signed the roster of the secure sum, and each key holder the last sum."""
-    if (sums := claim.certificate.sums) is None:
+def _faults_of_sums(model: _SignedModel, keys: PublicKeys) -> Iterator[str]:
+    """Yield the faults of a secure sum: all must have signed its roster, and each key holder its last sum."""
+    if (sums := model.certificate.sums) is None:
         yield "sums: the run was a secure sum, and nothing that its key holders signed is here"
         return
     try:
         roster = Roster.parse(sums.roster.encode())
-        check_roster(roster, claim.certificate.run, claim.spec)
+        check_roster(roster, model.certificate.run, model.spec)
     except ParleyError as error:
         yield f"roster: {error.detail}"
         return
-    if roster.learner != claim.certificate.learner:
+    if roster.learner != model.certificate.learner:
         yield "roster: another learner's"
     for member in (*roster.parties, *roster.key_holders):
         signed = Signed(sums.roster.encode(), _bytes(sums.signatures.get(member.name)))
@@ -289,7 +306,7 @@ def _faults_of_sums(claim: _Claim, keys: PublicKeys) -> Iterator[str]:
 
 
 def _fault_of_opening(sums: SignedSums, name: str, key: str, roster: Roster) -> str | None:
-    """What is wrong with what a key holder signed of the last sum."""
+    """The fault of a key holder's signed statement of the last sum, or None."""
     if (opened := sums.opened.get(name)) is None:
         return "it signed none"
     signed = Signed(opened.statement.encode(), _bytes(opened.signature))
@@ -301,14 +318,14 @@ def _fault_of_opening(sums: SignedSums, name: str, key: str, roster: Roster) -> 
     return None
 
 
-def _faults_of_evaluation(claim: _Claim) -> Iterator[str]:
-    """An evaluation that came after the model is of this model, and was signed for as the model was."""
-    evaluation, read = claim.read.evaluation, claim.read
-    assert evaluation is not None and evaluation.certificate is not None  # noqa: S101, PT018 -- as the caller saw
+def _faults_of_evaluation(model: _SignedModel) -> Iterator[str]:
+    """Yield the faults of an evaluation run after the model: it must be of this model, and signed as the model is."""
+    evaluation, read = model.read.evaluation, model.read
+    assert evaluation is not None and evaluation.certificate is not None  # noqa: S101, PT018 -- the caller checked it
     certificate = evaluation.certificate
     spec = specification_of(certificate)
     plain = evaluation.model_copy(update={"run": None, "certificate": None})
-    if not certificate.is_signed or certificate.learner != claim.certificate.learner:
+    if not certificate.is_signed or certificate.learner != model.certificate.learner:
         yield "its certificate is not what the learner signed"
     if certificate.digests.get("evaluation") != canonical_digest(plain.stated()):
         yield "not what the learner signed"
@@ -326,13 +343,13 @@ def _faults_of_evaluation(claim: _Claim) -> Iterator[str]:
     yield from _faults_of_consents(spec, certificate, evaluation.contributors)
 
 
-def _strangers(keys: PublicKeys, known: PublicKeys) -> Iterator[str]:
-    """The keys are those that the asker knows."""
-    trusted = known.by_name
+def _strangers(keys: PublicKeys, trusted: PublicKeys) -> Iterator[str]:
+    """Yield the keys that are not among the trusted ones."""
+    key_of = trusted.by_name
     for name, key in keys.by_name.items():
-        if name not in trusted:
+        if name not in key_of:
             yield f"key of {name}: not among those that you know"
-        elif trusted[name] != key:
+        elif key_of[name] != key:
             yield f"key of {name}: not the one that you know"
 
 
@@ -340,6 +357,6 @@ def _bytes(signature: str | None) -> bytes:
     return bytes.fromhex(signature or "")
 
 
-def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

@@ -47,7 +47,7 @@ def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded,
     assert fit.fits
     assert not fit.absent
     if not dress.at:
-        features = FeatureRows(path, STUDY, said=said)
+        features = FeatureRows(path, STUDY, csv_format=said)
         design = np.concatenate([X[usable] for X, usable, _ in features.blocks(skip=True)])
         assert np.array_equal(design, plain.shard.X[plain.shard.present])
     path.unlink()
