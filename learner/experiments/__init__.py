@@ -1,4 +1,4 @@
-"""Simulations for researchers; here the algorithms that can be simulated, by name, so that help loads none of them."""
+"""Simulates runs for researchers. This module names the algorithms that can be simulated, so that help loads none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from parley.common.algorithms import AUTO, REGISTRY
 from parley.common.errors import InvalidInputError
 
 UNTRAINED = ("ftrl", "evaluate", "describe")
-"""The algorithms that train no model, so there is none to measure."""
+"""The algorithms that train no model that could be measured."""
 
 
 def simulated_names() -> tuple[str, ...]:

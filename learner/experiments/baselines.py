@@ -1,6 +1,6 @@
-"""What to measure a private model by: no model at all, all owners' data without privacy, one owner's data alone.
+"""Computes figures to compare a private model with: without a model, with all data and no privacy, with one owner's.
 
-Each figure is a mean over the first repetitions of a simulation: accuracy, and AUC of two classes; or R^2 of a real
+Each figure is a mean over the first repetitions of a simulation: accuracy, and AUC for two classes; or R^2 for a real
 label.
 """
 
@@ -31,9 +31,9 @@ Split = tuple[Shard, Shard, FederationFacts]
 """A training stack (K, n, d), test examples (m, d), and the facts of the stack's parties."""
 _NOISE = 3  # a random stream of its own
 _MOST_CARRIED = 2**27
-"""Numbers that one party is asked and answers in all: what carries more takes long, and is not tried beside another.
+"""The most numbers in all questions to one party and its answers: an algorithm with more takes long, and is not tried.
 
-Nor are stacks of all parties' models tried, where all parties' stacks hold more than that in a round.
+Stacks of all parties' models are not tried either if they hold more than this in a round.
 """
 
 
@@ -45,7 +45,7 @@ class Score(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, test: Shard, kind: StudyKind) -> Self:
-        """On test examples."""
+        """The score of a model on test examples (m, d)."""
         if kind == "regression":
             return cls(r_squared(model, test), None)
         return cls(accuracy(model, test), auc_where_known(model, test))
@@ -53,7 +53,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What baselines are measured on: the splits, the kind of their models, and how good each algorithm's models are.
+    """The splits on which baselines are measured, the kind of their models, and the scores of each algorithm's models.
 
     ``scores`` has for each algorithm, by name, and each split the scores of its model, or of each party's.
     """
@@ -65,10 +65,9 @@ class Trials:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A figure to set beside a simulation's: an accuracy or R^2, and the AUC if it has one.
+    """A figure to compare with a simulation's: an accuracy or R^2, and the AUC if it has one.
 
-    ``measure`` returns None for data on which there is no such figure. ``of_number`` is the title for a real label,
-    unless it is the same.
+    ``measure`` returns None for data without such a figure. ``of_number`` is the title for a real label, if it differs.
     """
 
     title: str
@@ -77,22 +76,22 @@ class Baseline:
 
 
 def _majority(trials: Trials) -> Score:
-    """Of predicting the commonest class, or the mean."""
+    """The score of predicting the commonest class, or the mean."""
     return Score(fmean(constant(train, test, trials.kind) for train, test, _ in trials.splits), None)
 
 
 def _pooled(trials: Trials) -> Score | None:
-    """Of the minimiser on all data without privacy."""
+    """The score of the minimiser on all data without privacy."""
     return _mean_score(trials.scores["pooled"])
 
 
 def _alone(trials: Trials) -> Score | None:
-    """The mean over owners who use their own data alone, without noise."""
+    """The mean score over owners who use only their own data, without noise."""
     return _mean_score(trials.scores["local"])
 
 
 def _alone_worst(trials: Trials) -> Score | None:
-    """The worst of these owners."""
+    """The score of the worst of these owners."""
     of_owners = trials.scores["local"]
     return Score(fmean(min(score.value for score in owners) for owners in of_owners), None) if of_owners else None
 
@@ -104,17 +103,17 @@ BASELINES: Registry[Baseline] = Registry(
     alone=Baseline("each owner alone, not private", _alone),
     alone_worst=Baseline("the worst of them", _alone_worst),
 )
-"""The baselines beside the best at the same budget, in the order in which they are shown."""
+"""The baselines that are shown beside the best algorithm at the same budget, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """Figures to set beside a simulation's, over ``repeat`` repetitions.
+    """Figures to compare with a simulation's, over ``repeat`` repetitions.
 
-    ``figures`` are those of `BASELINES`, None where there is none. ``best`` is the private algorithm of the registry
-    that does best at the same budget, ``best_value`` how well. For a run that hides whole parties it is of those that
-    do: a budget that hides one record promises less. ``auc`` has the AUC of figures and of ``best``, if there are two
-    classes. See `beside_run` for the other fields.
+    ``figures`` are those of `BASELINES`, None for one that the data do not have. ``best`` is the private algorithm of
+    the registry that does best at the same budget, and ``best_value`` its figure. For a run that hides whole parties it
+    is the best of the algorithms that do so too, because a budget that hides one record promises less. ``auc`` has the
+    AUC of the figures and of ``best``, if there are two classes. `beside_run` sets the other fields.
     """
 
     repeat: int
@@ -132,7 +131,7 @@ class Baselines:
         return {"repeat": fields.pop("repeat")} | figures | fields
 
     def rows(self, kind: StudyKind) -> Iterator[tuple[str, float, float | None]]:
-        """Each figure that there is: its title, its value, and its AUC if it has one."""
+        """Yield the figures that the data have: title, value, and AUC if there is one."""
         for name, value in self.figures.items():
             if value is not None:
                 baseline = BASELINES[name]
@@ -142,10 +141,11 @@ class Baselines:
         yield f"{scope}, {'this run' if self.best_is_run else self.best}", self.best_value, self.auc.get("best")
 
     def beside_run(self, name: str, metrics: Mapping[str, float], *, contends: bool, is_open: bool) -> Baselines:
-        """The figures beside a run of the algorithm ``name``, which may be the best itself, with its own ``metrics``.
+        """The figures beside a run of the algorithm ``name`` with its own ``metrics``; the run itself may be the best.
 
-        It is where it does no worse than all that were tried, or is the best of them by other draws of noise, all its
-        parameters being open (``is_open``). It ``contends`` if it is private and needs no curator, as the best.
+        The run ``contends`` if, like the best algorithm, it is private and needs no curator. It is the best if it does
+        no worse than all that were tried, or if it is the best of them by other draws of noise, with all its parameters
+        open (``is_open``).
         """
         value = metrics.get("accuracy", metrics.get("r_squared", -math.inf))
         if not contends or not (value >= self.best_value or (is_open and name == self.best)):
@@ -155,9 +155,9 @@ class Baselines:
 
 
 def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "replace_one") -> Baselines:
-    """The baselines on some splits of data for models of a kind, every algorithm with its parameters left open.
+    """The baselines on some splits of data for models of a kind; every algorithm's parameters are left open.
 
-    The best is of those that hide what the ``adjacency`` says, or of all private ones where there is none such.
+    The best is chosen from the algorithms that hide what the ``adjacency`` says, or from all private ones without such.
     """
     scores = {name: _tried(name, splits, kind) for name, algorithm in REGISTRY.items() if algorithm.trains}
     means = {name: _mean_score(of_splits) for name, of_splits in scores.items()}
@@ -176,7 +176,7 @@ def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "
 
 
 def auc_where_known(model: Model, test: Shard) -> float | None:
-    """The AUC of a model, None where there is none: more than two classes, or examples of one class only."""
+    """The AUC of a model; None for more than two classes, or examples of only one class."""
     try:
         return auc(model, test)
     except InvalidInputError:
@@ -184,7 +184,7 @@ def auc_where_known(model: Model, test: Shard) -> float | None:
 
 
 def constant(train: Shard, test: Shard, kind: StudyKind) -> float:
-    """How good it is to predict the commonest class of the training examples for everybody, or their mean: as R^2."""
+    """The accuracy of always predicting the training examples' commonest class, or the R^2 of predicting their mean."""
     trained, tested = train.y[examples_of(train)], test.y[examples_of(test)]
     if kind == "regression":
         return 1 - float(((tested - trained.mean()) ** 2).mean() / tested.var())
@@ -193,9 +193,9 @@ def constant(train: Shard, test: Shard, kind: StudyKind) -> float:
 
 
 def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[Score]]:
-    """How good an algorithm's models are on each split: one, or one for each party.
+    """The scores of an algorithm's models on each split: of one model, or of one for each party.
 
-    Nothing if it is not for the data, or would take long.
+    The result is empty if the algorithm does not fit the data, or would take long.
     """
     scores = []
     try:
@@ -211,7 +211,7 @@ def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[Sco
 
 
 def _takes_long(algorithm: Algorithm, facts: FederationFacts) -> bool:
-    """Whether it carries more than `_MOST_CARRIED`: to and from one party, or as stacks, which grow as K^2."""
+    """Whether more than `_MOST_CARRIED` numbers go to and from one party, or into stacks, which grow as K^2."""
     questions, k = algorithm.questions(facts), len(facts.parties)
     stacks = [k * question.answer for question in questions if question.answer >= k * facts.n_weights]
     one = sum(math.prod(question.message) + question.answer for question in questions)
@@ -219,20 +219,20 @@ def _takes_long(algorithm: Algorithm, facts: FederationFacts) -> bool:
 
 
 def _is_private(name: str, facts: FederationFacts) -> bool:
-    """Whether an algorithm that was tried is one for owners who trust nobody with their data."""
+    """Whether an algorithm that was tried suits owners who trust nobody with their data."""
     algorithm, _ = settle(name, {}, facts)
     return trusts_nobody(algorithm, facts)
 
 
 def trusts_nobody(algorithm: Algorithm, facts: FederationFacts) -> bool:
-    """Whether an algorithm is private, and needs no curator who holds the data."""
+    """Whether an algorithm is private and needs no curator who holds the data."""
     return not algorithm.curator and algorithm.is_private(facts)
 
 
 def _mean_score(of_splits: Sequence[Sequence[Score]]) -> Score | None:
-    """The mean over the splits of the mean over models; None without any.
+    """The mean over the splits of the mean over models; None without splits.
 
-    The AUC is that of the splits whose test examples are of both classes.
+    The AUC is the mean over the splits whose test examples have both classes.
     """
     if not of_splits:
         return None

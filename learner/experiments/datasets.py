@@ -1,14 +1,14 @@
-"""Data to try a study on: breast cancer, digits, simulated data, or a file; drawn, split and dealt to parties.
+"""Loads data to try a study on, and splits and deals them to parties: breast cancer, digits, simulated data, or a file.
 
-Everything here is for simulation, where one process sees all the data; in a real run no process does.
+This is for simulation, where one process sees all the data; in a real run no process does.
 
 *Breast cancer* (``wdbc``): the Wisconsin diagnostic set, 569 biopsies, 30 measurements (Street, Wolberg & Mangasarian
 1993; UCI Machine Learning Repository; scikit-learn's copy, read without a network). The bounds of its study are typed
 below and agree with the mean +- one standard deviation of the whole set, test examples included, rounded. The set is
 public, so this serves a demonstration; it is *not* private, the guarantees do not count it, and the accuracies here are
 better than bounds fixed without the data would give. An owner of private data takes bounds from the literature, never
-from the own records. The width was chosen by test accuracy among 1, 1.5, 2 and 3 deviations. What lies beyond, about a
-quarter of the values, is clipped. The width matters: dp_gd at epsilon = 1, delta = 1e-5 under a secure sum reaches a
+from its records. The width was chosen by test accuracy among 1, 1.5, 2 and 3 deviations. Values beyond the bounds,
+about a quarter, are clipped. The width matters: dp_gd at epsilon = 1, delta = 1e-5 under a secure sum reaches a
 mean accuracy of .95 with these bounds, and .90 with those of `BIOPSIES`, which hold every value of the set.
 
 *Digits* (``digits``): 1,797 handwritten digits of ten classes in 8 x 8 pixels, each a count from 0 to 16 (Alpaydin &
@@ -17,8 +17,8 @@ Kaynak 1998; UCI Machine Learning Repository; scikit-learn's copy).
 *Simulated data*: N examples in the unit ball of d = 10 dimensions, linearly separable through the origin, as in the
 experiments of Rajkumar & Agarwal, "A Differentially Private Stochastic Gradient Descent Algorithm for Multiparty
 Classification", AISTATS 2012. The laws within the ball are ours: uniform on the sphere around it (``simulated``) or in
-its interior (``simulated-ball``); label the side of a random hyperplane, drawn again for every data set, with N test
-examples from the same law.
+its interior (``simulated-ball``). The label is the side of a random hyperplane, which is drawn again for every data
+set; N test examples come from the same law.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ BUILT_IN = ("wdbc", "digits", "simulated", "simulated-ball")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Data that can be drawn again and again: each draw is a training and a test shard, (n, d) and (m, d).
+    """Data that can be drawn repeatedly: each draw is a training and a test shard, (n, d) and (m, d).
 
-    ``kind`` says what a model of it predicts, hence how it is measured; ``unit`` is what 1 is in a real label's units.
-    ``fold`` draws in the same way, but holds out the i-th of k parts of the examples in the generator's order; None if
-    each draw makes new examples, which have no parts. ``study`` is what the columns are of, if of one. Of its
-    ``n_rows``, 0 where they are new in each draw, ``n_dropped`` miss a value and are empty ones; ``missing`` says by
-    column how many, the most first. ``notes`` say how a file was read.
+    ``kind`` says what a model predicts, and so how it is measured; ``unit`` is the value of 1 in a real label's units.
+    ``fold`` draws in the same way, but holds out the i-th of k parts of the examples in the generator's order; it is
+    None if each draw makes new examples, which have no parts. ``study`` is the study of the columns, if there is one.
+    Of ``n_rows`` rows, 0 if they are new in each draw, ``n_dropped`` miss a value and are empty; ``missing`` counts
+    them by column, the largest count first. ``notes`` say how a file was read.
     """
 
     loss: Loss
@@ -127,7 +127,7 @@ class Dataset:
 
 
 def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (), csv: str | None = None) -> Dataset:
-    """The data set of this name: one of `BUILT_IN`, or what `parse_source` takes, described by a study (JSON).
+    """The data set of this name: one of `BUILT_IN`, or a source for `parse_source` with its study (JSON).
 
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.
     """
@@ -141,7 +141,7 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
         raise InvalidInputError(
             f"data {name!r} is none of {', '.join(BUILT_IN)}; a file of data, or a query, needs a study"
         )
-    from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for who has a file
+    from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, which only files need
 
     terms = read_study(study)
     loaded = load_source(parse_source(name, tables, csv), terms, clip=True)
@@ -150,9 +150,9 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
 
 
 def examples(study: Study, shard: Shard) -> Dataset:
-    """A study's examples (n, d); each draw holds out a quarter at random for the test, each fold one of its parts.
+    """A study's examples (n, d): each draw holds out a random quarter for the test, each fold one of the parts.
 
-    Raises InvalidInputError for too few rows; so do its folds.
+    Raises InvalidInputError for too few rows, and so does a fold.
     """
     n = len(shard.y)
     n_test = int(n * TEST_FRACTION)
@@ -178,7 +178,7 @@ def examples(study: Study, shard: Shard) -> Dataset:
 def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = False) -> Dataset:
     """N training and N test examples, separated by a random hyperplane, new in every draw.
 
-    They lie on the unit sphere; or are uniform in the ball, if they shall lie in its ``interior``.
+    They are uniform on the unit sphere or, if ``interior``, in the unit ball.
     """
 
     def draw(rng: np.random.Generator) -> tuple[Shard, Shard]:
@@ -214,9 +214,9 @@ def digits_columns() -> Columns:
 
 
 def shard_sizes(n_examples: int, parties: int, skew: float = 0.0) -> tuple[int, ...]:
-    """How many of n examples each of K parties gets: the k-th a share proportional to k^skew, adding up to n.
+    """How many of n examples each of K parties gets: the k-th party's share is proportional to k^skew.
 
-    0 deals evenly; 1 deals in the proportions 1 : 2 : ... : K.
+    The sizes add up to n. A skew of 0 deals evenly; 1 deals in the proportions 1 : 2 : ... : K.
 
     >>> shard_sizes(1000, 5)
     (200, 200, 200, 200, 200)
@@ -233,7 +233,7 @@ def shard_sizes(n_examples: int, parties: int, skew: float = 0.0) -> tuple[int, 
 
 
 def sizes_by_shares(n_examples: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """How many of n examples each of K parties gets, of shares (K,) in any unit; they add up to n.
+    """How many of n examples each of K parties gets by shares (K,) in any unit; the sizes add up to n.
 
     >>> sizes_by_shares(1000, (0.01, 0.29, 0.2, 0.25, 0.25))
     (10, 290, 200, 250, 250)
@@ -248,9 +248,9 @@ def sizes_by_shares(n_examples: int, shares: Sequence[float]) -> tuple[int, ...]
 
 
 def random_sizes(n_examples: int, parties: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Sizes drawn from all ways to give each of K parties at least one of n examples, each way as likely: (K,).
+    """Sizes (K,) drawn uniformly from all ways to give each of K parties at least one of n examples.
 
-    That is shares uniform on the simplex, on the grid of 1/n. Raises InvalidInputError when there are too few examples.
+    The shares are uniform on the simplex, on the grid of 1/n. Raises InvalidInputError if there are too few examples.
     """
     if not 1 <= parties <= n_examples:
         raise InvalidInputError(f"{n_examples} examples are too few for {parties} parties")
@@ -259,11 +259,11 @@ def random_sizes(n_examples: int, parties: int, rng: np.random.Generator) -> tup
 
 
 def deal(shard: Shard, sizes: tuple[int, ...]) -> Shard:
-    """Examples (n, d) in order to K parties of these sizes, as a stack (K, max(sizes), d)."""
+    """Deal examples (n, d) in order to K parties of these sizes. Returns a stack (K, max(sizes), d)."""
     ends = np.cumsum(sizes)
     return Shard.stack([_rows(shard, np.arange(end - size, end)) for size, end in zip(sizes, ends, strict=True)])
 
 
 def _rows(shard: Shard, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Shard:
-    """Some examples of one party's shard."""
+    """The examples of a shard at these indices."""
     return shard.take(rows)

@@ -1,10 +1,10 @@
-"""Try an algorithm on data in one process, many times over, before any party is asked.
+"""Tries an algorithm on data in one process, repeatedly, before any party is asked.
 
-Each repetition draws a split of the data and its noise from two random streams of their own, so that no noise is ever a
-function of the numbers that made the data. Repetition i of a seed sees the same data for every algorithm, hence two
+Each repetition draws a split of the data and its noise from two separate random streams, so that no noise is ever a
+function of the numbers that made the data. Repetition i of a seed sees the same data for every algorithm, so two
 algorithms are compared on the same splits.
 
-Warnings for readers of a simulation's figures: of empty rows, models that learnt nothing, and bounds.
+A result has warnings for its readers: of empty rows, of models that learnt nothing, and of bounds that are too wide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,17 +38,16 @@ from parley.learner.experiments.baselines import Baselines, Split, auc_where_kno
 from parley.learner.experiments.datasets import Dataset, deal, load_dataset, random_sizes, shard_sizes, sizes_by_shares
 from parley.learner.forecasting.selection import Proposal, most_promising
 
-if TYPE_CHECKING:
-    from parley.learner.experiments.datasets import Dataset
+# ── warnings ─────────────────────────────────────────────────────────────────
 
 _MANY = 0.5
 _HARDLY = 0.05
-"""Who spares less than this part of a constant's errors has hardly learnt anything."""
+"""A model that avoids a smaller part of a constant's errors than this has hardly learnt anything."""
 _MOST_NAMED = 5
 
 
 def mostly_dropped(dataset: Dataset) -> str | None:
-    """A warning where the study drops most rows of a file, with the columns that they miss; None where not."""
+    """A warning if the study drops most rows of a file, with the columns whose values are missing; otherwise None."""
     if dataset.n_dropped <= _MANY * dataset.n_rows:
         return None
     named = ", ".join(f"{name} in {rows:,}" for name, rows in list(dataset.missing.items())[:_MOST_NAMED])
@@ -59,7 +58,7 @@ def mostly_dropped(dataset: Dataset) -> str | None:
 
 
 def no_better_than_a_constant(kind: StudyKind, value: float, constant: float) -> str | None:
-    """A warning where a model's accuracy, or R^2, is about that of the best ``constant`` prediction; None where not."""
+    """A warning if a model's accuracy or R^2 is about that of the best ``constant`` prediction; otherwise None."""
     if value - constant >= _HARDLY * (1 - constant):
         return None
     how = "no" if value <= constant else "hardly"
@@ -69,7 +68,7 @@ def no_better_than_a_constant(kind: StudyKind, value: float, constant: float) ->
 
 
 def not_for_privacy(kind: StudyKind, pooled: float | None, constant: float) -> str | None:
-    """A warning where a model of all data without privacy has hardly learnt anything either; None where it has."""
+    """A warning if a model of all data without privacy has hardly learnt anything either; otherwise None."""
     if pooled is None or no_better_than_a_constant(kind, pooled, constant) is None:
         return None
     return (
@@ -79,7 +78,7 @@ def not_for_privacy(kind: StudyKind, pooled: float | None, constant: float) -> s
 
 
 def warnings(dataset: Dataset, value: float, constant: float, pooled: float | None = None) -> Iterator[str]:
-    """All that a simulation is to be warned of."""
+    """Yield all warnings of a simulation's result."""
     yield from filter(
         None,
         (
@@ -90,26 +89,28 @@ def warnings(dataset: Dataset, value: float, constant: float, pooled: float | No
     )
 
 
+# ── simulations ──────────────────────────────────────────────────────────────
+
 BASELINES_FROM = 5
-"""How many splits baselines are told from."""
+"""How many splits baselines are computed on."""
 _MOST_PUBLIC = 2_000
 _DATA, _NOISE, _SHARES = 1, 2, 4
 """The random streams of a repetition."""
 
 Progress = Callable[[int, int], None]
-"""Told how many repetitions are done, of how many."""
+"""Called with the number of repetitions done and their total."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
     """What to simulate: ``data``, ``tables``, ``csv`` as `load_dataset` takes them, on K parties.
 
-    ``reveal`` is what the learner sees of a sum's parts: ``sum`` (secure sum: each party adds its share of the noise)
-    or ``each`` (each party adds all of it). ``skew`` is `parley.learner.experiments.datasets.shard_sizes`'s; ``shares``
-    (K,) stand in its place, or ``random`` ones, uniform on the simplex and new in each repetition. Of the training
-    examples ``public_rows``, a fifth but at most 2,000 if it is None, are set aside for algorithms that ask about
-    public rows, with their labels where that is what these ask for. With ``folds`` repetition i tests on the i-th of so
-    many parts of the examples; their order is drawn again when each was tested on.
+    ``reveal`` is what the learner sees of a sum: ``sum`` (secure sum: each party adds its share of the noise) or
+    ``each`` answer (each party adds all of it). ``skew`` is that of `parley.learner.experiments.datasets.shard_sizes`;
+    ``shares`` (K,) replace it, or ``random`` shares, uniform on the simplex and new in each repetition. ``public_rows``
+    of the training examples (if None, a fifth but at most 2,000) are set aside for algorithms that ask about public
+    rows, with their labels if the algorithm needs them. With ``folds`` repetition i tests on the i-th of so many parts
+    of the examples; their order is drawn again after each part was tested on.
     """
 
     data: str = "wdbc"
@@ -140,7 +141,7 @@ class SimulationSettings:
             raise InvalidInputError(f"public_rows must be positive, not {self.public_rows}")
 
     def _check_split(self) -> None:
-        """Raise InvalidInputError for shares that are not K positive ones, or come with a skew, and for one fold."""
+        """Raise InvalidInputError unless shares are K positive numbers without a skew, and folds are at least two."""
         if self.folds is not None and self.folds < 2:  # noqa: PLR2004 -- one to test on, one to train on
             raise InvalidInputError(f"folds must be at least 2, not {self.folds}")
         if self.shares is None:
@@ -153,7 +154,10 @@ class SimulationSettings:
             raise InvalidInputError(f"shares must be {self.parties} positive numbers, not {self.shares}")
 
     def sizes(self, n_examples: int, repetition: int) -> tuple[int, ...]:
-        """How many of n training examples each party has in a repetition, (K,); raises InvalidInputError for none."""
+        """How many of n training examples each party has in a repetition, (K,).
+
+        Raises InvalidInputError if a party would have none.
+        """
         if self.shares == "random":
             return random_sizes(n_examples, self.parties, np.random.default_rng([self.seed, repetition, _SHARES]))
         if self.shares is not None:
@@ -163,13 +167,13 @@ class SimulationSettings:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """How good the models are by one measure, in each repetition."""
+    """The value of one measure of the models, in each repetition."""
 
     values: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """The mean."""
+        """The mean over the repetitions."""
         return math.fsum(self.values) / len(self.values)
 
     @property
@@ -184,13 +188,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came out: how good the models are on held-out data, and what the run would promise each party.
+    """The result: how good the models are on held-out data, and what the run would promise each party.
 
-    Its settings name the algorithm that was run, also where that was chosen: ``choices`` then has ``algorithm``.
-    ``metrics`` has ``accuracy`` of classes, and of two ``auc``, of repetitions that test on both; of a real label
-    ``rmse``, in the label's units, and ``r_squared``. ``constant`` is the mean accuracy, or R^2, of predicting the
-    commonest class, or the mean, for all. ``n_rows`` and ``n_dropped`` are the data set's.
-    ``choices`` are the parameters that were chosen; ``baselines`` what to measure the models by, if that was asked for.
+    ``settings`` name the algorithm that was run; if it was chosen, ``choices`` has ``algorithm``. ``metrics`` has
+    ``accuracy`` for classes, and for two classes the ``auc`` of repetitions that test on both; for a real label it has
+    ``rmse``, in the label's units, and ``r_squared``. ``constant`` is the mean accuracy, or R^2, of always predicting
+    the commonest class, or the mean. ``n_rows`` and ``n_dropped`` are those of the data set. ``choices`` are the
+    parameters that were chosen; ``baselines`` are figures to compare with, if they were asked for.
     """
 
     settings: SimulationSettings
@@ -208,7 +212,7 @@ class SimulationResult:
 
     @property
     def accuracy(self) -> Metric:
-        """The accuracies; raises KeyError of a real label."""
+        """The accuracies; raises KeyError for a real label."""
         return self.metrics["accuracy"]
 
     def to_json(self) -> dict[str, Any]:
@@ -237,8 +241,8 @@ def run_simulation(
 ) -> SimulationResult:
     """Train and test ``repeat`` times; then, if asked, the baselines on the first few splits.
 
-    Raises InvalidInputError that names what is wrong with the settings, also where the algorithm is not for the data's
-    loss, before anything is trained; InvalidDataError for unfit data.
+    Before anything is trained, raises InvalidInputError that names what is wrong with the settings, such as an
+    algorithm that does not take the data's loss. Raises InvalidDataError for data that do not fit the study.
     """
     _check_algorithm(settings)  # before data are read
     dataset = load_dataset(settings.data, settings.study, settings.tables, settings.csv)
@@ -273,12 +277,12 @@ def run_simulation(
 
 
 def score_of(kind: StudyKind) -> Literal["accuracy", "r_squared"]:
-    """The metric that models of a kind are compared by."""
+    """The metric by which models of a kind are compared."""
     return "r_squared" if kind == "regression" else "accuracy"
 
 
 def _by_name(measured: Sequence[Mapping[str, float]]) -> dict[str, Metric]:
-    """Each metric over the repetitions that have it."""
+    """The metrics by name, each over the repetitions that have it."""
     names = dict.fromkeys(name for metrics in measured for name in metrics)
     return {name: Metric(tuple(metrics[name] for metrics in measured if name in metrics)) for name in names}
 
@@ -290,7 +294,7 @@ def _beside(
     settings: SimulationSettings,
     metrics: Mapping[str, Metric],
 ) -> Baselines:
-    """The baselines on the first splits, beside the run itself."""
+    """The baselines on the first splits, compared with the run itself."""
     return baselines(splits, kind, algorithm.adjacency).beside_run(
         settings.algorithm,
         {name: metric.mean for name, metric in metrics.items()},
@@ -300,17 +304,17 @@ def _beside(
 
 
 def _check_algorithm(settings: SimulationSettings) -> None:
-    """Raise InvalidInputError for an algorithm that cannot be simulated, or parameters that are not its own."""
+    """Raise InvalidInputError for an algorithm that cannot be simulated, or parameters that it does not have."""
     check_simulated(settings.algorithm)
     if settings.algorithm == AUTO:
         if settings.parameters:
             raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
-    elif not build_algorithm(settings.algorithm, fixed_parameters(settings.parameters)).trains:  # one from elsewhere
+    elif not build_algorithm(settings.algorithm, fixed_parameters(settings.parameters)).trains:  # an extension's
         raise InvalidInputError(f"{settings.algorithm} trains no model, so there is none to measure")
 
 
 def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[SimulationSettings, dict[str, Choice]]:
-    """The settings with an algorithm that was left open chosen as a run's is, from what is public; and the choice."""
+    """The settings with an open algorithm chosen from public facts, as for a run, and this choice by name."""
     if settings.algorithm != AUTO:
         return settings, {}
     _, _, facts = deal_repetition(settings, dataset, 0)
@@ -324,9 +328,9 @@ def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[Sim
 
 
 def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
-    """How good a model is on test examples (m, d): accuracy, of two classes AUC; or RMSE in the label's units and R^2.
+    """Accuracy and, for two classes, AUC on test examples (m, d); or RMSE in the label's units, and R^2.
 
-    No AUC where all examples are of one class.
+    There is no AUC if all examples are of one class.
     """
     if dataset.kind != "regression":
         ranks = auc_where_known(model, test)
@@ -361,14 +365,14 @@ def deal_repetition(
 
 
 def _public_rows_of(settings: SimulationSettings) -> PublicRowsNeeded:
-    """Which public rows the algorithm asks about; none while it is open, as in a run that names none."""
+    """Which public rows the algorithm asks about; none while it is open, as in a run without public rows."""
     if settings.algorithm == AUTO:
         return "none"
     return build_algorithm(settings.algorithm, fixed_parameters(settings.parameters)).public_rows
 
 
 def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> tuple[Shard, Shard]:
-    """A repetition's training and test examples; raises InvalidInputError where data have no folds."""
+    """A repetition's training and test examples; raises InvalidInputError for folds of data that have none."""
     if settings.folds is None:
         return dataset.draw(np.random.default_rng([settings.seed, repetition, _DATA]))
     if dataset.fold is None:
@@ -378,7 +382,10 @@ def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> t
 
 
 def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) -> tuple[FloatArray, Shard]:
-    """Public rows (N, d), or with their label (N, d + 1), and what is left; examples come in an order of chance."""
+    """The first examples as public rows (N, d), or with labels (N, d + 1), and the remaining ones.
+
+    The examples are in random order.
+    """
     total = train.shape[-2]
     n = min(_MOST_PUBLIC, total // 5) if settings.public_rows is None else settings.public_rows
     if n >= total:
@@ -388,5 +395,5 @@ def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) ->
 
 
 def promised(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
-    """A run's guarantees; those of a curator's baseline are the curator's."""
+    """A run's guarantees; for a baseline with a curator, those of the curator."""
     return guarantees(algorithm, facts.curated() if algorithm.curator else facts)
