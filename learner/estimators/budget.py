@@ -111,8 +111,8 @@ class PrivacyBudget:
             self._fits += 1
 
     def __repr__(self) -> str:
-        left = f"epsilon_left={self.epsilon_left:g}, delta_left={self.delta_left:g}"
-        return f"{type(self).__name__}({left}, fits={self.fits})"
+        remaining = f"epsilon_left={self.epsilon_left:g}, delta_left={self.delta_left:g}"
+        return f"{type(self).__name__}({remaining}, fits={self.fits})"
 
     def __copy__(self) -> Self:
         """Return this budget itself, so that copies of an estimator pay from it."""
