@@ -121,7 +121,7 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
         if study not in learner.studies:
             raise InvalidInputError(f"unknown study {study!r}")
         if start and labelled:
-            raise InvalidInputError("rows are kept labelled, or weights are to start from: not both")
+            raise InvalidInputError("start keeps weights, and labelled keeps rows: give one of the two")
         kind: Kind = "start" if start else "labelled" if labelled else "rows"
         async with learner.fair.turn(learner.fair.uploads, user_name(request)):
             table = await uploads.read(request, learner.studies[study], kind)

@@ -146,9 +146,9 @@ class LiveRoster:
         self._check_apart(request.name)
         if unknown := [name for name in request.studies if name not in self.studies]:
             names = ", ".join(self.studies) or "none"
-            raise InvalidInputError(f"studies: unknown are {', '.join(unknown)}; there are {names}")
+            raise InvalidInputError(f"studies: unknown: {', '.join(unknown)}; there are {names}")
         if request.role == "party" and not request.studies:
-            raise InvalidInputError("studies: a party is asked to hold rows of one at least")
+            raise InvalidInputError("studies: a party must hold rows of at least one: name it")
         if (member := self.store.members.get(request.name)) and member.role != request.role:
             raise ConflictError(f"{request.name} has joined as a {member.role.replace('_', ' ')}")
         if request.role == "key_holder":
@@ -224,7 +224,7 @@ class LiveRoster:
         return membership
 
     async def confirm(self, name: str, words: str) -> None:
-        """Let a member take part; raises NotFoundError if nobody has joined so, InvalidInputError for wrong words."""
+        """Let a member take part; raises NotFoundError for an unknown name, InvalidInputError for wrong words."""
         async with self.lock:  # otherwise a member that is removed or joins again meanwhile would be written back
             member = self._member(name)
             check_words(words, member.public_key, name)

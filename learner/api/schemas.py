@@ -177,7 +177,7 @@ class StudySummary(BaseModel):
     digest: Annotated[str, Field(description="SHA-256 of the study's canonical JSON, as parties name it")]
     kind: StudyKind
     label: Annotated[str, Field(description="the column to predict")]
-    n_classes: Annotated[int, Field(description="how many values the label has; 0 where it is a number")]
+    n_classes: Annotated[int, Field(description="how many values the label has; 0 if it is a number")]
     loss: Annotated[str, Field(description="the kind of its loss")]
     features: Annotated[int, Field(description="columns of a table to predict from")]
     n_features: Annotated[int, Field(description="columns of the design, with one for each value of a category")]
@@ -256,7 +256,7 @@ class PartyView(BaseModel):
     name: Identifier
     url: str | None
     facts: PartyFacts | None
-    budget: Annotated[BudgetReport | None, Field(description="what its ledger has left; null where it does not say")]
+    budget: Annotated[BudgetReport | None, Field(description="what remains in its ledger; null if it does not say")]
     problem: ProblemDocument | None
 
 

@@ -86,7 +86,7 @@ class LearnerService:
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Take up unfinished runs at the start; at the stop, leave them for the next start."""
         await self.engine.start()
-        beside = [asyncio.create_task(work) for work in (self.witnesses.keep_telling(), self.board.keep_alive())]
+        beside = [asyncio.create_task(work) for work in (self.witnesses.keep_handing_on(), self.board.keep_alive())]
         yield
         for task in beside:
             task.cancel()

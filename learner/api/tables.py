@@ -62,7 +62,7 @@ def read_labelled(path: Path, study: Study) -> FloatArray:
     """
     shard = load_examples(path, study, clip=True).shard
     if shard.y.min() == shard.y.max():
-        raise InvalidDataError("the rows all have the same label: nothing is to be learnt from them")
+        raise InvalidDataError("the rows all have the same label: nothing can be learnt from them")
     return np.column_stack([shard.X, shard.y])
 
 

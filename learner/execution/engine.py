@@ -469,7 +469,7 @@ class Engine:
             await ask_all(parties, lambda party: party.end(run), self._settings.deadline_seconds)
         await self._sums.end(run)
         await self._keep_receipts(ended)
-        await self._witnesses.tell(peer.name for peer in self._peers(ended))
+        await self._witnesses.hand_on(peer.name for peer in self._peers(ended))
 
     async def _ask_witnesses(self, run: Run) -> None:
         """Ask the run's peers, and all key holders, for the receipts that they hold of each other."""

@@ -36,9 +36,9 @@ class Watcher:
 
     events: list[RunEvent] = field(default_factory=list)
     must_read: bool = True
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    has_news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def hear(self, events: Sequence[RunEvent]) -> None:
+    def add(self, events: Sequence[RunEvent]) -> None:
         """Take new events; an empty sequence means that they are in the store."""
         if not events or len(self.events) >= _MOST_KEPT:
             self.must_read = True
@@ -46,7 +46,7 @@ class Watcher:
             self.events.clear()
         else:
             self.events.extend(events)
-        self.heard.set()
+        self.has_news.set()
 
 
 @dataclass(slots=True)
@@ -54,17 +54,17 @@ class ChangedRuns:
     """The runs whose news one watcher of all runs has not seen, in the order of their news."""
 
     runs: dict[str, None] = field(default_factory=dict)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    has_news: asyncio.Event = field(default_factory=asyncio.Event)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
-    def hear(self, run: str) -> None:
+    def add(self, run: str) -> None:
         """Note that a run has news."""
         self.runs[run] = None
-        self.heard.set()
+        self.has_news.set()
 
     def take(self) -> list[str]:
         """Remove and return all of them."""
-        self.heard.clear()
+        self.has_news.clear()
         taken, self.runs = list(self.runs), {}
         return taken
 
@@ -102,7 +102,7 @@ class RunNotifier:
     def notify(self, run: str, events: Sequence[RunEvent]) -> None:
         """Give the watchers of a run its new ``events``; none means that they must read the store."""
         for changed in self._of_all:
-            changed.loop.call_soon_threadsafe(changed.hear, run)
+            changed.loop.call_soon_threadsafe(changed.add, run)
         if watched := self._watchers.get(run):
             loop, watchers = watched
             loop.call_soon_threadsafe(loop.call_later, _AFTER, _tell, watchers, events)
@@ -110,14 +110,14 @@ class RunNotifier:
 
 def _tell(watchers: Sequence[Watcher], events: Sequence[RunEvent]) -> None:
     for watcher in watchers:
-        watcher.hear(events)
+        watcher.add(events)
 
 
 async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0) -> AsyncIterator[Sequence[RunEvent]]:
     """A run's events after number ``after``, and new ones as they come, until it ends; nothing after a long silence."""
     with notifier.listening(run) as watcher:
         while True:
-            watcher.heard.clear()
+            watcher.has_news.clear()
             if watcher.must_read:
                 watcher.must_read = False  # before the store is read: what comes meanwhile is not lost
                 try:
@@ -138,7 +138,7 @@ async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0
                 return
             try:
                 async with asyncio.timeout(_LONGEST_SILENCE):
-                    await watcher.heard.wait()
+                    await watcher.has_news.wait()
             except TimeoutError:
                 yield ()
 
@@ -157,7 +157,7 @@ async def watch_all(
                 continue
             try:
                 async with asyncio.timeout(_LONGEST_SILENCE):
-                    await changed.heard.wait()
+                    await changed.has_news.wait()
             except TimeoutError:
                 runs = []
             else:

@@ -22,7 +22,7 @@ from parley.common.protocol.receipts import MOST_RECEIPTS, Receipt, read_receipt
 _T = TypeVar("_T")
 
 _PATIENCE_TO_ASK = 2.0  # seconds for one witness, before a run that most likely needs it
-_PATIENCE_TO_TELL = 1.0  # seconds for one witness
+_PATIENCE_TO_HAND_ON = 1.0  # seconds for one witness
 _PAUSE = 1.0  # seconds between two turns
 _WITNESSES_A_TURN = 2
 
@@ -51,19 +51,19 @@ class Witnesses:
             if peer := self._peers.get(signer):
                 peer.receipts.learn(text)
 
-    async def tell(self, names: Iterable[str]) -> None:
+    async def hand_on(self, names: Iterable[str]) -> None:
         """Hand each of these peers the receipts that it has not been handed yet."""
-        await asyncio.gather(*(self._tell(self._peers[name]) for name in names if name in self._peers))
+        await asyncio.gather(*(self._hand_on(self._peers[name]) for name in names if name in self._peers))
 
-    async def keep_telling(self) -> None:
+    async def keep_handing_on(self) -> None:
         """Hand new receipts to a few peers in turn, without end."""
         while True:
             names = list(self._peers)  # peers come and go
             for start in range(0, max(len(names), 1), _WITNESSES_A_TURN):
                 await asyncio.sleep(_PAUSE)
-                await self.tell(names[start : start + _WITNESSES_A_TURN])
+                await self.hand_on(names[start : start + _WITNESSES_A_TURN])
 
-    async def _tell(self, witness: Peer) -> None:
+    async def _hand_on(self, witness: Peer) -> None:
         links = self._links.setdefault(witness.name, {})
         newest = [peer.receipts.newest for peer in self._peers.values() if peer is not witness]
         news = [receipt for receipt in newest if receipt and links.get(receipt.signer) != receipt.head.link]
@@ -75,7 +75,7 @@ class Witnesses:
             await witness.hold([receipt.text for receipt in news])
             return True
 
-        if await _soon(hold, _PATIENCE_TO_TELL):
+        if await _soon(hold, _PATIENCE_TO_HAND_ON):
             links |= {receipt.signer: receipt.head.link for receipt in news}
 
 

@@ -72,8 +72,9 @@ def not_for_privacy(kind: StudyKind, pooled: float | None, constant: float) -> s
     if pooled is None or no_better_than_a_constant(kind, pooled, constant) is None:
         return None
     return (
-        f"all data pooled, without privacy, come to {pooled:.4f}, hardly more than a constant: columns do not tell, "
-        "or the study's bounds are far wider than what is in them, which leaves rows alike; no epsilon mends that"
+        f"all data pooled, without privacy, come to {pooled:.4f}, hardly more than a constant: the columns do not "
+        "predict the label, or the study's bounds are far wider than its values, so that rows hardly differ; no "
+        "epsilon changes that"
     )
 
 
@@ -147,7 +148,7 @@ class SimulationSettings:
         if self.shares is None:
             return
         if self.skew:
-            raise InvalidInputError("shares stand in the place of a skew: give one of the two")
+            raise InvalidInputError("shares replace a skew: give one of the two")
         if self.shares != "random" and not (
             len(self.shares) == self.parties and all(0 < share < math.inf for share in self.shares)
         ):

@@ -24,9 +24,9 @@ Figure = Annotated[
 class IntervalView(BaseModel):
     """An interval of excess fitness."""
 
-    low: Annotated[Figure, Field(description="the outcome is hardly ever below")]
-    estimate: Annotated[Figure, Field(description="what to expect")]
-    high: Annotated[Figure, Field(description="the outcome is hardly ever above")]
+    low: Annotated[Figure, Field(description="the outcome is rarely below")]
+    estimate: Annotated[Figure, Field(description="the expected outcome")]
+    high: Annotated[Figure, Field(description="the outcome is rarely above")]
 
     @classmethod
     def of(cls, interval: Interval) -> Self:
@@ -43,7 +43,7 @@ class BoundView(BaseModel):
         Field(
             description="bound on the expected excess of the regularised fitness on the owners' own examples, for "
             "any examples, over the best on those; of an average of local models, in the mean over samples of one "
-            "population; null where nothing is proven"
+            "population; null if nothing is proven"
         ),
     ]
 
@@ -61,37 +61,35 @@ class OwnerView(BaseModel):
     epsilon: Annotated[
         Figure,
         Field(
-            description="what all rounds would be charged to the owner's ledger at most, which may be more than the "
-            "budget agreed on; as the party's policy views it, or the whole transcript where no party is asked. Null "
-            "for a run without noise"
+            description="the most that all rounds would charge to the owner's ledger, which may be more than the "
+            "budget agreed on; for the adversary view of the party's policy, or the whole transcript if no party is "
+            "asked. Null for a run without noise"
         ),
     ]
-    delta: Annotated[float, Field(description="what the run would be charged to the owner's ledger")]
+    delta: Annotated[float, Field(description="the delta that the run would charge to the owner's ledger")]
     epsilon_now: Annotated[
         Figure,
         Field(
-            description="the largest epsilon of one run that fits the owner's ledger now, by a Gaussian method where "
-            "its runs are counted by a filter; null where the party was not reached"
+            description="the largest epsilon of one run that fits the owner's ledger now, by a Gaussian method if a "
+            "filter counts its runs; null if the party was not reached"
         ),
     ]
     epsilon_left: Annotated[
-        Figure, Field(description="the same after the run, at least; null also where the run does not fit")
+        Figure, Field(description="the same after the run, at least; null also if the run does not fit")
     ]
     fits: Annotated[
         bool | None,
         Field(
             description="whether the ledger allows the run beside all that is spent and reserved; if not, the party "
-            "would refuse the run. Null where the party was not reached, or for a run without noise"
+            "would refuse the run. Null if the party was not reached, or for a run without noise"
         ),
     ]
     exhausted: Annotated[
-        str | None, Field(description="why the ledger does not allow the run, in the party's words; null where it does")
+        str | None, Field(description="why the ledger does not allow the run, in the party's words; null if it does")
     ]
     objections: Annotated[
         tuple[str, ...],
-        Field(
-            description="why the party would refuse the run, in its own words, but for what its ledger allows (fits)"
-        ),
+        Field(description="why the party would refuse the run, in its own words, apart from its ledger (see fits)"),
     ] = ()
     value: Annotated[
         Figure,
@@ -128,35 +126,35 @@ class OutcomeView(BaseModel):
     error_lost: Annotated[
         Figure,
         Field(
-            description="at most so much more of the population is classified wrongly, with all owners, than the least "
-            "possible, if some weights have its own probabilities, and the excess is in its interval; null of "
-            "regressions, of losses that have no probabilities, and where it would say nothing (.5 or more)"
+            description="with all owners, the share of the population that is classified wrongly exceeds the least "
+            "possible share by at most this, if some weights have the population's probabilities and the excess is in "
+            "its interval; null for regressions, for losses without probabilities, and if it is .5 or more"
         ),
     ]
     rmse_lost: Annotated[
         Figure,
         Field(
-            description="of a regression: at most so much is the root mean squared error above the least of any "
-            "weights, the label's bounds being -1 and +1, if the excess is in its interval; otherwise null"
+            description="for a regression: the root mean squared error exceeds the least of any weights by at most "
+            "this, the label's bounds being -1 and +1, if the excess is in its interval; otherwise null"
         ),
     ]
     r_squared_lost: Annotated[
         Figure,
         Field(
-            description="of a regression whose study tells the label's deviation: at most so much is R^2 below the "
-            "largest of any weights, if the excess is in its interval; otherwise null"
+            description="for a regression whose study states the label's deviation: R^2 is below the largest of any "
+            "weights by at most this, if the excess is in its interval; otherwise null"
         ),
     ]
     constant: Annotated[
         IntervalView | None,
         Field(
-            description="the excess fitness of the best model that looks at no feature: a run that is not expected to "
-            "do better teaches nothing. Null where the study tells no classes' shares, nor mean and deviation"
+            description="the excess fitness of the best model that uses no feature: a run that is not expected to do "
+            "better teaches nothing. Null if the study states neither its classes' shares nor mean and deviation"
         ),
     ]
     warning: Annotated[
         str | None,
-        Field(description="where a run is not expected to do better than that, or a parameter is unfit, in words"),
+        Field(description="in words, that a run is not expected to do better than that, or that a parameter is unfit"),
     ]
     coalition: Annotated[tuple[str, ...], Field(description="the owners who should take part")]
     left_out: Annotated[tuple[str, ...], Field(description="the owners who would make the model worse")]
@@ -189,7 +187,7 @@ class OutcomeView(BaseModel):
 class RunTime(BaseModel):
     """How long the run would take, and how that is known."""
 
-    seconds: Annotated[Figure, Field(description="all rounds; null where it is not known")]
+    seconds: Annotated[Figure, Field(description="all rounds; null if unknown")]
     ms_per_round: Figure
     basis: Annotated[str, Field(description="what was measured: an earlier run like it, or bare round trips just now")]
 
@@ -229,7 +227,7 @@ class ForecastView(BaseModel):
     rounds: int
     majority: Annotated[
         Figure,
-        Field(description="the commonest class's share: as the study tells it, or of the learner's public examples"),
+        Field(description="the commonest class's share: as the study states it, or of the learner's public examples"),
     ] = None
     outcome: OutcomeView | None
     no_forecast: Annotated[str | None, Field(description="why there is no outcome")]

@@ -45,9 +45,9 @@ _KINDS = {
 }
 _SEEN = {"model": "anyone who sees the model", "transcript": "anyone who sees all that the learner sees"}
 _LIMITS = (
-    "It was not examined how good it is for groups of people; noise weighs most on those with few rows.",
+    "Nobody has examined how good it is for groups of people; noise affects groups with few rows most.",
     "Numbers beyond a column's bounds count as the bound, in training and in predictions.",
-    "It tells what goes together in these owners' rows, not what causes what; elsewhere it may be wrong.",
+    "It shows which values occur together in these owners' rows, not what causes them; for other rows it may be wrong.",
 )
 
 
@@ -226,7 +226,7 @@ def _limits(read: ModelDocument) -> Iterator[str]:
         return
     yield from _LIMITS
     if read.evaluation is None:
-        yield "How good it is, nobody has measured on rows that it was not trained on."
+        yield "Nobody has measured how good it is on rows that it was not trained on."
     elif read.kind == "linear" and _is_no_better(read.evaluation):
         yield "On held-out rows it is not surely better than always telling the commonest class."
 

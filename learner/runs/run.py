@@ -68,7 +68,7 @@ class RunTerms(Setting):
     seconds: Annotated[float, Field(description="how long the rounds may take, where nothing says how many")]
     any_algorithm: Annotated[bool, Field(description="whether the algorithm is open, until the run is settled")]
     chosen: Annotated[dict[str, str], Field(description="which parameters were chosen for the user, and why")]
-    cohort: Annotated[Cohort | None, Field(description="who takes part; all parties must, where it is null")] = None
+    cohort: Annotated[Cohort | None, Field(description="who takes part; if null, all parties must")] = None
     absent: Annotated[
         dict[str, str], Field(default_factory=dict, description="by party: why one that was asked takes no part")
     ]

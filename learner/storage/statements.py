@@ -146,7 +146,7 @@ ADD_RUN = """
         evaluation)
     VALUES (:id, :user, :purpose, :idempotency_key, :draft, :created, :state, :state, :spec, :terms, :evaluates,
         :evaluation)"""
-_WORDS = """CASE WHEN json_valid(terms)  -- a row that is damaged is found by what else it says
+_WORDS = """CASE WHEN json_valid(terms)  -- a damaged row is searched by its other columns
         THEN json_extract(terms, '$.study') || char(10) || json_extract(terms, '$.algorithm') ELSE '' END
         || char(10) || user || char(10) || purpose"""
 FIND_RUN = f"{_RUN} WHERE id = ?"

@@ -1,7 +1,7 @@
 /* Shows chosen runs side by side: their cost, their guarantees, and the evaluations of their models. */
 
 import { changes, get } from "./api.js";
-import { badge, h, heading, number, table, tellError, writer } from "./dom.js";
+import { badge, h, heading, number, table, showError, writer } from "./dom.js";
 import { STATISTICS } from "./statistics.js";
 
 export async function show(main, ids, signal) {
@@ -16,7 +16,7 @@ export async function show(main, ids, signal) {
       LINES.map(([name, read]) => [name, ...runs.map(read)]), "comparison"));
   };
   await draw();
-  for await (const _ of changes(signal)) await draw().catch(tellError);
+  for await (const _ of changes(signal)) await draw().catch(showError);
 }
 
 async function load(id, signal) {

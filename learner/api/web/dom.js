@@ -37,13 +37,13 @@ export function field(label, input, hint) {
 }
 
 /** Says something in the live region, for eyes and screen readers. */
-export function tell(words) {
+export function showNotice(words) {
   if ($("notice").textContent !== words) $("notice").textContent = words;
 }
 
 /** Shows an error, except for a request that was cancelled on purpose. */
-export function tellError(error) {
-  if (error?.name !== "AbortError") tell(error?.message ?? String(error));
+export function showError(error) {
+  if (error?.name !== "AbortError") showNotice(error?.message ?? String(error));
 }
 
 /** A figure in so many digits; of the smallest, as 1e−5. */

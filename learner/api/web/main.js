@@ -1,7 +1,7 @@
 /* Signs in and out, and shows the view that the address names after #. */
 
 import { session } from "./api.js";
-import { $, tell, tellError } from "./dom.js";
+import { $, showNotice, showError } from "./dom.js";
 
 const VIEWS = {
   runs: () => import("./runs.js"),
@@ -20,7 +20,7 @@ async function show() {
   const view = Object.hasOwn(VIEWS, name) ? name : "runs";
   for (const link of document.querySelectorAll("nav a"))
     link.hash === `#${view}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
-  tell("");
+  showNotice("");
   try {
     const module = await VIEWS[view]();
     if (signal.aborted) return;
@@ -29,7 +29,7 @@ async function show() {
     if (document.activeElement === document.body) $("main").focus({ preventScroll: true }); // the link that led here is gone
     await module.show($("main"), decodeURIComponent(argument), signal);
   } catch (error) {
-    if (!signal.aborted) tellError(error);
+    if (!signal.aborted) showError(error);
   }
 }
 
@@ -72,7 +72,7 @@ async function start() {
     await show();
   } catch (error) {
     if (error.status === 401) session.end(error.message);
-    else tellError(error);
+    else showError(error);
   }
 }
 

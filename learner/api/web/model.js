@@ -2,7 +2,7 @@
 
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
-import { count, debounced, field, h, heading, number, percent, table, tell, tellError, writer } from "./dom.js";
+import { count, debounced, field, h, heading, number, percent, table, showNotice, showError, writer } from "./dom.js";
 import { predictions } from "./predict.js";
 import { HIDDEN } from "./run.js";
 import { STATISTICS } from "./statistics.js";
@@ -35,7 +35,7 @@ async function followEvaluations(box, run, drawn, signal) {
     if (state !== drawn) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), last));
     drawn = state;
   };
-  for await (const _ of changes(signal)) await draw().catch(tellError);
+  for await (const _ of changes(signal)) await draw().catch(showError);
 }
 
 /** The evaluation that was submitted last, if any, and a text that changes with it and with its state. */
@@ -145,9 +145,9 @@ function actions(run, model) {
     const name = `${model.study.name}-${run.id.slice(0, 8)}${ending}`;
     try {
       download(await (await ask(`/v1/runs/${run.id}/${path}`)).blob(), name);
-      tell(`${name} is saved.`);
+      showNotice(`${name} is saved.`);
     } catch (error) {
-      tellError(error);
+      showError(error);
     }
   };
   return h("div", { class: "row", id: "take-away" },

@@ -1,7 +1,7 @@
 /* The form for a new run: four fields, more on demand, and a forecast that changes as the user types. */
 
 import { changes, get, post, session } from "./api.js";
-import { debounced, few, field, h, number, tell, tellError } from "./dom.js";
+import { debounced, few, field, h, number, showNotice, showError } from "./dom.js";
 import { ForecastPane } from "./forecast.js";
 import { facts, factsOf, ownersOf } from "./studies.js";
 
@@ -18,7 +18,7 @@ export async function show(main, chosen, signal) {
   if (studies.some((study) => study.name === chosen)) form.study.value = chosen;
   main.append(h("div", { class: "columns" }, form.element, form.pane.element));
   form.studyChanged();
-  for await (const _ of changes(signal)) await get("/v1/parties", signal).then((changed) => form.partiesChanged(changed), tellError);
+  for await (const _ of changes(signal)) await get("/v1/parties", signal).then((changed) => form.partiesChanged(changed), showError);
 }
 
 const numeric = (id, value, more = {}) => h("input", { id, type: "number", step: "any", value, ...more });
@@ -169,7 +169,7 @@ class RunForm {
     try {
       const run = await post("/v1/runs", this.body, this.signal, { "Idempotency-Key": this.key });
       if (this.pane.words) sessionStorage.setItem(`expected ${run.id}`, this.pane.words);
-      tell("The run is queued.");
+      showNotice("The run is queued.");
       location.hash = `run/${run.id}`;
     } catch (error) {
       this.refused = [error.message];

@@ -2,7 +2,7 @@
 
 import { events, get, post, session } from "./api.js";
 import { curve } from "./charts.js";
-import { ENDS, badge, count, duration, few, h, number, percent, table, tell, tellError, when } from "./dom.js";
+import { ENDS, badge, count, duration, few, h, number, percent, table, showNotice, showError, when } from "./dom.js";
 import { facts } from "./studies.js";
 
 export const HIDDEN = { replace_one: "one record replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
@@ -12,7 +12,7 @@ export async function show(main, id, signal) {
   const view = new LiveRun(id, signal);
   main.append(view.element);
   await view.showTerms();
-  for await (const [kind, data] of events(`/v1/runs/${id}/events`, signal, (error) => tell(error ? "The learner does not answer; the run is taken up again when it does." : ""))) {
+  for await (const [kind, data] of events(`/v1/runs/${id}/events`, signal, (error) => showNotice(error ? "The learner does not answer; the run is taken up again when it does." : ""))) {
     if (kind === "state" && data.state === "running" && !view.hasRounds) await view.showTerms();
     view.take(kind, data);
     if (ENDS.includes(data.state)) break;
@@ -136,9 +136,9 @@ class LiveRun {
   async ask(action) {
     try {
       await post(`/v1/runs/${this.id}/${action}`, undefined, this.signal);
-      tell(action === "cancel" ? "The run is being cancelled." : "The run is asked to go on.");
+      showNotice(action === "cancel" ? "The run is being cancelled." : "The run is asked to go on.");
     } catch (error) {
-      tellError(error);
+      showError(error);
     }
   }
 }

@@ -1,7 +1,7 @@
 /* Shows the list of runs from a stream: a run that begins, changes or ends changes in the list at once. */
 
 import { events, get } from "./api.js";
-import { ENDS, badge, debounced, h, number, tell, tellError, when } from "./dom.js";
+import { ENDS, badge, debounced, h, number, showNotice, showError, when } from "./dom.js";
 
 const FIRST = 50, MORE = 100;
 const STATES = ["queued", "recruiting", "running", "paused", ...ENDS];
@@ -13,7 +13,7 @@ export async function show(main, _, signal) {
   main.append(h("h1", {}, "Runs"), ...list.elements);
   let isFirst = true;
   const broken = (error) => {
-    tell(error ? "The learner does not answer; this list is taken up again when it does." : "");
+    showNotice(error ? "The learner does not answer; this list is taken up again when it does." : "");
     if (!error && isFirst) setTimeout(() => list.settle(), 300);
     isFirst = false;
   };
@@ -22,17 +22,17 @@ export async function show(main, _, signal) {
 
 class RunList {
   looked = new AbortController();
-  state = h("select", { id: "with-state", "aria-label": "State", onchange: () => this.look().catch(tellError) },
+  state = h("select", { id: "with-state", "aria-label": "State", onchange: () => this.look().catch(showError) },
     h("option", { value: "" }, "in any state"), STATES.map((each) => h("option", {}, each)));
   search = h("input", { id: "search", type: "search", maxlength: 200, placeholder: "Study, algorithm, who, purpose", "aria-label": "Find runs",
-    oninput: debounced(() => this.look().catch(tellError), 250) });
+    oninput: debounced(() => this.look().catch(showError), 250) });
   rows = new Map();
   newest = "";
   oldest = null;
   body = h("tbody", { id: "runs" });
   empty = h("p", { id: "no-runs", hidden: true }, "There are no runs yet. ", h("a", { href: "#new" }, "Train a model"));
   damaged = h("div", { id: "damaged", role: "status" });
-  more = h("button", { id: "more", type: "button", hidden: true, onclick: () => this.older().catch(tellError) }, "Older runs");
+  more = h("button", { id: "more", type: "button", hidden: true, onclick: () => this.older().catch(showError) }, "Older runs");
   compare = h("button", { id: "compare", type: "button", disabled: true, onclick: () => this.go() }, "Compare the chosen");
 
   constructor(signal) {

@@ -2,7 +2,7 @@
 
 import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
-import { count, debounced, few, field, h, number, sentence, table, tell, tellError } from "./dom.js";
+import { count, debounced, few, field, h, number, sentence, table, showNotice, showError } from "./dom.js";
 
 const SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise";
 
@@ -20,7 +20,7 @@ export async function show(main, _, signal) {
     stops()[focused]?.focus();
   };
   await draw();
-  for await (const _ of changes(signal)) await draw().catch(tellError);
+  for await (const _ of changes(signal)) await draw().catch(showError);
 }
 
 /** The owners of a study: the parties that hold it. */
@@ -45,7 +45,7 @@ function card(study, parties) {
   const owners = ownersOf(study, parties), rows = owners.reduce((sum, each) => sum + each.facts.n_examples, 0);
   const actions = session.may("submitter") && owners.length > 0 && h("div", { class: "row" },
     h("a", { class: "button main", href: `#new/${encodeURIComponent(study.name)}` }, "Train a model"),
-    h("button", { type: "button", onclick: () => describe(study, owners).catch(tellError) }, "Describe its columns"));
+    h("button", { type: "button", onclick: () => describe(study, owners).catch(showError) }, "Describe its columns"));
   return h("article", { class: "card" },
     h("h2", {}, study.name), [study.title, study.purpose].filter(Boolean).map((words) => h("p", {}, words)),
     facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
@@ -113,7 +113,7 @@ async function describe(summary, owners) {
   async function send() {
     const run = await post("/v1/runs", order());
     dialog.close();
-    tell("The owners are asked.");
+    showNotice("The owners are asked.");
     location.hash = `run/${run.id}`;
   }
 }

@@ -108,11 +108,11 @@ async def test_who_is_behind_reads_the_store(monkeypatch: pytest.MonkeyPatch) ->
     watcher = event_stream.Watcher(must_read=False)
     store = Store()
     for _ in range(3):
-        watcher.hear(store.add())
+        watcher.add(store.add())
     assert ([event.number for event in watcher.events], watcher.must_read) == ([1, 2, 3], False)
-    watcher.hear(store.add())
+    watcher.add(store.add())
     assert (list(watcher.events), watcher.must_read) == ([], True)
-    watcher.hear(store.add())
+    watcher.add(store.add())
     assert (list(watcher.events), watcher.must_read) == ([], True), "until it has read"
 
 
