@@ -126,7 +126,9 @@ def _verified(document: Mapping[str, Any], trusted: PublicKeys | None) -> Verifi
         _Check("" if refused else _prices(certificate), refused),
     ]
     if unstated := "; ".join(_unstated(read, derived)):
-        checks.append(_Check(f"the guarantees hold only if too, which the document does not say: {unstated}"))
+        checks.append(
+            _Check(f"the guarantees hold only under further assumptions, which the document does not say: {unstated}")
+        )
     if model.spec.secure_sum != "none" or certificate.sums:
         claim = "everybody signed the roster of the secure sum, and each key holder the last sum that it opened"
         checks.append(_Check(claim, tuple(_faults_of_sums(model, keys))))

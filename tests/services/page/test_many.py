@@ -129,7 +129,7 @@ async def test_those_who_watch_all_runs_hear_each_once(tmp_path: Path) -> None:
     with notifier.listening_to_all() as changed:
         for run in ("a", "b", "a"):
             notifier.notify(run, ())
-        await asyncio.wait_for(changed.heard.wait(), 5)
+        await asyncio.wait_for(changed.has_news.wait(), 5)
         await asyncio.sleep(0.01)
         assert changed.take() == ["a", "b"]
         assert changed.take() == []
