@@ -24,7 +24,7 @@ with deferred():
     from parley.common.storage import certificates, keys
 
 BEGINNINGS = "Example: parley-learner init https://learner.example.org:8100 --out learner"
-"""How the command is used."""
+"""The command's example, for its help."""
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 -- a learner is to be reached
 _PORTS = 2**16
@@ -96,7 +96,7 @@ put studies into {root / "studies"}, one JSON file each, start it, and invite ow
 
 
 def _url(text: str) -> httpx.URL:
-    """A URL as it is typed; raises InvalidInputError for what is none."""
+    """Parse a URL as it was typed; raises InvalidInputError for text that is no URL."""
     try:
         return httpx.URL(text)
     except httpx.InvalidURL:
@@ -104,7 +104,7 @@ def _url(text: str) -> httpx.URL:
 
 
 def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: bool) -> tuple[str, int]:
-    """Where a learner of this URL listens; raises InvalidInputError."""
+    """Return the host and port where a learner of this URL listens; raises InvalidInputError for a wrong one."""
     if url.scheme not in {"https", "http"} or not url.host or url.raw_path not in {b"", b"/"}:
         raise InvalidInputError(f"{url} is not https://host:port")
     if not 0 < (url.port or 443) < _PORTS:
@@ -122,7 +122,7 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
 
 
 def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
-    """The command that starts the learner, in a container whose Compose file is written now or without one."""
+    """Return the command that starts the learner; with ``compose``, write the Compose file of its container first."""
     if not compose:
         return f"parley-learner serve --config {quote(str(settings))}"
     own_address = f"[{host}]" if ":" in host else "127.0.0.1"
@@ -131,14 +131,14 @@ def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
 
 
 def _make_certificates(secrets: Path, state: Path, name: str, host: str) -> str:
-    """An authority and the learner's own certificate, as files; the settings that name them. Raises OSError."""
+    """Write an authority and the learner's certificate; returns the settings that name them. Raises OSError."""
     authority = certificates.make_authority(f"{name} {datetime.now(UTC):%Y-%m-%d}")
-    own = certificates.issue(authority, list(dict.fromkeys([host, "127.0.0.1", "localhost"])))
+    learner_pair = certificates.issue(authority, list(dict.fromkeys([host, "127.0.0.1", "localhost"])))
     for file, text in (
         (secrets / "authority.pem", authority.certificate_pem),
         (secrets / "authority.key", authority.key_pem),
-        (state / "tls.pem", own.certificate_pem),  # beside what the service writes, for the service renews it
-        (secrets / "tls.key", own.key_pem),
+        (state / "tls.pem", learner_pair.certificate_pem),  # beside what the service writes, for the service renews it
+        (secrets / "tls.key", learner_pair.key_pem),
     ):
         keys.write_private(file, text.encode())
     (secrets / "authority.pem").chmod(0o644)  # for all who are to trust it

@@ -1,4 +1,4 @@
-"""A user's side of the learner's API, for the command line: JSON values as they come."""
+"""The client by which the command line asks a learner: it returns JSON values as the learner sent them."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _PAGE = 1000
 
 
 class LearnerClient(BlockingConnection):
-    """The learner as commands ask it."""
+    """A connection to the learner that returns plain JSON values."""
 
     def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401
-        """The JSON value that a request returns; None where it returns nothing."""
+        """Send a request and return its JSON value, or None if the response is empty."""
         return self.send(json_call(method, path, body, headers))
 
     def pages(self, route: Route, items: str, limit: int | None = None) -> Iterator[Any]:
-        """The ``items`` of a list's pages, in order: so many at most, or all; on standard error, which are damaged."""
+        """Yield the ``items`` of a list's pages in order, at most ``limit``; name damaged ones on standard error."""
         after: dict[str, object] = {}
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(limit, _PAGE)
             page = self.ask(*route.to({"limit": size} | after))
             yield from page[items]
-            for each in page.get("damaged", ()):
+            for item in page.get("damaged", ()):
                 typer.echo(
-                    f"{each} is damaged in the learner's database: ask for it alone, to hear what helps", err=True
+                    f"{item} is damaged in the learner's database: ask for it alone, to hear what helps", err=True
                 )
             if page["next"] is None:
                 return
             after, limit = {"after": page["next"]}, limit and limit - size
 
     def download(self, path: str, file: IO[bytes]) -> Any:  # noqa: ANN401 -- any JSON value
-        """The JSON value that a request returns, as `read_lines` reads it, and its bytes in a file that can be read."""
+        """Write the response to a GET request into ``file``, and return its JSON value, as `read_lines` reads it."""
         try:
             with self._http.stream("GET", path) as response:
                 if not response.is_success:
@@ -65,5 +65,5 @@ class LearnerClient(BlockingConnection):
             raise not_a_learner(self.url) from None
 
     def upload(self, path: str, table: Path) -> Any:  # noqa: ANN401 -- any JSON value
-        """The JSON value that an upload of a CSV or Parquet file returns; raises InvalidInputError for another file."""
+        """Upload a CSV or Parquet file, and return the answer's JSON value; raises InvalidInputError for another file."""
         return self.send(upload_call(path, table))

@@ -58,72 +58,73 @@ def describe_command(
         for line in outlook(client, body, explain=False):
             typer.echo(line, err=True)
         run = client.ask(*routes.SUBMIT.to(), body)["id"]
-        cost = _wait(client.watch(run))
-        model, found = (client.ask(*route.to(run=run)) for route in (routes.SHOW_MODEL, routes.SHOW_DESCRIPTION))
-    value = {"run": run, "cost": cost, "guarantees": model["guarantees"], "description": found}
-    out.result(value, lambda: _show(found, progress.terminal()))
+        cost = _watch_to_end(client.watch(run))
+        model, description = (client.ask(*route.to(run=run)) for route in (routes.SHOW_MODEL, routes.SHOW_DESCRIPTION))
+    value = {"run": run, "cost": cost, "guarantees": model["guarantees"], "description": description}
+    out.result(value, lambda: _show(description, progress.terminal()))
     if not out.is_json:
-        _tell(run, cost, model["guarantees"])
+        _print_cost(run, cost, model["guarantees"])
 
 
-def _column(given: str) -> tuple[str, int | None]:
-    """A column as it is given, ``NAME`` or ``NAME=BINS``."""
-    name, _, bins = given.rpartition("=")
-    return (name, int(bins)) if name and bins.isdecimal() else (given, None)
+def _column(text: str) -> tuple[str, int | None]:
+    """Parse ``NAME`` or ``NAME=BINS`` into a column's name and its bins."""
+    name, _, bins = text.rpartition("=")
+    return (name, int(bins)) if name and bins.isdecimal() else (text, None)
 
 
-def _wait(events: Iterator[RunEvent]) -> dict[str, float]:
-    """Show a run's events to its end, and say what it cost each party; exit with 1 unless it completed."""
+def _watch_to_end(events: Iterator[RunEvent]) -> dict[str, float]:
+    """Show a run's events to its end; return its cost in epsilon by party. Exits with 1 unless it completed."""
     cost: dict[str, float] = {}
 
-    def noted() -> Iterator[RunEvent]:
+    def with_costs_noted() -> Iterator[RunEvent]:
         for event in events:
             if event.kind == "round":
                 cost.update(json.loads(event.data)["epsilon"])
             yield event
 
-    if display.follow(noted(), progress.terminal(stderr=True))["state"] != "completed":
+    if display.follow(with_costs_noted(), progress.terminal(stderr=True))["state"] != "completed":
         raise typer.Exit(ExitCode.NO)
     return cost
 
 
-def _show(found: Mapping[str, Any], console: Console) -> None:
-    """A description as tables, then what is remarkable about it."""
+def _show(description: Mapping[str, Any], console: Console) -> None:
+    """Print a description as tables, then its remarks."""
     console.print(
-        f"{_estimate(found['rows'], ',.0f')} rows; noise of deviation {found['deviation']:,.1f} on each count"
+        f"{_estimate(description['rows'], ',.0f')} rows; "
+        f"noise of deviation {description['deviation']:,.1f} on each count"
     )
-    numbers = [column for column in found["columns"] if column["kind"] == "number"]
-    others = [column for column in found["columns"] if column["kind"] == "values"]
+    numbers = [column for column in description["columns"] if column["kind"] == "number"]
+    others = [column for column in description["columns"] if column["kind"] == "values"]
     if numbers:
         table = display.new_table("column", "bounds", "mean", "sd", "at lower", "between", "at upper", left=2)
-        for each in numbers:
-            table.add_row(*map(display.plain, _number(each)))
+        for described in numbers:
+            table.add_row(*map(display.plain, _number(described)))
         console.print(table)
     if others:
         table = display.new_table("column", "value", "rows", "share", left=2)
-        for each in others:
-            for row in _values(each):
+        for described in others:
+            for row in _values(described):
                 table.add_row(*map(display.plain, row))
         console.print(table)
-    for each in found["columns"]:
-        for remark in each["remarks"]:
-            console.print(f"{each['name']}: {remark}", markup=False, highlight=False)
-    if found["deviation"] > _NOISY * found["rows"]["value"]:
+    for described in description["columns"]:
+        for remark in described["remarks"]:
+            console.print(f"{described['name']}: {remark}", markup=False, highlight=False)
+    if description["deviation"] > _NOISY * description["rows"]["value"]:
         console.print("[yellow]the noise hides much:[/] ask about fewer columns, or none with bins, or spend more")
 
 
 def _number(column: Mapping[str, Any]) -> tuple[str, ...]:
-    """A number as the cells of a row."""
+    """Return a number's description as the cells of a row."""
     sd = column["variance"] and {part: value**0.5 for part, value in column["variance"].items()}
     shares = [part and part["share"] for part in (column["at_lower"], column["at_upper"])]
     lower, upper = (_estimate(share, ".1%") for share in shares)
     bounds = f"{column['lower']:g} to {column['upper']:g}"
-    bars = _bars([each["share"]["value"] for each in column["histogram"]])
+    bars = _bars([bin_["share"]["value"] for bin_ in column["histogram"]])
     return column["name"], bounds, _estimate(column["mean"]), _estimate(sd), lower, bars, upper
 
 
 def _values(column: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The most frequent values of a category or a label, as the cells of a row each."""
+    """Yield a row of cells for each of the most frequent values of a category or a label."""
     values = sorted(column["values"], key=lambda part: -part["share"]["value"])
     for number, part in enumerate(values[:_MOST_VALUES]):
         name = column["name"] if number == 0 else ""
@@ -133,22 +134,22 @@ def _values(column: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _estimate(estimate: Mapping[str, float] | None, form: str = ".4g") -> str:
-    """A figure and half of its interval, which is what is unsure about it; a dash where there is none."""
+    """Format a figure with half the width of its interval; a dash for None."""
     if estimate is None:
         return "-"
     return f"{estimate['value']:{form}} ± {(estimate['high'] - estimate['low']) / 2:{form.replace('4', '2')}}"
 
 
 def _bars(shares: Sequence[float]) -> str:
-    """A histogram as a line of bars; a dash where there is none."""
+    """Format a histogram as a line of bars; a dash for none."""
     if not shares:
         return "-"
     highest = max(*shares, 1e-9)
     return "".join(_BARS[round(share / highest * (len(_BARS) - 1))] for share in shares)
 
 
-def _tell(run: str, cost: Mapping[str, float], guarantees: Sequence[Mapping[str, Any]]) -> None:
-    """Say what it cost, and what it promises."""
+def _print_cost(run: str, cost: Mapping[str, float], guarantees: Sequence[Mapping[str, Any]]) -> None:
+    """Print what a run cost each party, and what it promises."""
     paid = ", ".join(f"{party} {epsilon:.3g}" for party, epsilon in cost.items())
     typer.echo(f"run {run} cost, in epsilon: {paid}")
     for line in display.promises(guarantees):

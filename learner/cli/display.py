@@ -1,4 +1,4 @@
-"""How the command line shows runs to people."""
+"""How the command line shows runs, rosters, evaluations and guarantees to people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLORS: Mapping[RunState, str] = {"completed": "green", "failed": "red", "cance
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar for long work, with what is being done before it and figures after it; none but on a terminal."""
+    """Return a progress bar, with a description before it and figures after it; it is drawn on a terminal alone."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -42,7 +42,7 @@ def progress_bar(console: Console) -> Progress:
 
 
 def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
-    """Draw a run's events as they come; the last news of its state."""
+    """Draw a run's events as they come, and return the last one about its state."""
     last: Mapping[str, Any] = {"state": "queued"}
     rounds = 0
     with progress_bar(console) as bar:
@@ -58,8 +58,8 @@ def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
                     rounds = data["round"]
                     _advance(bar, task, data)
                 case "dropped":
-                    lost, why = f"dropped {data['party']} in round {data['round']}:", escape(data["reason"])
-                    console.print(f"[yellow]{lost}[/] {why}")
+                    dropped, reason = f"dropped {data['party']} in round {data['round']}:", escape(data["reason"])
+                    console.print(f"[yellow]{dropped}[/] {reason}")
     console.print(f"{last['state']} after {so_many(rounds, 'round')}")
     for line in evaluation_lines(last.get("evaluation")):
         console.print(line, highlight=False)
@@ -67,12 +67,12 @@ def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
 
 
 def _explain(data: Mapping[str, Any], console: Console) -> None:
-    """Say why a run failed or stands still, or who opens its sums."""
+    """Print why a run failed or waits, or which key holders open its sums."""
     if holders := data.get("key_holders"):
         console.print(f"secure sum: the learner sees nothing but sums, which {' and '.join(holders)} must open")
     if reason := data.get("reason"):
-        said = "waits for owners to say yes:" if data["state"] == "recruiting" else "paused, and asks again:"
-        console.print(f"[yellow]{said}[/] {escape(reason)}")
+        meaning = "waits for owners to say yes:" if data["state"] == "recruiting" else "paused, and asks again:"
+        console.print(f"[yellow]{meaning}[/] {escape(reason)}")
     if problem := data.get("problem"):
         console.print(f"[red]{escape(problem['detail'])}")
 
@@ -91,7 +91,7 @@ def _advance(bar: Progress, task: TaskID, data: Mapping[str, Any]) -> None:
 
 
 def new_table(*headings: str, left: int = 1) -> Table:
-    """A table that fits a narrow terminal: what is long is folded, nothing cut short; the first columns to the left."""
+    """Return a table for narrow terminals: long cells are folded, not cut; the first ``left`` columns align left."""
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     for number, heading in enumerate(headings):
         longest = max(map(len, heading.split()))
@@ -100,17 +100,17 @@ def new_table(*headings: str, left: int = 1) -> Table:
 
 
 def plain(text: str) -> str:
-    """A text for a table, in which no markup is read."""
+    """Escape a text so that a table does not read it as markup."""
     return escape(text)
 
 
 def new_grid() -> Table:
-    """A table of two columns, a heading and what it is of, without lines."""
+    """Return a table of two columns without lines: a heading, and its content."""
     return Table.grid("", "", padding=(0, 2))
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Runs as a table."""
+    """Print runs as a table."""
     table = new_table("run", "state", "study", "algorithm", "opened by", "rounds", "ε", left=5)
     for run in runs:
         color = _COLORS.get(run["state"], "cyan")
@@ -130,31 +130,33 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 
 def show_members(members: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """The roster as a table."""
+    """Print the roster as a table."""
     table = new_table("name", "role", "state", "connected", left=4)
-    for each in members:
-        connected = {True: "yes", False: "no", None: "-"}[each["connected"]]
-        table.add_row(each["name"], each["role"], each["state"], connected)
+    for member in members:
+        connected = {True: "yes", False: "no", None: "-"}[member["connected"]]
+        table.add_row(member["name"], member["role"], member["state"], connected)
     console.print(table)
 
 
 def show_receipts(opened: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Opened rounds as a table."""
+    """Print opened rounds as a table."""
     table = new_table("round", "contributors", "opened by", "signed", left=4)
-    for each in opened:
-        for receipt in each["receipts"]:
+    for opened_round in opened:
+        for receipt in opened_round["receipts"]:
             signature = f"{receipt['signature'][:16]}…"
-            table.add_row(str(each["round"]), ", ".join(each["contributors"]), receipt["key_holder"], signature)
+            table.add_row(
+                str(opened_round["round"]), ", ".join(opened_round["contributors"]), receipt["key_holder"], signature
+            )
     console.print(table)
 
 
 def measured(metrics: Mapping[str, Metric]) -> str:
-    """A simulation's metrics in a line, each in four digits."""
-    return "; ".join(f"{METRIC_WORDS[name]} {each.mean:#.4g}, sd {each.sd:.4f}" for name, each in metrics.items())
+    """Return a simulation's metrics as a line, each to four digits."""
+    return "; ".join(f"{METRIC_WORDS[name]} {metric.mean:#.4g}, sd {metric.sd:.4f}" for name, metric in metrics.items())
 
 
 def beside(baselines: Baselines, kind: StudyKind) -> str:
-    """A simulation's baselines on a line."""
+    """Return a simulation's baselines as a line."""
     figures_in_words = ", ".join(
         f"{title} {value:.4f}" + ("" if auc is None else f" (AUC {auc:.4f})")
         for title, value, auc in baselines.rows(kind)
@@ -162,41 +164,43 @@ def beside(baselines: Baselines, kind: StudyKind) -> str:
     return f"beside it, over {so_many(baselines.repeat, 'repetition')}: {figures_in_words}"
 
 
-def evaluation_lines(found: Mapping[str, Any] | None) -> Iterator[str]:
-    """What an evaluation of a document or an event found, in lines; none where there is none."""
-    if found is None:
+def evaluation_lines(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the lines that show the evaluation of a document or an event; nothing for None."""
+    if evaluation is None:
         return
-    cost = f"epsilon {found['epsilon']:.3g}, delta {found['delta']:g}"
-    yield f"on {found['rows']} rows held out by {len(found['contributors'])} parties, at {cost}:"
-    yield from (f"  {title} {_interval(figure, found['rate'])}" for title, figure in figures(found))
+    cost = f"epsilon {evaluation['epsilon']:.3g}, delta {evaluation['delta']:g}"
+    yield f"on {evaluation['rows']} rows held out by {len(evaluation['contributors'])} parties, at {cost}:"
+    yield from (f"  {title} {_interval(figure, evaluation['rate'])}" for title, figure in figures(evaluation))
 
 
 def _interval(figure: Mapping[str, Any], rate: float) -> str:
-    """An estimate and its ends, each in four digits."""
-    known = "not known" if figure["estimate"] is None else f"{figure['estimate']:.4g}"
+    """Return an estimate and its interval, each to four digits."""
+    estimate = "not known" if figure["estimate"] is None else f"{figure['estimate']:.4g}"
     low = "-∞" if figure["low"] is None else f"{figure['low']:.4g}"
-    return f"{known}, between {low} and {figure['high']:.4g} at {rate:.0%}"
+    return f"{estimate}, between {low} and {figure['high']:.4g} at {rate:.0%}"
 
 
 def promises(guarantees: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The guarantees of a document in lines: what all of them assume comes once, after them."""
-    bounded = [each for each in guarantees if each["epsilon"] is not None]
-    shared = in_common([each["assumptions"] for each in bounded])
+    """Yield the guarantees of a document as lines, then once what all of them assume."""
+    bounded = [guarantee for guarantee in guarantees if guarantee["epsilon"] is not None]
+    shared = in_common([guarantee["assumptions"] for guarantee in bounded])
     for guarantee in guarantees:
         yield _promise(guarantee)
         if guarantee["epsilon"] is not None:
-            own = [each for each in guarantee["assumptions"] if each not in shared]
-            yield from (f"  if {as_clause(each)}" for each in own)
+            specific = [assumption for assumption in guarantee["assumptions"] if assumption not in shared]
+            yield from (f"  if {as_clause(assumption)}" for assumption in specific)
     if shared:
         yield "all of that holds if:" if len(bounded) > 1 else "that holds if:"
-        yield from (f"  - {as_sentence(each)}" for each in shared)
+        yield from (f"  - {as_sentence(assumption)}" for assumption in shared)
 
 
 def _promise(guarantee: Mapping[str, Any]) -> str:
-    """What a guarantee of a document promises, and to whom, in a line."""
+    """Return a line that says what a guarantee promises, and against whom."""
     helpers = f" with the help of {guarantee['trust']} of the parties" if guarantee["trust"] else ""
-    whom = f"whoever sees the {guarantee['view']}{helpers}"
+    observer = f"anyone who sees the {guarantee['view']}{helpers}"
     if guarantee["epsilon"] is None:
-        return f"no privacy against {whom}"
+        return f"no privacy against {observer}"
     figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
-    return f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {whom} ({guarantee['calibration']} calibration)"
+    return (
+        f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {observer} ({guarantee['calibration']} calibration)"
+    )

@@ -1,6 +1,6 @@
 """``parley-learner forecast``: what a run would achieve, and who should take part, before anybody is asked to.
 
-What ``parley-learner submit`` says before it asks for a run: what to expect of it, beside what costs less.
+`outlook` has the lines that ``parley-learner submit`` and ``describe`` print before they ask for a run.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from parley.learner.cli.client import LearnerClient
 
 _NAMED = 5
-_LONG = 10**5  # numbers of an answer beyond which its cost is told
+_LONG = 10**5  # numbers of an answer beyond which its cost is shown
 _NONSENSE = {400, 401, 403, 422}
 
 
 def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) -> Iterator[str]:
-    """Lines on a run that is about to be asked for; one that says why where there is no forecast.
+    """Yield lines about a run that is about to be asked for; without a forecast, a line gives the reason.
 
     Raises ParleyError for a request that makes no sense.
     """
-    yield from hardly_private(body["epsilon"], *(each["epsilon"] for each in body["budgets"].values()))
+    yield from hardly_private(body["epsilon"], *(budget["epsilon"] for budget in body["budgets"].values()))
     try:
         answer = client.ask(*routes.FORECAST.to(), body)
     except ParleyError as error:
@@ -46,7 +46,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
         yield f"no forecast: {error.detail}"
         return
     if explain:
-        yield from (f"{name} = {value}: {why}" for name, value, why in chosen(answer))
+        yield from (f"{name} = {value}: {reason}" for name, value, reason in chosen(answer))
     yield from (f"warning: refused {line}" for line in refusals(answer))
     yield from (f"warning: {line}" for line in answer["key_holders"])
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
@@ -57,13 +57,13 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
 
 
 def hardly_private(*epsilons: float) -> Iterator[str]:
-    """A warning where a budget is so large that it protects nobody."""
+    """Yield a warning if the largest of these epsilons protects nobody."""
     if (most := max(epsilons)) > NEXT_TO_NOTHING:
         yield f"warning: an epsilon of {most:g} promises next to nothing: 1 is a strong promise, 10 a weak one"
 
 
 def refusals(answer: Mapping[str, Any]) -> Iterator[str]:
-    """By whom a forecast's run would be refused, a line for each reason."""
+    """Yield a line for each reason to refuse a forecast's run, with the owners who would."""
     reasons: dict[str, list[str]] = {}
     for owner in answer["owners"]:
         spent = [owner["exhausted"]] if owner["exhausted"] else []
@@ -74,19 +74,19 @@ def refusals(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def chosen(answer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What was chosen of a forecast's run: its name, its value and why."""
-    for name, why in answer["chosen"].items():
-        yield name, answer["algorithm"] if name == "algorithm" else as_told(answer["parameters"][name]), why
+    """Yield name, value and reason of each parameter that the forecast chose."""
+    for name, reason in answer["chosen"].items():
+        yield name, answer["algorithm"] if name == "algorithm" else as_told(answer["parameters"][name]), reason
 
 
 def costly(answer: Mapping[str, Any]) -> Iterator[str]:
-    """What a run with long answers costs to carry, and where it does not fit; nothing of one with short answers."""
+    """Yield what a run with long answers costs to carry, and whether it fits; nothing if its answers are short."""
     if (costs := answer["costs"])["answered"] <= _LONG:
         return
     yield (
@@ -99,7 +99,7 @@ def costly(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _size(count: int) -> str:
-    """A number of bytes for people.
+    """Return a number of bytes as people read it.
 
     >>> _size(25_855_816)
     '25.9 MB'
@@ -112,14 +112,14 @@ def _time(run_time: Mapping[str, Any]) -> str:
 
 
 def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
-    """The excess to expect together, what each owner would get alone, and a warning where that is no worse."""
+    """Yield the excess to expect together and alone, and a warning for owners who do better alone."""
     excess = answer["outcome"]["excess"]
     yield f"excess fitness to expect {excess['estimate']:.3g} (from {excess['low']:.3g} to {excess['high']:.3g})"
     if warning := answer["outcome"]["warning"]:
         yield f"warning: {warning}"
-    alone = sorted(each["alone"]["estimate"] for each in answer["owners"])
+    alone = sorted(owner["alone"]["estimate"] for owner in answer["owners"])
     yield f"an owner alone, without noise: {alone[0]:.3g} to {alone[-1]:.3g}"
-    better_off = [each["name"] for each in answer["owners"] if not each["worth_joining"]]
+    better_off = [owner["name"] for owner in answer["owners"] if not owner["worth_joining"]]
     if better_off:
         yield f"warning: joining is not worth it for {_some(better_off)}: alone they are expected to do better"
 
@@ -162,14 +162,14 @@ def forecast_command(
     own model, of its own examples without noise: joining is worth it where the best coalition does better. The interval
     is of data like those that the forecast was made by.
     """
-    body = terms.body(owners=dict(map(_owner, owner)) if owner else None)
+    body = terms.body(owners=dict(map(_parse_owner, owner)) if owner else None)
     with learner.open() as client:
         answer = client.ask(*routes.FORECAST.to(), body)
     out.result(answer, lambda: _show(answer, explain=explain))
 
 
 def _show(answer: Mapping[str, Any], *, explain: bool) -> None:
-    """A forecast as tables."""
+    """Print a forecast as tables."""
     console = progress.terminal(highlight=False)
     console.print(
         f"{answer['algorithm']}, {so_many(answer['rounds'], 'round')}, {so_many(len(answer['owners']), 'owner')}"
@@ -183,22 +183,22 @@ def _show(answer: Mapping[str, Any], *, explain: bool) -> None:
         console.print(display.plain(_LEGEND))
 
 
-def _owner(given: str) -> tuple[str, int]:
-    """A pair NAME=EXAMPLES."""
-    name, value = pair(given)
+def _parse_owner(text: str) -> tuple[str, int]:
+    """Parse NAME=EXAMPLES; raises InvalidInputError."""
+    name, value = pair(text)
     if not (value.isascii() and value.isdecimal()):
         raise InvalidInputError(f"the size of {name} must be a number of examples, not {value!r}")
     return name, int(value)
 
 
 def explained(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The parameters that were chosen, and why."""
-    for name, value, why in chosen(answer):
-        yield f"{name} = {value}", why
+    """Yield each parameter that was chosen, with its reason, as the cells of a row."""
+    for name, value, reason in chosen(answer):
+        yield f"{name} = {value}", reason
 
 
 def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is to be said of the run as a whole, and under which heading."""
+    """Yield a heading and a text for each line of the summary."""
     yield from (("refused", line) for line in refusals(answer))
     yield from (("warning", line) for line in answer["key_holders"])
     if (outcome := answer["outcome"]) is None:
@@ -227,7 +227,7 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the high end of the excess means for the label, where a bound on that says anything."""
+    """Yield what the high end of the excess means for the label, if it bounds anything."""
     if (error := outcome["error_lost"]) is not None:
         yield "accuracy", f"at most {error:.1%} below the best possible, if a linear model has the right probabilities"
     if (rmse := outcome["rmse_lost"]) is not None:
@@ -237,17 +237,19 @@ def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _table(answer: Mapping[str, Any]) -> Table:
-    """The owners, one a line; the ledgers of those who were asked."""
-    asked = any(each["epsilon_now"] is not None for each in answer["owners"])
-    ledger = ("left now", "left after") if asked else ()
+    """Return the table of the owners, with their ledgers if the forecast asked them."""
+    has_ledgers = any(owner["epsilon_now"] is not None for owner in answer["owners"])
+    ledger = ("left now", "left after") if has_ledgers else ()
     table = display.new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
-    for each in answer["owners"]:
-        worth, part = (_ANSWERS[each[name]] for name in ("worth_joining", "recommended"))
-        if each["fits"] is False or each["objections"]:
+    for owner in answer["owners"]:
+        worth, part = (_ANSWERS[owner[name]] for name in ("worth_joining", "recommended"))
+        if owner["fits"] is False or owner["objections"]:
             part = "[red]refuses[/]"
-        left = [_figure(each[name]) for name in ("epsilon_now", "epsilon_left")] if asked else []
-        shown = [_figure(each["value"]), _figure(each["alone"] and each["alone"]["estimate"]), worth, part]
-        table.add_row(display.plain(each["name"]), str(each["n_examples"]), _figure(each["epsilon"]), *left, *shown)
+        ledger_cells = [_figure(owner[name]) for name in ("epsilon_now", "epsilon_left")] if has_ledgers else []
+        figures = [_figure(owner["value"]), _figure(owner["alone"] and owner["alone"]["estimate"]), worth, part]
+        table.add_row(
+            display.plain(owner["name"]), str(owner["n_examples"]), _figure(owner["epsilon"]), *ledger_cells, *figures
+        )
     return table
 
 

@@ -68,7 +68,7 @@ with deferred():
     from parley.learner.client import progress
 
 HEALTH_CHECKS = "Example: parley-learner health --config learner.toml   (as the container's health check does)"
-"""How the command is used."""
+"""The command's example, for its help."""
 
 
 def learner_health_command(*, config: ConfigOption = None, out: Printer) -> None:
@@ -76,9 +76,9 @@ def learner_health_command(*, config: ConfigOption = None, out: Printer) -> None
 
     Exit status 0 if it is ready; 1, with the reason on standard error, if not.
     """
-    own = settings.LearnerSettings.load(config)
+    service_settings = settings.LearnerSettings.load(config)
     with refusal_is_no():
-        health.ask_ready(own)
+        health.ask_ready(service_settings)
     out.done("ready", ready=True)
 
 
@@ -109,12 +109,12 @@ learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 def serve_command(config: ConfigOption = None) -> None:
     """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
     with without_rich():
-        own = settings.LearnerSettings.load(config)
+        service_settings = settings.LearnerSettings.load(config)
         create, renewals, serve = app.create_learner_app, membership.renewals, serving.serve
-        logs.configure(own.log_format)
-    if own.tls:
-        serving.tls_context(own.tls)  # refuses before the store is opened
-    serve(create(own), own, renewals(own))
+        logs.configure(service_settings.log_format)
+    if service_settings.tls:
+        serving.tls_context(service_settings.tls)  # refuses before the store is opened
+    serve(create(service_settings), service_settings, renewals(service_settings))
 
 
 @learner_app.command(
@@ -194,7 +194,7 @@ def watch_command(
     Of several runs, each line begins with its run. As JSON, one event a line, with its run.
     """
     with learner.open() as client:
-        watched = runs or [each["id"] for each in client.pages(routes.LIST_RUNS, "runs") if each["state"] not in ENDS]
+        watched = runs or [run["id"] for run in client.pages(routes.LIST_RUNS, "runs") if run["state"] not in ENDS]
         if len(watched) == 1:
             watch_run(client, watched[0], out)
             return
@@ -302,19 +302,19 @@ def model(
     """Save a completed run's model as JSON, and say what it promises the owners of the data."""
     if save is None and not out.is_json:
         save = Path(f"{run}.json")
-    with TemporaryFile() as found:
+    with TemporaryFile() as downloaded:
         with learner.open() as client:
-            document = client.download(routes.SHOW_MODEL.at(run=run), found)
+            document = client.download(routes.SHOW_MODEL.at(run=run), downloaded)
         if save is not None:
-            found.seek(0)
+            downloaded.seek(0)
             with written_whole(save) as part, part.open("wb") as file:
-                copyfileobj(found, file)
+                copyfileobj(downloaded, file)
     out.result(document, [f"{save}: {line}" if first else f"  {line}" for first, line in _model_lines(document)])
     out.next(f"parley-learner verify {save}")
 
 
 def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
-    """A model in lines, and whether each is the first."""
+    """Yield the lines that describe a model, each with whether it is the first."""
     width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
     figures = f"{so_many(document['rounds'], 'round')}, {document['kind']}, {width} columns"
     classes = f", {len(document['classes'])} classes" if document["classes"] else ""

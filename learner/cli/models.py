@@ -1,10 +1,8 @@
-"""``parley-learner card``: a model's card, made of its document; nobody is asked.
+"""The commands that work on a model's document alone; they ask no service.
 
-``parley-learner export`` and ``schema``: a model for other tools, and the form of its document; nobody is asked.
-
-``parley-learner predict``: what a model's document predicts for the rows of a file; no service is asked.
-
-``parley-learner verify``: whether a model's document is what its owners and its learner signed; nobody is asked.
+``parley-learner card`` writes a model's card, ``export`` a file for other tools, ``schema`` the form of the document,
+``predict`` the labels of a file's rows, and ``verify`` says whether the document is what its owners and its learner
+signed.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ CARDS = "Example: parley-learner card model.json --to html --output card.html"
 
 
 class CardForm(StrEnum):
-    """What a card is written in."""
+    """The forms of a card."""
 
     MARKDOWN = "markdown"
     HTML = "html"
@@ -72,7 +70,7 @@ SCHEMAS = "Example: parley-learner schema > model.schema.json"
 
 
 class ExportForm(StrEnum):
-    """What a model can be exported to."""
+    """The forms that a model can be exported to."""
 
     ONNX = "onnx"
     SKLEARN = "sklearn"
@@ -91,10 +89,10 @@ def export_command(
     """
     predictor = predictions.Predictor.of(read_model_file(model))
     exported.check_portable(predictor)
-    content, said = (exported.onnx_bytes if to is ExportForm.ONNX else exported.skops_bytes)(predictor)
+    content, note = (exported.onnx_bytes if to is ExportForm.ONNX else exported.skops_bytes)(predictor)
     with written_whole(save) as file:
         file.write_bytes(content)
-    out.done(f"{save}: {said}", file=str(save), form=to, note=said)
+    out.done(f"{save}: {note}", file=str(save), form=to, note=note)
 
 
 def schema_command() -> None:
@@ -106,7 +104,7 @@ PREDICTIONS = (
     "Example: parley-learner predict model.json patients.csv --proba --keep id --output predicted.csv   (the document "
     "is what the command model saves; `-` reads a table from standard input)"
 )
-"""How the command is used."""
+"""The command's example, for its help."""
 _ROW, _PREDICTION = "row", "prediction"
 
 
@@ -115,7 +113,7 @@ def predict_command(
     table: Annotated[
         str, typer.Argument(help="a CSV, Parquet or LIBSVM file with the study's features; - is standard input")
     ],
-    proba: Annotated[bool, typer.Option("--proba", help="tell the probability of each value of the label")] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="add the probability of each value of the label")] = False,
     keep: Annotated[
         list[str] | None, typer.Option("--keep", metavar="COLUMN", help="copy a column of the table; repeat for more")
     ] = None,
@@ -139,10 +137,10 @@ def predict_command(
         path = (
             Path(table) if table != "-" else _standard_input(Path(folder), ".svm" if predictor.study.sparse else ".csv")
         )
-        rows = feature_rows.FeatureRows(path, predictor.study, _checked(keep or []), sources.parse_csv_format(csv))
-        found = _predicted(predictor, rows, proba=proba, skip=skip)
+        rows = feature_rows.FeatureRows(path, predictor.study, _check_kept(keep or []), sources.parse_csv_format(csv))
+        predictions_of_rows = _prediction_rows(predictor, rows, proba=proba, skip=skip)
         names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
-        count, skipped = _write(found, names, save, as_json=out.is_json)
+        count, skipped = _write(predictions_of_rows, names, save, as_json=out.is_json)
     where = f" in {save}" if save else ""
     without = f"; {skipped:,} of them have no prediction, for the study has no place for them" if skipped else ""
     for note in rows.notes:
@@ -150,46 +148,46 @@ def predict_command(
     typer.echo(f"{so_many(count, 'row')}{where}{without}", err=True)
 
 
-def _checked(keep: list[str]) -> list[str]:
-    """Columns to copy; raises InvalidInputError for one of a name that a prediction has."""
+def _check_kept(keep: list[str]) -> list[str]:
+    """Return the columns to copy; raises InvalidInputError for one with the name of a column of the output."""
     if taken := [name for name in keep if name in {_ROW, _PREDICTION} or name.startswith("P(")]:
         raise InvalidInputError(f"the column {taken[0]!r} cannot be kept: what is predicted has a column of that name")
     return keep
 
 
 def _write(
-    found: Iterator[dict[str, Any]], names: Sequence[str], save: Path | None, *, as_json: bool
+    rows: Iterator[dict[str, Any]], names: Sequence[str], save: Path | None, *, as_json: bool
 ) -> tuple[int, int]:
-    """Write predictions to a file, whole or not at all, or to standard output; how many, and how many are none."""
+    """Write predictions to standard output or a whole file; returns the counts of rows, and of rows without one."""
     if save is None:
-        return _write_to(sys.stdout, found, names, as_json=as_json)
+        return _write_to(sys.stdout, rows, names, as_json=as_json)
     with written_whole(save) as part, part.open("w", encoding="utf-8", newline="") as file:
-        return _write_to(file, found, names, as_json=as_json)
+        return _write_to(file, rows, names, as_json=as_json)
 
 
 def _write_to(
-    target: TextIO, found: Iterator[dict[str, Any]], names: Sequence[str], *, as_json: bool
+    target: TextIO, rows: Iterator[dict[str, Any]], names: Sequence[str], *, as_json: bool
 ) -> tuple[int, int]:
-    """Write predictions, as CSV with a header of these names or as JSON; how many, and how many are none."""
+    """Write predictions as CSV with these columns, or as JSON; returns the counts of rows, and of rows without one."""
     count = skipped = 0
     writer = DictWriter(target, names, lineterminator="\n")
-    for told in found:
+    for row in rows:
         if as_json:
-            target.write(json.dumps(told, ensure_ascii=False) + "\n")
+            target.write(json.dumps(row, ensure_ascii=False) + "\n")
         else:
             if not count:  # not before a row is read: what is wrong with the first leaves nothing behind
                 writer.writeheader()
-            writer.writerow(told)
-        count, skipped = count + 1, skipped + (told[_PREDICTION] is None)
+            writer.writerow(row)
+        count, skipped = count + 1, skipped + (row[_PREDICTION] is None)
     if not count and not as_json:
         writer.writeheader()
     return count, skipped
 
 
-def _predicted(predictor: Predictor, rows: FeatureRows, *, proba: bool, skip: bool) -> Iterator[dict[str, Any]]:
-    """What is told of each row."""
+def _prediction_rows(predictor: Predictor, rows: FeatureRows, *, proba: bool, skip: bool) -> Iterator[dict[str, Any]]:
+    """Yield a row of the output for each row of the table; raises InvalidInputError if there are no probabilities."""
     number = 0
-    for matrix, usable, kept in _blocks(rows, skip=skip):
+    for matrix, usable, copied in _blocks(rows, skip=skip):
         scores = predictor.scores(matrix)
         labels = predictor.labels(scores)
         chances = predictor.probabilities(scores) if proba else None
@@ -197,15 +195,15 @@ def _predicted(predictor: Predictor, rows: FeatureRows, *, proba: bool, skip: bo
             raise InvalidInputError(f"a model with the loss {predictor.study.loss.kind!r} has no probabilities")
         for i, label in enumerate(labels):
             number += 1
-            told: dict[str, Any] = {_ROW: number, **kept[i], _PREDICTION: label if usable[i] else None}
+            row: dict[str, Any] = {_ROW: number, **copied[i], _PREDICTION: label if usable[i] else None}
             if chances is not None:
                 shares = chances[i].tolist() if usable[i] else [None] * chances.shape[1]
-                told |= zip(_chances(predictor), shares, strict=True)
-            yield told
+                row |= zip(_chances(predictor), shares, strict=True)
+            yield row
 
 
 def _blocks(rows: FeatureRows, *, skip: bool) -> Iterator[tuple[Any, BoolArray, list[dict[str, Any]]]]:
-    """The rows' blocks; a refusal of a row says how to do without."""
+    """Yield the blocks of rows; the error for a row that does not fit names ``--skip``."""
     try:
         yield from rows.blocks(skip=skip)
     except InvalidDataError:
@@ -215,12 +213,12 @@ def _blocks(rows: FeatureRows, *, skip: bool) -> Iterator[tuple[Any, BoolArray, 
 
 
 def _chances(predictor: Predictor) -> tuple[str, ...]:
-    """What the probability of each value of the label is called, if the label has values."""
+    """Return the column names of the label's probabilities; none for a label without values."""
     return tuple(f"P({value})" for value in getattr(predictor.study.label, "values", ()))
 
 
 def _standard_input(folder: Path, text: str) -> Path:
-    """What comes on standard input, as a file: Parquet by its first bytes, else of the kind that ends in ``text``."""
+    """Copy standard input to a file: Parquet if it begins so, otherwise a text file with the suffix ``text``."""
     content = sys.stdin.buffer.read()
     path = folder / f"rows{'.parquet' if content.startswith(b'PAR1') else text}"
     path.write_bytes(content)
@@ -252,46 +250,46 @@ def verify_command(
     Without --keys the document is checked against the keys that it names itself: say the words that each owner reads
     out, save the keys once, and check every later model with them. Ends with 1 where anything does not hold.
     """
-    found = verification.verify_document(read_model_file(model), _read_keys(keys))
-    compared = _compare(words or (), found.keys)
+    verified = verification.verify_document(read_model_file(model), _read_keys(keys))
+    compared = _compare(words or (), verified.keys)
     value = {
-        "holds": found.holds,
-        "faults": found.faults,
-        "keys": found.keys.model_dump(),
-        "keys_assumed": found.assumed,
+        "holds": verified.holds,
+        "faults": verified.faults,
+        "keys": verified.keys.model_dump(),
+        "keys_assumed": verified.assumed,
         "keys_compared": compared,
     }
-    out.result(value, _verified_lines(found, compared))
-    if found.faults:
+    out.result(value, _verified_lines(verified, compared))
+    if verified.faults:
         raise typer.Exit(ExitCode.NO)
     if save_keys:
         with written_whole(save_keys) as file:
-            file.write_text(found.keys.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            file.write_text(verified.keys.model_dump_json(indent=2) + "\n", encoding="utf-8")
         out.next(f"parley-learner verify {model} --keys {save_keys}")
 
 
-def _verified_lines(found: Verification, compared: Sequence[str]) -> Iterator[str]:
-    """What holds of a document, what was altered, and which keys nobody has compared, in lines."""
-    yield from (f"holds    {claim}" for claim in found.holds)
-    yield from (f"ALTERED  {fault}" for fault in found.faults)
+def _verified_lines(verified: Verification, compared: Sequence[str]) -> Iterator[str]:
+    """Yield lines that say what holds of a document, what was altered, and which keys nobody has compared."""
+    yield from (f"holds    {claim}" for claim in verified.holds)
+    yield from (f"ALTERED  {fault}" for fault in verified.faults)
     yield from (f"holds    the key of {name} has the words that were read out" for name in compared)
-    if found.assumed and (assumed := [name for name in found.keys.by_name if name not in compared]):
+    if verified.assumed and (assumed := [name for name in verified.keys.by_name if name not in compared]):
         yield "assumed  these keys are theirs; ask each of them for its six words, and say --words NAME=WORDS:"
         yield from (f"  {name}" for name in assumed)
 
 
 def _compare(words: Sequence[str], keys: PublicKeys) -> list[str]:
-    """The names whose keys have the words that were read out; raises InvalidInputError where one has not."""
-    typed = dict(key_words.named_words(each, "--words") for each in words)
-    for name, said in typed.items():
+    """Return the names whose keys have the words that were read out; raises InvalidInputError for a key with others."""
+    typed = dict(key_words.named_words(text, "--words") for text in words)
+    for name, spoken_words in typed.items():
         if name not in keys.by_name:
             raise InvalidInputError(f"--words: the document names no key of {name}")
-        key_words.check_words(said, keys.by_name[name], name)
+        key_words.check_words(spoken_words, keys.by_name[name], name)
     return list(typed)
 
 
 def _read_keys(path: Path | None) -> PublicKeys | None:
-    """Keys that the asker knows; raises InvalidInputError."""
+    """Read public keys from a file; raises InvalidInputError if it cannot be read."""
     if path is None:
         return None
     try:

@@ -31,7 +31,10 @@ CaOption = Annotated[
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option("--token-file", help="file with your bearer token; else PARLEY_TOKEN, or that of PARLEY_TOKEN_FILE"),
+    typer.Option(
+        "--token-file",
+        help="file with your bearer token; if not given, PARLEY_TOKEN or the file that PARLEY_TOKEN_FILE names",
+    ),
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it")]
 ParameterOption = Annotated[
@@ -111,14 +114,14 @@ ExplainOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class LearnerOptions:
-    """Where the learner is that a command asks, and as which user."""
+    """Where the learner is that a command asks, and which user asks it."""
 
     url: UrlOption = DEFAULT_URL
     token_file: TokenFileOption = None
     ca: CaOption = None
 
     def open(self) -> LearnerClient:
-        """The learner, as whose token the file or the environment holds; raises InvalidInputError if there is none."""
+        """Connect as the user whose token the file or the environment holds; raises InvalidInputError without one."""
         learner = client.LearnerClient(self.url, token_file=self.token_file, ca=self.ca)
         if (file := token.others_read(self.token_file)) is not None:
             typer.echo(f"parley-learner: warning: others can read your token: chmod 600 {file}", err=True)
@@ -134,8 +137,8 @@ class BudgetOptions:
     budgets: BudgetOption = None
 
     def body(self, **more: object) -> dict[str, Any]:
-        """A request: all fields as the API has them, and ``more`` of them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        """Return the body of a request: all fields as the API takes them, and ``more`` fields."""
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {name: _READERS[name](value) if name in _READERS else value for name, value in values.items()} | more
 
 
@@ -172,7 +175,7 @@ class SubmitOptions:
 
 
 def study_argument(text: str) -> Any:  # noqa: ANN401 -- a JSON value
-    """The name of a study, or the content of a study's file."""
+    """Return the name of a study, or the content of a study's JSON file."""
     return studies.read_study(Path(text)).model_dump(mode="json") if text.endswith(".json") else text
 
 
@@ -181,4 +184,4 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "parameters": read_parameters,
     "budgets": read_budgets,
 }
-"""How options are read whose text is not what the API takes."""
+"""The functions that read options whose text is not what the API takes."""

@@ -25,7 +25,7 @@ BOUNDS = (
     "Example: parley-learner bounds loans.json public-loans.csv --share 0.01 > tight.json   (then owners agree on "
     'tight.json, and clips what lies beyond: out_of_bounds = "clip")'
 )
-"""How the command is used."""
+"""The command's example, for its help."""
 
 
 def bounds_command(
@@ -47,7 +47,7 @@ PROJECTIONS = (
     "Example: parley-learner project public-rows.csv --study wide.json --components 50 --output narrow.json   (then "
     "owners agree on narrow.json)"
 )
-"""How the command is used."""
+"""The command's example, for its help."""
 
 
 def project_command(
@@ -78,7 +78,7 @@ def project_command(
     typer.echo(
         f"{components} of {projection.n_inputs} dimensions hold {made.explained:.1%} of the variance of "
         f"{made.n_rows:,} public rows; {made.beyond:.1%} of them lie beyond the radius {projection.radius:.4g}. "
-        "The rows must be public: a projection of private rows would tell of them, and no guarantee counts it.",
+        "The rows must be public: a projection of private rows would reveal them in part, and no guarantee counts it.",
         err=True,
     )
 

@@ -26,7 +26,7 @@ EVALUATIONS = (
     "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 --watch\n\n"
     "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 -p bins=10"
 )
-"""How the command is used."""
+"""The command's examples, for its help."""
 
 
 def evaluate_command(
@@ -72,7 +72,7 @@ def watch_run(client: LearnerClient, run: str, out: Printer) -> None:
 
 
 def _watch_one(client: LearnerClient, run: str, out: Printer) -> Mapping[str, Any]:
-    """Show a run's events to its end; the last of them. Exits with 1 unless it completed."""
+    """Show a run's events to its end, and return the last. Exits with 1 unless the run completed."""
     try:
         if out.is_json:
             last: Mapping[str, Any] = {}
@@ -101,7 +101,7 @@ def watch_runs(learner: LearnerOptions, runs: Sequence[str], out: Printer) -> No
 
 
 async def _completes(client: AsyncConnection, run: str, out: Printer) -> bool:
-    """Show a run's events beside those of others; whether it, and the evaluation that follows, completed."""
+    """Show a run's events beside those of others; returns whether it, and the evaluation that follows, completed."""
     last: Mapping[str, Any] = {}
     async for event in client.watch(run):
         last = event.news
@@ -114,10 +114,10 @@ async def _completes(client: AsyncConnection, run: str, out: Printer) -> bool:
 
 
 def _in_words(kind: str, news: Mapping[str, Any]) -> str:
-    """An event in a line."""
+    """Return a line that says what an event reports."""
     if kind == "round":
         return f"round {news['round']} of {news['of']}, epsilon spent at most {max(news['epsilon'].values()):.3g}"
     if kind == "dropped":
         return f"dropped {news['party']} in round {news['round']}: {news['reason']}"
-    why = news["problem"]["detail"] if news.get("problem") else news.get("reason")
-    return f"{news['state']}: {why}" if why else str(news["state"])
+    reason = news["problem"]["detail"] if news.get("problem") else news.get("reason")
+    return f"{news['state']}: {reason}" if reason else str(news["state"])

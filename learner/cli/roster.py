@@ -19,7 +19,7 @@ with deferred():
     from parley.learner.client import progress
 
 INVITATIONS = "Example: parley-learner invite hospital-b --study wdbc   (writes hospital-b.invitation.json)"
-"""How the command is used."""
+"""The command's example, for its help."""
 
 roster_app = CommandLine(
     help="Who takes part: list, confirm, remove, rotate.",
@@ -98,22 +98,23 @@ def rotate_command(
 ) -> None:
     """Invite a member again, who joins in its own folder: new tokens, a new certificate, the same key and ledger."""
     with learner.open() as client:
-        known = {each["name"]: each for each in client.ask(*routes.SHOW_ROSTER.to())}
-    if name not in known or known[name]["state"] not in {"member", "unconfirmed"}:
+        members = {member["name"]: member for member in client.ask(*routes.SHOW_ROSTER.to())}
+    if name not in members or members[name]["state"] not in {"member", "unconfirmed"}:
         raise InvalidInputError(f"nobody has joined as {name}")
-    studies = study or known[name]["studies"]
-    _invite(name, known[name]["role"], studies, hours, file, learner, out)
+    studies = study or members[name]["studies"]
+    _invite(name, members[name]["role"], studies, hours, file, learner, out)
 
 
 def _invite(
     name: str, role: str, studies: list[str], hours: float, file: Path | None, learner: LearnerOptions, out: Printer
 ) -> None:
-    """Write an invitation, and say what to do with it: of a member's name, it renews what the member has."""
+    """Write an invitation and print what to do with it; for a member, it renews the member's tokens and certificate."""
     file = file or Path(f"{name}.invitation.json")
     if file.exists():
         raise ConflictError(f"{file} is there already: move it, or say --out")
     with learner.open() as client:
-        renews = any((each["name"], each["state"]) == (name, "member") for each in client.ask(*routes.SHOW_ROSTER.to()))
+        members = client.ask(*routes.SHOW_ROSTER.to())
+        renews = any((member["name"], member["state"]) == (name, "member") for member in members)
         made = client.ask(*routes.INVITE.to(), {"name": name, "role": role, "studies": studies, "hours": hours})
     try:
         with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as target:  # noqa: PTH123

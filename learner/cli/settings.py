@@ -19,7 +19,7 @@ with deferred():
     from parley.common.secure_sum import envelope
     from parley.common.service import serve
     from parley.common.service import settings as explaining
-    from parley.learner import settings as own
+    from parley.learner import settings as learner_settings
     from parley.learner.client import token
     from parley.learner.secure_sum import key_holder_client
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0  # seconds for which a party is tried
 
 CHECKS = "Example: parley-learner check --config learner.toml"
-"""How the command is used."""
+"""The command's example, for its help."""
 CONFIGURATIONS = "Example: parley-learner config --explain   (every setting; without it, those in effect)"
-"""How the command is used."""
+"""The command's example, for its help."""
 
 
 def learner_config_command(
@@ -45,11 +45,14 @@ def learner_config_command(
 ) -> None:
     """Print the settings in effect, and whether file or environment says so; secrets are hidden."""
     if explain:
-        settings = list(explaining.explain_settings(own.LearnerSettings))
-        lines, rows = [f"{each.head}\n    {each.meaning}" for each in settings], [asdict(each) for each in settings]
+        settings = list(explaining.explain_settings(learner_settings.LearnerSettings))
+        lines, rows = (
+            [f"{setting.head}\n    {setting.meaning}" for setting in settings],
+            [asdict(setting) for setting in settings],
+        )
     else:
-        found = list(explaining.settings_in_effect(own.LearnerSettings.load(config)))
-        lines, rows = [each.line for each in found], [asdict(each) for each in found]
+        settings = list(explaining.settings_in_effect(learner_settings.LearnerSettings.load(config)))
+        lines, rows = [setting.line for setting in settings], [asdict(setting) for setting in settings]
     out.result(rows, lines)
 
 
@@ -67,8 +70,8 @@ def learner_check_command(
     Exit status 0 if it would and all answer; 1 if one does not, or has not connected; 3, and one line on standard
     error, if something cannot be used.
     """
-    settings = own.LearnerSettings.load(config)
-    facts, reached = _facts(settings), _reached(settings)
+    settings = learner_settings.LearnerSettings.load(config)
+    facts, reached = _check_settings(settings), _ask_peers(settings)
     if learner.token_file is not None or token.has_token():
         try:
             with learner.open() as client:
@@ -77,19 +80,22 @@ def learner_check_command(
             typer.echo(f"parley-learner: whether members have connected is not known: {error.detail}", err=True)
             members = []
         reached |= {
-            each["name"]: None if each["connected"] else "it has not connected"
-            for each in members
-            if each["connected"] is not None
+            member["name"]: None if member["connected"] else "it has not connected"
+            for member in members
+            if member["connected"] is not None
         }
     lines = [f"{name}  {', '.join(value) if isinstance(value, list) else value}" for name, value in facts.items()]
-    lines += [f"{name}: {why or 'reached'}" for name, why in reached.items()]
-    out.result(facts | {"reached": {name: why or "yes" for name, why in reached.items()}}, lines)
+    lines += [f"{name}: {reason or 'reached'}" for name, reason in reached.items()]
+    out.result(facts | {"reached": {name: reason or "yes" for name, reason in reached.items()}}, lines)
     if any(reached.values()):
         raise typer.Exit(ExitCode.NO)
 
 
-def _reached(settings: LearnerSettings) -> dict[str, str | None]:
-    """Why each party or key holder that has a URL does not answer; None for one that does. Raises InvalidInputError."""
+def _ask_peers(settings: LearnerSettings) -> dict[str, str | None]:
+    """Ask each party and key holder that has a URL; returns by name the reason why it does not answer, or None.
+
+    Raises InvalidInputError for a token or a certificate that cannot be read.
+    """
     seconds = min(settings.deadline_seconds, _PATIENCE)
 
     async def ask() -> dict[str, str | None]:
@@ -103,7 +109,7 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
             for entry in settings.key_holders
             if entry.url
         ]
-        told = [
+        answers = [
             *await peer.ask_all(parties, party.PartyClient.facts, seconds),
             *await peer.ask_all(holders, key_holder_client.KeyHolderClient.facts, seconds),
         ]
@@ -111,7 +117,7 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
             await client.close()
         return {
             client.name: answer.detail if isinstance(answer, ParleyError) else None
-            for client, answer in zip((*parties, *holders), told, strict=True)
+            for client, answer in zip((*parties, *holders), answers, strict=True)
         }
 
     import asyncio  # noqa: PLC0415 -- a second deferred `import` of one module would load it
@@ -119,13 +125,13 @@ def _reached(settings: LearnerSettings) -> dict[str, str | None]:
     return asyncio.run(ask())
 
 
-def _facts(settings: LearnerSettings) -> dict[str, Any]:
-    """What others should know of the learner; raises ParleyError for whatever it could not start with."""
+def _check_settings(settings: LearnerSettings) -> dict[str, Any]:
+    """Return what others should know of the learner; raises ParleyError for settings that it could not start with."""
     if settings.tls:
         serve.tls_context(settings.tls)
     if settings.tracing:
         require_extra("tracing", "settings: tracing")
-    studies = own.load_studies(settings.studies)
+    studies = learner_settings.load_studies(settings.studies)
     if settings.studies and not settings.studies.is_dir():
         raise InvalidInputError(f"studies: {settings.studies} is no directory")
     for name, path in settings.public_data.items():

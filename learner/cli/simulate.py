@@ -30,7 +30,7 @@ SIMULATIONS = (
     "parley-learner simulate --data digits --algorithm ensemble_vote --parties 100 --epsilon 5\n\n"
     "parley-learner simulate --data loans.csv --study loans.json"
 )
-"""How the command is used."""
+"""The command's examples, for its help."""
 
 
 def simulate_command(
@@ -44,7 +44,7 @@ def simulate_command(
     algorithm: Annotated[
         str,
         typer.Option(
-            help=f"{', '.join(simulated_names())}; auto is the one of which most is expected, as for submit; psgd and "
+            help=f"{', '.join(simulated_names())}; auto is the one with the best forecast, as for submit; psgd and "
             "gop are for two classes only, and those that seek a private minimiser, or vote, are not for real labels"
         ),
     ] = "dp_gd",
@@ -80,12 +80,12 @@ def simulate_command(
     Beside it what no model, all data without privacy, each owner's own data, and the best algorithm at the same budget,
     with its parameters left open, come to: this run itself, if none that was tried does better.
     """
-    given = read_parameters(parameter)
+    parameters = read_parameters(parameter)
     settings = simulation.SimulationSettings(
         data,
         study,
         algorithm,
-        given,
+        parameters,
         parties,
         skew,
         reveal,
@@ -110,7 +110,7 @@ def simulate_command(
 
 
 def _lines(result: SimulationResult, *, explain: bool) -> Iterator[str]:
-    """A simulation's result in lines."""
+    """Yield the lines that show a simulation's result."""
     settings = result.settings
     yield f"{settings.algorithm}: {display.measured(result.metrics)}, over {so_many(settings.repeat, 'repetition')}"
     if result.baselines:
@@ -118,4 +118,4 @@ def _lines(result: SimulationResult, *, explain: bool) -> Iterator[str]:
     if result.n_dropped:
         yield f"  {result.n_dropped:,} of the table's {result.n_rows:,} rows miss a value and are empty ones"
     yield from (f"  {name} = {choice}" for name, choice in result.choices.items() if explain or name == "algorithm")
-    yield from (f"  {line}" for line in display.promises([each.to_json() for each in result.guarantees]))
+    yield from (f"  {line}" for line in display.promises([guarantee.to_json() for guarantee in result.guarantees]))

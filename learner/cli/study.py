@@ -34,7 +34,7 @@ with deferred():
     from parley.learner.cli import drafting
 
 if TYPE_CHECKING:
-    from parley.learner.cli.drafting import OwnRows, Sayings, StudyDraft
+    from parley.learner.cli.drafting import AuthorChoices, PublicRowsFit, StudyDraft
 
 study_app = CommandLine(
     help="Make a study of a table, or check a table against one.",
@@ -44,7 +44,7 @@ study_app = CommandLine(
 
 @dataclass(frozen=True, slots=True)
 class AuthorOptions:
-    """What the author of a study says of it."""
+    """The choices of a study's author, as options."""
 
     name: Annotated[str | None, typer.Option("--name", help="what the study is called; the file's name if not")] = None
     title: Annotated[str, typer.Option("--title", help="the study in a few words")] = ""
@@ -64,7 +64,7 @@ class AuthorOptions:
         list[str] | None, typer.Option("--describe", metavar="COLUMN=TEXT", help="what it means; repeat")
     ] = None
     column: Annotated[
-        list[str] | None, typer.Option("--column", help="take this column, whatever it looks like; repeat")
+        list[str] | None, typer.Option("--column", help="take this column, even if it looks like an identifier; repeat")
     ] = None
     leave_out: Annotated[list[str] | None, typer.Option("--leave-out", help="leave this column out; repeat")] = None
     missing: Annotated[
@@ -101,13 +101,13 @@ class AuthorOptions:
         False
     )
 
-    def sayings(self, names: Sequence[str], name: str) -> Sayings:
-        """The same by column; ``names`` are the table's columns, ``name`` is the study's if none is said.
+    def choices(self, names: Sequence[str], name: str) -> AuthorChoices:
+        """Return the choices by column; ``names`` are the table's columns, ``name`` the study's unless one was chosen.
 
-        Raises InvalidInputError.
+        Raises InvalidInputError for an option that cannot be read.
         """
         bounds, values = _pairs("--bounds", self.bounds, names), _pairs("--values", self.values, names)
-        return drafting.Sayings(
+        return drafting.AuthorChoices(
             name=self.name or name,
             label=self.label,
             bounds={key: drafting.split_bounds(key, text) for key, text in bounds},
@@ -123,7 +123,7 @@ class AuthorOptions:
             fills=dict(_pairs("--fill", self.fill, names)),
             other=self.other,
             public=self.public,
-            shares={key: _part(key, text) for key, text in _pairs("--share", self.share, ())},
+            shares={key: _parse_share(key, text) for key, text in _pairs("--share", self.share, ())},
             mean=self.mean,
             deviation=self.deviation,
         )
@@ -171,15 +171,15 @@ def study_init_command(
     where = data or named or ""
     source = sources.parse_source(where, table or (), csv)
     columns = study_fit.survey_table(source, public=words.public, show_note=out.aside)
-    sayings = words.sayings([each.name for each in columns], drafting.study_name(source))
+    choices = words.choices([column.name for column in columns], drafting.study_name(source))
     asking = sys.stdin.isatty() if ask is None else ask
-    draft = drafting.draft_study(columns, sayings, _prompt if asking else None)
-    rows = drafting.own_rows(draft.study, source, columns) if words.public else None
-    _write(target, draft.study.model_dump_json(indent=2, exclude_none=True))
-    _tell(draft, rows, target, out)
+    draft = drafting.draft_study(columns, choices, _prompt if asking else None)
+    rows = drafting.fit_public_rows(draft.study, source, columns) if words.public else None
+    _write_whole(target, draft.study.model_dump_json(indent=2, exclude_none=True))
+    _print_draft(draft, rows, target, out)
     out.next(f"parley-learner study check {quote(str(target))} --data TABLE")
     if rows and rows.fit.fits:
-        tables = "".join(f" --table {quote(each)}" for each in table or ())
+        tables = "".join(f" --table {quote(text)}" for text in table or ())
         tables += f" --csv {quote(csv)}" if csv else ""
         tried = f"parley-learner simulate --data {quote(where)}{tables} --study {quote(str(target))}"
         out.aside(f"or try it at once, on this file: {tried}")
@@ -197,10 +197,10 @@ def study_sign_command(
 
     Invitations carry their studies signed. A party takes a signed study only as it was signed, and only of its learner.
     """
-    own = settings.LearnerSettings.load(config)
-    signed = certificate.SignedStudy.sign(studies.read_study(study), own.name, own.signing_key())
+    learner = settings.LearnerSettings.load(config)
+    signed = certificate.SignedStudy.sign(studies.read_study(study), learner.name, learner.signing_key())
     target = file or study.with_suffix(".signed.json")
-    _write(target, signed.model_dump_json(indent=2))
+    _write_whole(target, signed.model_dump_json(indent=2))
     words = " ".join(key_words.words_of(signed.public_key))
     out.done(str(target), file=str(target), words=words)
     out.aside(f"owners compare the words of {signed.learner}'s key: {words}")
@@ -236,16 +236,16 @@ def study_check_command(
         raise typer.Exit(ExitCode.NO)
 
 
-def _write(target: Path, text: str) -> None:
-    """Raise InvalidInputError for what cannot be written."""
+def _write_whole(target: Path, text: str) -> None:
+    """Write a file, whole or not at all; raises InvalidInputError if it cannot be written."""
     with written_whole(target) as file:
         file.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _pairs(option: str, given: list[str] | None, names: Iterable[str]) -> list[tuple[str, str]]:
-    """What was said by column; a column's name may hold an equals sign. Raises InvalidInputError."""
+def _pairs(option: str, texts: list[str] | None, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Split texts COLUMN=... into pairs; a column's name may hold an equals sign. Raises InvalidInputError."""
     pairs = []
-    for text in given or ():
+    for text in texts or ():
         fitting = [name for name in names if text.startswith(f"{name}=")]
         key = max(fitting, key=len, default=text.partition("=")[0])
         if "=" not in text:
@@ -254,33 +254,33 @@ def _pairs(option: str, given: list[str] | None, names: Iterable[str]) -> list[t
     return pairs
 
 
-def _part(value: str, text: str) -> float:
-    """A part of the whole; raises InvalidInputError."""
+def _parse_share(value: str, text: str) -> float:
+    """Parse a share of the population; raises InvalidInputError."""
     try:
         return float(text)
     except ValueError:
         raise InvalidInputError(f"--share {value}: it must be a number between 0 and 1") from None
 
 
-def _prompt(what: str, proposed: str) -> str:
-    answer: str = typer.prompt(what, default=proposed or None, err=True)
+def _prompt(question: str, proposed: str) -> str:
+    answer: str = typer.prompt(question, default=proposed or None, err=True)
     return answer
 
 
-def _tell(draft: StudyDraft, rows: OwnRows | None, target: Path, out: Printer) -> None:
-    """What was written, and what the author should look at."""
+def _print_draft(draft: StudyDraft, rows: PublicRowsFit | None, target: Path, out: Printer) -> None:
+    """Print what was written, and what the author should look at."""
     study = draft.study
     text = f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
     facts = {"name": study.name, "left_out": dict(draft.left_out), "doubtful": dict(draft.doubtful)}
     out.done(text, file=str(target), **facts, **(rows.to_json() if rows else {}))
     if out.is_json:
         return
-    for name, why in draft.left_out.items():
-        typer.echo(f"  left out {shortened(name)!r}: {why}", err=True)
+    for name, reason in draft.left_out.items():
+        typer.echo(f"  left out {shortened(name)!r}: {reason}", err=True)
     if draft.left_out:
         typer.echo("  take one all the same by --column NAME; --leave-out NAME leaves another out", err=True)
-    for name, why in draft.doubtful.items():
-        typer.echo(f"  warning: {shortened(name)!r} {why}", err=True)
+    for name, reason in draft.doubtful.items():
+        typer.echo(f"  warning: {shortened(name)!r} {reason}", err=True)
     for line in rows.lines() if rows else ():
         typer.echo(f"  {line}", err=True)
     typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)

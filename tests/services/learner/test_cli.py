@@ -74,7 +74,7 @@ def test_submits_watches_and_saves_a_model(command: Commands, tmp_path: Path) ->
     watched = done.stdout
     assert watched.splitlines()[-1] == "completed after 3 rounds"
     saved = command("model", run, "--save", str(tmp_path / "model.json")).stdout
-    assert "epsilon 1, delta 1e-05 for one record replaced, against whoever sees the transcript" in saved
+    assert "epsilon 1, delta 1e-05 for one record replaced, against anyone who sees the transcript" in saved
     document = json.loads((tmp_path / "model.json").read_text())
     assert document == command.json("model", run)
     assert run in command("list").stdout

@@ -180,7 +180,7 @@ def test_the_command_prints_what_lets_a_person_judge_bounds(url: str) -> None:
     assert "of the rows lie at the upper bound: if owners clip, it is too low" in stdout
     assert "repaid: the majority is 'no': to predict it for all is right for " in stdout
     assert "cost, in epsilon: party-1 2, party-2 2, party-3 2" in stdout
-    assert "epsilon 2, delta 1e-05 for one record replaced, against whoever sees the transcript" in stdout
+    assert "epsilon 2, delta 1e-05 for one record replaced, against anyone who sees the transcript" in stdout
 
 
 def test_the_command_speaks_json(url: str) -> None:
