@@ -65,5 +65,5 @@ class LearnerClient(BlockingConnection):
             raise not_a_learner(self.url) from None
 
     def upload(self, path: str, table: Path) -> Any:  # noqa: ANN401 -- any JSON value
-        """Upload a CSV or Parquet file, and return the answer's JSON value; raises InvalidInputError for another file."""
+        """Upload a CSV or Parquet file and return the JSON value of the answer; raises InvalidInputError for others."""
         return self.send(upload_call(path, table))

@@ -1,7 +1,7 @@
-"""A learner, as a program asks it: `Learner`, and `AsyncLearner` with the same methods.
+"""Clients of a learner for programs: `Learner`, and `AsyncLearner` with the same methods as coroutines.
 
-What they return is typed by what the service answers, which takes a second to import: it is loaded when one of the two
-is asked for, so that the command line, which prints JSON, goes without.
+Their answers have the types of the service's schemas, which take a second to import. They are loaded when one of the
+two classes is first used, so that the command line, which prints JSON, does not load them.
 """
 
 from __future__ import annotations

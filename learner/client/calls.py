@@ -1,6 +1,7 @@
-"""The learner's API, a call for each route that a user needs, with the type of its answer: written down once.
+"""The learner's API as a program calls it: one `Call` for each route that a user needs, with the type of its answer.
 
-TableRows to predict for, as people have them: records, columns by name, or a data frame of any library.
+`Calls` lists the calls once, for both `Learner` and `AsyncLearner`. Rows to predict for (`TableRows`) may be records,
+columns by name, or a data frame of any library; they are sent as JSON records, in several requests if they are many.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from parley.common.runs.model_document import ModelDocument
 from parley.common.runs.specification import PublicRows
 from parley.learner.api import routes
 from parley.learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
-from parley.learner.client.connection import Call, asked, body_bytes, key_header, upload_call
+from parley.learner.client.connection import Call, api_call, body_bytes, key_header, upload_call
 from parley.learner.forecasting.views import ForecastView
 
 TableRows = Any
 """Records [{column: value}], columns {name: values}, or a data frame: pandas', polars', or a table of pyarrow."""
 
 _MOST_BYTES, _MOST_RECORDS = 2**21, 100_000
-"""Of a request; learners take twice as many bytes unless their operators say otherwise (``limits.run_bytes``)."""
+"""Limits of one request; learners take twice as many bytes by default (``limits.run_bytes``)."""
 
 
 def columns_of(rows: TableRows, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """The columns ``names`` of rows, (n,) each; of an array (n, m) its columns in that order.
+    """Return the columns ``names`` of rows, (n,) each; an array (n, m) must have its columns in that order.
 
     Raises InvalidInputError for rows that lack a column, are of unequal lengths, or are no table.
     """
     if isinstance(rows, np.ndarray | list | tuple):
-        records = _are_records(rows)
-        rows = {name: [row.get(name) for row in rows] for name in names} if records else _named(rows, names)
-    found = _names_of(rows)
-    if missing := [name for name in names if name not in found]:
+        records = _holds_records(rows)
+        rows = {name: [row.get(name) for row in rows] for name in names} if records else _columns_of_array(rows, names)
+    available = _names_of(rows)
+    if missing := [name for name in names if name not in available]:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""  # noqa: PLR2004
         raise InvalidInputError(f"the rows lack {', '.join(map(repr, missing[:5]))}{more}")
     columns = {name: _cells(rows[name], name) for name in names}
@@ -55,8 +56,8 @@ def columns_of(rows: TableRows, names: Sequence[str]) -> dict[str, npt.NDArray[A
 
 
 def records_of(rows: TableRows) -> list[dict[str, Any]]:
-    """TableRows as records of JSON values; what is missing is None. Raises InvalidInputError for what is no table."""
-    if isinstance(rows, Sequence) and _are_records(rows):
+    """Return rows as records of JSON values, None for a missing one; raises InvalidInputError for what is no table."""
+    if isinstance(rows, Sequence) and _holds_records(rows):
         return [{str(name): _plain(value) for name, value in record.items()} for record in rows]
     names = _names_of(rows)
     lists = [column.tolist() for column in columns_of(rows, names).values()]
@@ -64,7 +65,7 @@ def records_of(rows: TableRows) -> list[dict[str, Any]]:
 
 
 def bodies_of(records: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    """Records as JSON in bodies that a learner takes in one request each; of no record one that holds none."""
+    """Yield bodies with records in JSON, each short enough for one request; without records, one empty body."""
     piece: list[bytes] = []
     size = 0
     for spelt in map(body_bytes, records):
@@ -78,13 +79,13 @@ def bodies_of(records: Iterable[dict[str, Any]]) -> Iterator[bytes]:
 
 
 def _body_of(records: Sequence[bytes]) -> bytes:
-    """The body of one request."""
+    """Return the body of one request."""
     return b'{"records": [%b]}' % b", ".join(records)
 
 
 @contextmanager
 def counted_from(start: int) -> Iterator[None]:
-    """Say of a piece's records that are refused, whose numbers are the piece's, where it begins."""
+    """Add the row at which a piece starts to an error about its records, which counts from the piece's first."""
     try:
         yield
     except InvalidInputError as error:
@@ -93,21 +94,21 @@ def counted_from(start: int) -> Iterator[None]:
         ) from None
 
 
-def _are_records(rows: Sequence[Any] | npt.NDArray[Any]) -> bool:
-    """Whether each is one: of none so is a list, as of records that a program filtered."""
+def _holds_records(rows: Sequence[Any] | npt.NDArray[Any]) -> bool:
+    """Whether all rows are records; an empty list counts as such, for a program may have filtered its records."""
     return (len(rows) > 0 or isinstance(rows, list | tuple)) and all(isinstance(row, Mapping) for row in rows)
 
 
 def _names_of(rows: TableRows) -> tuple[str, ...]:
-    """The columns that there are."""
+    """Return the names of the columns of rows; raises InvalidInputError for rows without names."""
     names = rows.keys() if isinstance(rows, Mapping) else getattr(rows, "column_names", getattr(rows, "columns", None))
     if names is None or not hasattr(rows, "__getitem__"):
         raise InvalidInputError("rows must be records, columns by name or a data frame: their columns need names")
     return tuple(map(str, names))
 
 
-def _named(rows: TableRows, names: Sequence[str]) -> dict[str, Any]:
-    """The columns of an array (n, m)."""
+def _columns_of_array(rows: TableRows, names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of an array (n, m) by name; raises InvalidInputError for another shape."""
     try:
         array = np.asarray(rows) if isinstance(rows, np.ndarray) else np.array(rows, dtype=object)
     except ValueError:
@@ -120,7 +121,7 @@ def _named(rows: TableRows, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _cells(column: Any, name: str) -> npt.NDArray[Any]:  # noqa: ANN401 -- of any library
-    """A column (n,); texts and mixtures as objects, so that none becomes another."""
+    """Return a column as an array (n,); texts and mixtures stay objects, so that no cell changes its type."""
     cells = column if isinstance(column, np.ndarray) else None
     if cells is None:
         cells = np.asarray(column, dtype=object) if isinstance(column, list | tuple) else np.asarray(column)
@@ -130,18 +131,20 @@ def _cells(column: Any, name: str) -> npt.NDArray[Any]:  # noqa: ANN401 -- of an
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 -- a cell, and a JSON value
-    """A cell as JSON has it."""
+    """Return a cell as a JSON value."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return value if isinstance(value, bool | int | float | str | list | tuple) or value is None else _odd(value)
+    return (
+        value if isinstance(value, bool | int | float | str | list | tuple) or value is None else _foreign_text(value)
+    )
 
 
-def _odd(value: object) -> str | None:
-    """A cell of another type in words; None for what its library calls missing, which is not equal to itself."""
+def _foreign_text(value: object) -> str | None:
+    """Return a cell of another type as text; None for a library's missing value, which is not equal to itself."""
     equal = value == value  # noqa: PLR0124 -- pandas' NA and NaT
     return str(value) if equal is True else None
 
@@ -154,7 +157,7 @@ _DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run may be asked for beside its study and budget, as `parley.learner.api.requests.RunRequest` says it."""
+    """The terms of a run beside its study and budget: see `parley.learner.api.requests.RunRequest`."""
 
     algorithm: str
     parameters: Mapping[str, Any]
@@ -173,7 +176,7 @@ class RunOptions(TypedDict, total=False):
 
 
 def prediction_calls(run: str, rows: TableRows) -> Iterator[Call[list[Prediction]]]:
-    """What a run's model predicts for rows, asked for in pieces that a learner takes."""
+    """Yield the calls that ask for a model's predictions, each with a piece of the rows."""
     headers = {"Content-Type": "application/json"}
     for body in bodies_of(records_of(rows)):
         yield Call(*routes.PREDICT.to(run=run), _PREDICTIONS.validate_json, headers=headers, content=body)
@@ -184,39 +187,39 @@ def _read_document(content: bytes) -> ModelDocument:
 
 
 def _terms(study: str | Study, epsilon: float, delta: float, options: RunOptions) -> dict[str, Any]:
-    """A run's request."""
+    """Return the body of a request for a run or a forecast."""
     named = study if isinstance(study, str) else study.model_dump(mode="json")
     return {"study": named, "epsilon": epsilon, "delta": delta, **options}
 
 
 class Calls:
-    """What a learner can be asked: methods of `Learner`, which return the answer, and of `AsyncLearner`, to await.
+    """The calls of the learner's API: methods of `Learner`, which return the answer, and of `AsyncLearner`, to await.
 
     A ``run`` is its identifier. All methods raise the exception that the learner's problem document names, and
     UnavailableError if no learner answers.
     """
 
-    @asked
+    @api_call
     def user(self) -> Call[UserView]:
-        """Whose token this is, and what it may do."""
+        """The user whose token this is, and what it may do."""
         return Call(*routes.SHOW_USER.to(), UserView.model_validate_json)
 
-    @asked
+    @api_call
     def parties(self) -> Call[list[PartyView]]:
-        """The parties of the roster: what they say of themselves, or the problem that keeps them from it."""
+        """The parties of the roster: the facts that each reports, or the problem that keeps it from doing so."""
         return Call(*routes.LIST_PARTIES.to(), _PARTIES.validate_json)
 
-    @asked
+    @api_call
     def studies(self) -> Call[list[StudySummary]]:
         """The studies that runs may name, in short."""
         return Call(*routes.LIST_STUDIES.to(), _STUDIES.validate_json)
 
-    @asked
+    @api_call
     def study(self, name: str) -> Call[Study]:
         """One study: columns with their public bounds or values, label, loss."""
         return Call(*routes.SHOW_STUDY.to(study=name), Study.model_validate_json)
 
-    @asked
+    @api_call
     def forecast(
         self,
         study: str | Study,
@@ -228,12 +231,12 @@ class Calls:
     ) -> Call[ForecastView]:
         """What a run would achieve and cost each owner, at no cost of privacy.
 
-        Among ``owners`` of so many examples each, by name; else among the parties of the roster, who are asked.
+        ``owners`` gives the numbers of examples by name; without it, the parties of the roster are asked for theirs.
         """
         terms = _terms(study, epsilon, delta, options) | ({} if owners is None else {"owners": dict(owners)})
         return Call(*routes.FORECAST.to(), ForecastView.model_validate_json, terms)
 
-    @asked
+    @api_call
     def submit(
         self,
         study: str | Study,
@@ -245,53 +248,53 @@ class Calls:
     ) -> Call[RunView]:
         """Ask for a run on a study, by its name or itself, that may cost each party (epsilon, delta).
 
-        What is asked again with the same ``idempotency_key`` is the same run.
+        A repeated call with the same ``idempotency_key`` returns the same run.
         """
         terms = _terms(study, epsilon, delta, options)
         return Call(*routes.SUBMIT.to(), RunView.model_validate_json, terms, key_header(idempotency_key))
 
-    @asked
+    @api_call
     def page(self, limit: int = 100, after: str | None = None) -> Call[RunPage]:
-        """The newest runs, at most 1000, or those that follow on a page: ``after`` its ``next``."""
+        """A page of the newest runs, at most 1000; ``after`` is the ``next`` of the page before."""
         query = {"limit": limit} | ({"after": after} if after else {})
         return Call(*routes.LIST_RUNS.to(query), RunPage.model_validate_json)
 
-    @asked
+    @api_call
     def run(self, run: str) -> Call[RunView]:
         """One run: its terms, state, rounds done, and why it failed or is paused."""
         return Call(*routes.SHOW_RUN.to(run=run), RunView.model_validate_json)
 
-    @asked
+    @api_call
     def cancel(self, run: str) -> Call[RunView]:
         """End a run; what its parties have been charged stays charged."""
         return Call(*routes.CANCEL.to(run=run), RunView.model_validate_json)
 
-    @asked
+    @api_call
     def resume(self, run: str) -> Call[RunView]:
-        """Have a paused run ask again at once."""
+        """Make a paused run ask its parties again at once."""
         return Call(*routes.RESUME.to(run=run), RunView.model_validate_json)
 
-    @asked
+    @api_call
     def opened(self, run: str) -> Call[list[OpenedRound]]:
         """The sums of a run that key holders opened, with what each signed."""
         return Call(*routes.LIST_OPENED.to(run=run), _OPENED.validate_json)
 
-    @asked
+    @api_call
     def model(self, run: str) -> Call[ModelDocument]:
         """The document of a completed run's model: weights, study, guarantees, evaluation."""
         return Call(*routes.SHOW_MODEL.to(run=run), _read_document)
 
-    @asked
+    @api_call
     def card(self, run: str) -> Call[str]:
         """A model's card, in Markdown: its purpose, data, training, privacy, evaluation, limits and certificate."""
         return Call(*routes.SHOW_CARD.to({"to": "markdown"}, run=run), bytes.decode)
 
-    @asked
+    @api_call
     def description(self, run: str) -> Call[Description]:
         """What a run of the algorithm `describe` found of the study's columns."""
         return Call(*routes.SHOW_DESCRIPTION.to(run=run), Description.model_validate_json)
 
-    @asked
+    @api_call
     def evaluate(  # noqa: PLR0913 -- a keyword each
         self,
         run: str,
@@ -303,7 +306,7 @@ class Calls:
         purpose: str = "",
         idempotency_key: str | None = None,
     ) -> Call[RunView]:
-        """Ask for a run that tells how good a model is on the rows that the owners hold out; see `model` then."""
+        """Ask for a run that measures a model on the rows that the owners hold out; `model` has the result later."""
         terms = {
             "epsilon": epsilon,
             "delta": delta,
@@ -313,13 +316,13 @@ class Calls:
         }
         return Call(*routes.EVALUATE_RUN.to(run=run), RunView.model_validate_json, terms, key_header(idempotency_key))
 
-    @asked
+    @api_call
     def upload_public_rows(
         self, study: str, table: Path | str, *, start: bool = False, labelled: bool = False
     ) -> Call[PublicRows]:
-        """Keep the rows of a CSV or Parquet file, which are no secret, for runs to ask about; names them by digest.
+        """Upload the rows of a CSV or Parquet file, which must be public, for runs to use; returns their digest.
 
-        With ``start`` what is kept are weights that fit them, and ``labelled`` ones keep their labels.
+        With ``start`` the learner keeps weights that fit the rows instead; with ``labelled`` it keeps labels too.
         """
         query = {"study": study, "start": str(start).lower(), "labelled": str(labelled).lower()}
         return replace(upload_call(routes.UPLOAD_PUBLIC_ROWS.at(query), table), read=PublicRows.model_validate_json)

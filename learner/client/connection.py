@@ -1,16 +1,12 @@
-"""Requests to a learner's API carried over HTTP: by threads that wait here, by an event loop in `async_connection`.
+"""Requests to a learner's API over HTTP: `BlockingConnection` for threads, `AsyncConnection` for an event loop.
 
-What is asked and how an answer is read is a `Call`, which both carry.
+A `Call` is a request and the function that reads its answer. It does no input or output, so both connections send the
+same calls; `api_call` makes a method of a client from a function that returns a `Call`.
 
-What a learner is asked, and how its answer is read: no input or output, so that threads and event loops share it.
+A refused request raises the exception that the service raised: its problem document names it (`refusal_by`).
 
-A problem document of the API as the exception that the service raised.
-
-A run watched over a connection that may break: what to ask for, what came, and how long to wait before asking again.
-
-No input or output here: `parley.learner.client.connection` and its asynchronous twin carry the bytes.
-
-`parley.learner.client.connection` for an event loop.
+A run is watched as a stream of events over a connection that may break. `Watching` keeps how far the stream has come,
+what to ask for after a break, and how long to wait before that; the connections carry the bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
-from parley.common import errors as known
+from parley.common import errors as parley_errors
 from parley.common.errors import InvalidInputError, ParleyError, SecureSumError, UnavailableError
 from parley.common.service.http.proxy import ProxyAccess, spell_hosts, spell_hosts_async
 from parley.common.strict import is_loopback
@@ -44,9 +40,12 @@ _Transport = TypeVar("_Transport", httpx.BaseTransport, httpx.AsyncBaseTransport
 Given = ParamSpec("Given")
 
 
+# ── calls ────────────────────────────────────────────────────────────────────
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Reading]):
-    """A request, and what to make of the answer's bytes: ``read`` may raise, ``body`` is any JSON value."""
+    """A request, and the function that reads its answer: ``read`` may raise ValueError, ``body`` is any JSON value."""
 
     method: str
     path: str
@@ -57,7 +56,7 @@ class Call(Generic[Reading]):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The request as httpx takes it; raises InvalidInputError for what JSON, or a header, cannot say."""
+        """The request as httpx takes it; raises InvalidInputError for what JSON or a header cannot hold."""
         for name, value in self.headers.items():
             if not (value.isascii() and value.isprintable()):
                 raise InvalidInputError(f"{name} may have printable ASCII characters only")
@@ -68,17 +67,17 @@ class Call(Generic[Reading]):
 
 
 def json_call(method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Call[Any]:
-    """A call whose answer is any JSON value, or nothing."""
+    """Return a call whose answer is any JSON value, or nothing."""
     return Call(method, path, lambda content: json.loads(content) if content else None, body, dict(headers or {}))
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    """The header by which a repeated request makes no second run; none without a key."""
+    """Return the header by which a repeated request makes no second run; none without a key."""
     return {"Idempotency-Key": key} if key else {}
 
 
 def upload_call(path: str, table: Path | str) -> Call[Any]:
-    """The upload of a CSV or Parquet file; raises InvalidInputError for another file, or what is no path."""
+    """Return the call that uploads a CSV or Parquet file; raises InvalidInputError for another file or no path."""
     if not isinstance(table, Path | str):
         raise InvalidInputError(f"give the path of a CSV or Parquet file, not a {type(table).__name__}")
     table = Path(table)
@@ -89,7 +88,7 @@ def upload_call(path: str, table: Path | str) -> Call[Any]:
 
 
 def body_bytes(body: object) -> bytes:
-    """A body in JSON; numbers and arrays of NumPy are numbers and lists, and every mapping is an object."""
+    """Return a body in JSON: NumPy's numbers and arrays as numbers and lists, every mapping as an object."""
     try:
         return json.dumps(body, allow_nan=False, default=_plain).encode()
     except ValueError:
@@ -99,7 +98,7 @@ def body_bytes(body: object) -> bytes:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 -- what JSON does not know, and what it does
-    """A value of another library as Python's own; raises TypeError where there is none."""
+    """Return a value of another library as one of Python's; raises TypeError if it has no such form."""
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "tolist"):  # NumPy's, which need not be loaded
@@ -109,43 +108,47 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 -- what JSON does not know, and w
     raise TypeError
 
 
+# ── problem documents ────────────────────────────────────────────────────────
+
 _PREFIX = "urn:parley:problem:"
-_TOLD = frozenset({"type", "title", "status", "detail", "self"})  # the last is no name for a fact
+_NO_FACTS = frozenset({"type", "title", "status", "detail", "self"})  # the last is no name for a fact
 _BY_KIND = {
-    each.kind: each for each in vars(known).values() if isinstance(each, type) and issubclass(each, ParleyError)
+    error.kind: error
+    for error in vars(parley_errors).values()
+    if isinstance(error, type) and issubclass(error, ParleyError)
 }
-"""The exception of each problem type; of one that is not here, `ParleyError`."""
+"""The exceptions by problem type; a type that is not here becomes `ParleyError`."""
 
 
 def refusal_of(status: int, content: bytes) -> ParleyError:
-    """The exception of an answer that says no success: that of its problem document, if it holds one."""
+    """Return the exception for an answer without success: that of its problem document, if it holds one."""
     document = _document(content)
     return ParleyError(f"HTTP status {status}", problem=None) if document is None else refusal_by(document)
 
 
 def refusal_by(document: dict[str, Any]) -> ParleyError:
-    """The exception of a problem document, with its fields as ``facts``, and itself as ``facts["problem"]``."""
+    """Return the exception of a problem document, with its fields as ``facts``, and itself as ``facts["problem"]``."""
     kind = str(document["type"]).removeprefix(_PREFIX)
     error = _BY_KIND.get(kind, ParleyError)
-    facts: dict[str, Any] = {name: fact for name, fact in document.items() if name not in _TOLD}
+    facts: dict[str, Any] = {name: fact for name, fact in document.items() if name not in _NO_FACTS}
     if issubclass(error, SecureSumError):
         facts["reason"] = str(facts.get("reason", ""))
     return error(_words(document), **facts | {"problem": document})
 
 
 def _document(content: bytes) -> dict[str, Any] | None:
-    """A problem document; None for what is none."""
+    """Parse a problem document; None for anything that is none."""
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not {"type", "detail"} <= found.keys():
+    if not isinstance(document, dict) or not {"type", "detail"} <= document.keys():
         return None
-    return found
+    return document
 
 
 def _words(document: dict[str, Any]) -> str:
-    """What was wrong, and with what of the request."""
+    """Return the document's detail, then each field of the request that was wrong and why."""
     errors = document.get("errors")
     faults = [
         f"{'.'.join(map(str, fault['loc']))} {fault['reason']}"
@@ -154,6 +157,8 @@ def _words(document: dict[str, Any]) -> str:
     ]
     return "; ".join([str(document["detail"]), *faults])
 
+
+# ── watching a run ───────────────────────────────────────────────────────────
 
 PATIENCE = 60.0
 """Seconds without an answer before a watcher gives up, unless it says otherwise."""
@@ -164,12 +169,12 @@ AWAY = frozenset({502, 503, 504})
 
 @dataclass(slots=True)
 class EventParser:
-    """Lines of a stream of server-sent events into events."""
+    """Parses the lines of a stream of server-sent events."""
 
     _fields: dict[str, str] = field(default_factory=dict)
 
     def take(self, line: str) -> RunEvent | None:
-        """The event that a line ends, if it ends one."""
+        """Take a line; return the event that it ends, if it ends one."""
         name, _, value = line.partition(": ")
         if line and name:
             self._fields[name] = value
@@ -180,7 +185,7 @@ class EventParser:
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[RunEvent]:
-    """The server-sent events of a stream's lines.
+    """Yield the server-sent events of a stream's lines.
 
     >>> list(parse_events([": ping", "", "event: state", "data: {}", "id: 3", ""]))
     [RunEvent(number=3, kind='state', data='{}')]
@@ -207,11 +212,11 @@ class Watching:
     @property
     def headers(self) -> dict[str, str]:
         """What to ask for: the events after the last one that came."""
-        self._parser = EventParser()  # half an event that was cut off is told anew
+        self._parser = EventParser()  # half an event that was cut off is sent again
         return {"Last-Event-ID": str(self._after), "Accept": "text/event-stream"}
 
     def take(self, line: str) -> Iterator[RunEvent]:
-        """The event that a line of the stream ends, if it ends one that has not come before."""
+        """Take a line of the stream; yield the event that it ends, unless that has come before."""
         self._lost = None
         event = self._parser.take(line)
         if event is None or event.number <= self._after:
@@ -221,7 +226,7 @@ class Watching:
         yield event
 
     def pause(self, error: ParleyError) -> float:
-        """How many seconds to wait before asking again, longer each time; raises the error where patience is spent."""
+        """Return the seconds to wait before asking again, longer each time; raises the error once patience is spent."""
         now = time.monotonic()
         self._lost = self._lost or now
         if now - self._lost >= self.patience:
@@ -230,6 +235,8 @@ class Watching:
         self._pause = min(2 * self._pause, _LONGEST)
         return min(pause, max(self._lost + self.patience - now, 0.0))
 
+
+# ── connections ──────────────────────────────────────────────────────────────
 
 PROXY = "PARLEY_PROXY"
 """The environment's variable that names the HTTP proxy between users and learners beyond this machine."""
@@ -240,14 +247,14 @@ _SIGNS = {
     "WRONG_VERSION_NUMBER": "it does not speak TLS: is it http://?",
     "Name or service not known": "nobody here knows this name",
 }
-"""What errors of connections say, and what that most likely means."""
+"""Texts in errors of connections, and what they most likely mean."""
 _ZONE = re.compile(r"^(\w+://\[[^]%]+)%25")
-"""How an address of IPv6 that holds on this machine's ``eth0`` is spelt by some (RFC 6874); httpx takes ``%eth0``."""
+"""Matches the zone of an IPv6 address as RFC 6874 spells it, ``%25eth0``; httpx takes ``%eth0``."""
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 
 
 def options_of(url: str, token: str, tls: ssl.SSLContext, proxy: str | None) -> dict[str, Any]:
-    """What a client of httpx is made by; raises InvalidInputError for what is no address, or no proxy."""
+    """Return the options of a client of httpx; raises InvalidInputError for a wrong address or proxy."""
     try:
         url = _ZONE.sub(r"\1%", url)
         scheme, host = httpx.URL(url).scheme, httpx.URL(url).host
@@ -268,14 +275,14 @@ def options_of(url: str, token: str, tls: ssl.SSLContext, proxy: str | None) -> 
 
 
 def _proxy_of(host: str, proxy: str | None) -> httpx.Proxy | None:
-    """The proxy that is given, else PARLEY_PROXY's, which is not asked for this machine itself."""
+    """Return ``proxy``, or if it is None that of PARLEY_PROXY, which does not count for this machine itself."""
     if proxy is None and not is_loopback(host):
         proxy = os.environ.get(PROXY)
     return ProxyAccess.of(proxy).for_client() if proxy else None
 
 
 def tls_of(ca: Path | str | None, certificate: Path | str | None, key: Path | str | None) -> ssl.SSLContext:
-    """TLS with an authority and a certificate of one's own, or by this machine's and SSL_CERT_FILE's authorities.
+    """Return TLS with the user's authority and certificate, or with the authorities of this machine and SSL_CERT_FILE.
 
     Raises InvalidInputError for files that cannot be used.
     """
@@ -287,7 +294,7 @@ def tls_of(ca: Path | str | None, certificate: Path | str | None, key: Path | st
 
 
 def read_answer(call: Call[Reading], url: str, response: httpx.Response) -> Reading:
-    """What an answer says; raises the exception of a refusal, and ParleyError for what a learner would not answer."""
+    """Read an answer; raises the exception of a refusal, and ParleyError for an answer that no learner gives."""
     if not response.is_success:
         raise refusal_of(response.status_code, response.content)
     try:
@@ -297,21 +304,21 @@ def read_answer(call: Call[Reading], url: str, response: httpx.Response) -> Read
 
 
 def not_a_learner(url: str) -> ParleyError:
-    """What is raised where something else answers than a learner would."""
+    """Return the error for a service that is no learner."""
     return ParleyError(f"what answers at {url} is no learner of this version of Parley", problem=None)
 
 
 def unreachable(url: str, error: httpx.TransportError) -> UnavailableError:
-    """What is raised where no learner answers, with what may help."""
+    """Return the error for a learner that does not answer, with a hint if the cause is clear."""
     hints = [words for sign, words in _SIGNS.items() if sign in str(error)]
     if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http://"):
         hints.append("is it https://?")
-    told = "".join(f": {words}" for words in hints[:1])
-    return UnavailableError(f"no learner answers at {url} ({type(error).__name__}){told}")
+    hint = "".join(f": {words}" for words in hints[:1])
+    return UnavailableError(f"no learner answers at {url} ({type(error).__name__}){hint}")
 
 
 def cut_off(run: str) -> UnavailableError:
-    """What is raised where a stream of events ended before its run, again and again."""
+    """Return the error for a stream of events that ended before its run did."""
     return UnavailableError(f"the learner ends the news of run {run[:100]} before the run has ended")
 
 
@@ -339,23 +346,24 @@ class _Connection(ABC, Generic[_Transport]):
         return f"{type(self).__name__}({self.url!r})"
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        """Itself: a connection is shared by what is copied, as an estimator's parameter is."""
+        """Return the connection itself: copies share it, as copies of an estimator share a parameter."""
         return self
 
     @abstractmethod
     def _open(self, options: dict[str, Any]) -> None:
-        """Make the client of httpx by these options, which sends nothing yet."""
+        """Make the client of httpx with these options; it sends nothing yet."""
 
 
 class BlockingConnection(_Connection[httpx.BaseTransport]):
-    """The learner at ``url``, as the user whose token this is: that given, or as `read_token` finds one.
+    """The learner at ``url``, as the user whose ``token`` this is; without it, `read_token` reads one.
 
-    An https learner needs a certificate by the authority ``ca``, or else by one that this machine trusts or the file
-    SSL_CERT_FILE holds; ``certificate`` and ``key`` are the user's own, where a proxy wants to see one (PEM files).
-    ``proxy`` is the HTTP proxy on the way, http://host:port or http://user:password@host:port, by default PARLEY_PROXY.
-    ``patience`` is for how many seconds `watch` asks again. A `transport` of httpx stands in for the network in tests.
+    An https learner needs a certificate by the authority ``ca``; without ``ca``, by one that this machine trusts or
+    the file SSL_CERT_FILE holds. ``certificate`` and ``key`` (PEM files) are the user's own, for a proxy that wants to
+    see one. ``proxy`` is the HTTP proxy on the way, http://host:port or http://user:password@host:port, by default
+    PARLEY_PROXY. ``patience`` is how many seconds `watch` asks again. A ``transport`` of httpx replaces the network in
+    tests.
 
-    All methods raise UnavailableError where no learner answers, and else the exception of the learner's problem
+    All methods raise UnavailableError if no learner answers, and otherwise the exception of the learner's problem
     document: that of `parley.common.errors` whose ``kind`` it names, with its fields as ``facts``.
     """
 
@@ -369,11 +377,11 @@ class BlockingConnection(_Connection[httpx.BaseTransport]):
         self.close()
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections to the learner."""
         self._http.close()
 
     def send(self, call: Call[Reading]) -> Reading:
-        """What a call's answer says."""
+        """Send a call and read its answer."""
         try:
             response = self._http.request(**call.options)
         except httpx.TransportError as error:
@@ -381,7 +389,7 @@ class BlockingConnection(_Connection[httpx.BaseTransport]):
         return read_answer(call, self.url, response)
 
     def watch(self, run: str) -> Iterator[RunEvent]:
-        """A run's events from its first to its end, as they come; each once, however often the connection breaks.
+        """Yield a run's events from its first to its end, as they come; each once, however often the connection breaks.
 
         A learner that is away, or restarts, is asked again, ever less often, until ``patience`` is spent.
         """
@@ -404,7 +412,7 @@ class BlockingConnection(_Connection[httpx.BaseTransport]):
 
 
 class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
-    """As `BlockingConnection`, whose methods it has as coroutines."""
+    """A `BlockingConnection` for an event loop: its methods are coroutines."""
 
     def _open(self, options: dict[str, Any]) -> None:
         self._http = httpx.AsyncClient(event_hooks={"request": [spell_hosts_async]}, **options)
@@ -416,11 +424,11 @@ class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
         await self.close()
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections to the learner."""
         await self._http.aclose()
 
     async def send(self, call: Call[Reading]) -> Reading:
-        """What a call's answer says."""
+        """Send a call and read its answer."""
         try:
             response = await self._http.request(**call.options)
         except httpx.TransportError as error:
@@ -428,7 +436,7 @@ class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
         return read_answer(call, self.url, response)
 
     async def watch(self, run: str) -> AsyncIterator[RunEvent]:
-        """A run's events from its first to its end, as they come, as `BlockingConnection.watch` has them."""
+        """Yield a run's events as `BlockingConnection.watch` does."""
         import asyncio  # noqa: PLC0415 -- 40 modules, without which commands and blocking clients start faster
 
         watching = Watching(run, self.patience)
@@ -450,8 +458,8 @@ class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
                 await asyncio.sleep(watching.pause(lost))
 
 
-class asked(Generic[Given, Reading]):  # noqa: N801 -- a decorator
-    """A method of a client from one that makes a `Call`: it returns the answer, or of `AsyncConnection` a coroutine."""
+class api_call(Generic[Given, Reading]):  # noqa: N801 -- a decorator
+    """Makes a client's method of one that returns a `Call`: it sends the call, and returns or awaits the answer."""
 
     def __init__(self, call: Callable[Concatenate[Any, Given], Call[Reading]]) -> None:
         self.call = call
@@ -465,11 +473,11 @@ class asked(Generic[Given, Reading]):  # noqa: N801 -- a decorator
     @overload
     def __get__(self, client: AsyncConnection, kind: type) -> Callable[Given, Awaitable[Reading]]: ...
     def __get__(self, client: Any, kind: type) -> Any:
-        """The method of a client, or of its class; its words and its arguments are the call's."""
+        """Return the method of a client or its class; its docstring and its arguments are the call's."""
         return self._method if client is None else self._method.__get__(client, kind)
 
     def _sending(self) -> Callable[..., Any]:
-        """What sends the call, with a signature that returns the answer."""
+        """Return the function that sends the call, with a signature that returns the answer."""
 
         @wraps(self.call)
         def send(client: Any, /, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- as the call and the client have it

@@ -1,6 +1,6 @@
 """A learner for programs that wait for its answers, `Learner`, and for programs with an event loop, `AsyncLearner`.
 
-What both can ask is in `Calls`; here is what takes more than one request, or shows progress.
+`Calls` has the methods of one request that both share; those here send several requests, or show progress.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parley.learner.client.progress import RunBar
 
 
 def completed_run(run: RunView) -> RunView:
-    """A run that completed; raises the exception of a failed one's problem, and ConflictError for any other."""
+    """Return a completed run; raises the exception of a failed run's problem, and ConflictError for any other state."""
     if run.problem is not None:
         raise refusal_by(run.problem.model_dump())
     if run.state != "completed":
@@ -32,7 +32,7 @@ class Learner(Calls, BlockingConnection):
     """
 
     def runs(self) -> Iterator[RunView]:
-        """All runs, newest first, asked for page by page as they are taken."""
+        """Yield all runs, newest first; pages are asked for as they are needed."""
         page = self.page()
         yield from page.runs
         while page.next is not None:
@@ -40,19 +40,19 @@ class Learner(Calls, BlockingConnection):
             yield from page.runs
 
     def predict(self, run: str, rows: TableRows) -> list[Prediction]:
-        """What a run's model predicts for rows in the study's columns: records, columns by name or a data frame.
+        """Return what a run's model predicts for rows in the study's columns: records, columns by name or a data frame.
 
         Many rows are sent in several requests.
         """
-        found: list[Prediction] = []
+        predictions: list[Prediction] = []
         for call in prediction_calls(run, rows):
-            with counted_from(len(found)):
+            with counted_from(len(predictions)):
                 piece = self.send(call)
-                found += piece
-        return found
+                predictions += piece
+        return predictions
 
     def wait(self, run: str, *, progress: bool = True) -> RunView:
-        """Watch a run to its end, with a bar on a terminal or in a notebook; the run as it is then.
+        """Watch a run to its end, with a bar on a terminal or in a notebook; returns the run as it is then.
 
         Raises the exception of a failed run's problem, and ConflictError for one that was cancelled.
         """
@@ -63,10 +63,10 @@ class Learner(Calls, BlockingConnection):
 
 
 class AsyncLearner(Calls, AsyncConnection):
-    """As `Learner`, with coroutines for methods."""
+    """A `Learner` for an event loop: its methods are coroutines."""
 
     async def runs(self) -> AsyncIterator[RunView]:
-        """All runs, newest first, asked for page by page as they are taken."""
+        """Yield all runs, newest first; pages are asked for as they are needed."""
         page = await self.page()
         while True:
             for run in page.runs:
@@ -76,19 +76,19 @@ class AsyncLearner(Calls, AsyncConnection):
             page = await self.page(after=page.next)
 
     async def predict(self, run: str, rows: TableRows) -> list[Prediction]:
-        """What a run's model predicts for rows in the study's columns: records, columns by name or a data frame.
+        """Return what a run's model predicts for rows in the study's columns: records, columns by name or a data frame.
 
         Many rows are sent in several requests.
         """
-        found: list[Prediction] = []
+        predictions: list[Prediction] = []
         for call in prediction_calls(run, rows):
-            with counted_from(len(found)):
+            with counted_from(len(predictions)):
                 piece = await self.send(call)
-                found += piece
-        return found
+                predictions += piece
+        return predictions
 
     async def wait(self, run: str, *, progress: bool = True) -> RunView:
-        """Watch a run to its end, as `Learner.wait`."""
+        """Watch a run to its end, as `Learner.wait` does."""
         with RunBar(shown=progress) as bar:
             async for event in self.watch(run):
                 bar.show(event)

@@ -15,17 +15,17 @@ from parley.learner.runs.states import RunEvent
 METRIC_WORDS = {"objective": "objective"} | {
     name: statistic.title for name, statistic in STATISTICS.items() if statistic.title
 }
-"""The words for each metric of a model on a terminal."""
+"""The names of a model's metrics on a terminal."""
 
 
 def terminal(*, stderr: bool = False, highlight: bool = True) -> Console:
-    """Where text for people goes: without a bar or an escape code where it is no terminal, or ``NO_COLOR`` is set."""
+    """Return a console for people; it draws no bars and colours if it is no terminal or ``NO_COLOR`` is set."""
     is_plain = bool(os.environ.get("NO_COLOR"))  # rich would leave out colours alone
     return Console(stderr=stderr, highlight=highlight, force_terminal=False if is_plain else None)
 
 
 class RunBar:
-    """A bar that follows a run's events; nothing is drawn where nobody looks, or unless it is ``shown``.
+    """A bar that follows a run's events; it draws only on a terminal or in a notebook, and only if ``shown``.
 
     In a notebook it needs ipywidgets, as rich does.
     """
@@ -52,7 +52,7 @@ class RunBar:
         self._bar.stop()
 
     def show(self, event: RunEvent) -> None:
-        """Draw what an event tells."""
+        """Draw an event."""
         news = event.news
         match event.kind:
             case "state":
@@ -66,11 +66,11 @@ class RunBar:
 
 
 def _figures(news: dict[str, Any]) -> str:
-    """A round's figures in a line."""
+    """Return a round's figures as a line."""
     spent = max(news["epsilon"].values(), default=0.0)
     return " · ".join([f"{len(news['contributors'])} parties", f"ε spent ≤ {spent:.3g}", *metrics_in_words(news)])
 
 
 def metrics_in_words(news: Mapping[str, Any]) -> list[str]:
-    """What the learner knows of a round's weights, from its public examples."""
+    """Return the metrics of a round's weights on the learner's public examples, as texts."""
     return [f"{METRIC_WORDS[name]} {value:.3f}" for name, value in news.items() if name in METRIC_WORDS]

@@ -1,4 +1,4 @@
-"""A user's bearer token: given, in a file, or in the environment; never told to anybody but the learner."""
+"""A user's bearer token, from an argument, a file or the environment; no error or log repeats it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _VISIBLE = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
 def read_token(token: str | None = None, file: Path | str | None = None) -> str:
-    """The token that is given, else that of ``file``, of PARLEY_TOKEN or of the file PARLEY_TOKEN_FILE.
+    """Return ``token``, or the token in ``file``, in PARLEY_TOKEN, or in the file that PARLEY_TOKEN_FILE names.
 
-    Raises InvalidInputError where there is none, or what there is cannot be one; it is not repeated.
+    Raises InvalidInputError if there is none, or if it cannot be one; the message does not repeat it.
     """
     if token is None and file is None:
         token, named = os.environ.get(TOKEN), os.environ.get(TOKEN_FILE)
@@ -34,7 +34,7 @@ def has_token() -> bool:
 
 
 def others_read(file: Path | None) -> Path | None:
-    """The file that `read_token` takes the token from, where others than its owner may read it."""
+    """Return the file that `read_token` reads the token from, if others than its owner may read it; otherwise None."""
     if file is None:
         named = os.environ.get(TOKEN_FILE)
         if not named or TOKEN in os.environ:
@@ -51,7 +51,7 @@ def _content(file: Path) -> str:
 
 
 def _checked(text: str, where: str) -> str:
-    """A token without what surrounds it; raises InvalidInputError for none, and for what a header cannot hold."""
+    """Return a token without blanks around it; raises InvalidInputError if it is empty or no header can hold it."""
     token = text.strip()
     if not token:
         raise InvalidInputError(f"{where} is empty")
