@@ -1,7 +1,7 @@
 """The extras of the distribution, and the error that names the one that is missing.
 
-``pip install parley-learning`` runs a key holder, the client and the commands that ask a learner. What few of its users
-need, and is large, comes by an extra: ``pip install 'parley-learning[files,query]'``.
+``pip install parley-learning`` runs a key holder, the client and the commands that ask a learner. Large packages
+that few users need come by an extra: ``pip install 'parley-learning[files,query]'``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ EXTRAS = {
 
 
 class MissingExtraError(InvalidInputError, ImportError):
-    """What is asked needs an extra that is not installed; the message says how to install it."""
+    """A request needs an extra that is not installed; the message says how to install it."""
 
 
-def require_extra(extra: str, what: str, *, instead: str = "") -> None:
-    """Raise MissingExtraError unless an extra is installed: ``what`` needs it; ``instead`` is what else would do."""
+def require_extra(extra: str, purpose: str, *, instead: str = "") -> None:
+    """Raise MissingExtraError unless an extra is installed: ``purpose`` needs it; ``instead`` is another way."""
     if not all(map(_is_installed, EXTRAS[extra])):
-        raise _missing(extra, what, instead)
+        raise _missing(extra, purpose, instead)
 
 
 def extra_missing(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The error to raise for a package of an extra that could not be imported; None for any other."""
+    """Return the error for a package of an extra that could not be imported; None for any other package."""
     name = error.name or ""
     for extra, packages in EXTRAS.items():
         if any(f"{name}.".startswith(f"{package}.") for package in packages):
@@ -41,14 +41,14 @@ def extra_missing(error: ModuleNotFoundError) -> MissingExtraError | None:
     return None
 
 
-def _missing(extra: str, what: str, instead: str = "") -> MissingExtraError:
+def _missing(extra: str, purpose: str, instead: str = "") -> MissingExtraError:
     remedy = f"; or {instead}" if instead else ""
-    return MissingExtraError(f"{what} needs pip install 'parley-learning[{extra}]'{remedy}")
+    return MissingExtraError(f"{purpose} needs pip install 'parley-learning[{extra}]'{remedy}")
 
 
 def _is_installed(package: str) -> bool:
-    """Whether a package can be imported; it is not."""
+    """Whether a package can be imported; does not import it."""
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # what the package is in is missing
+    except ModuleNotFoundError:  # a package around it is missing
         return False

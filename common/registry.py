@@ -1,4 +1,4 @@
-"""Registries: what Parley knows by name, and where a package of its own adds to it.
+"""Registries: objects by name, to which extensions add their own.
 
 An entry is an object, or the place ``module:name`` that it is loaded from when it is first needed. So settings and help
 can list a registry's names and load none of its entries. A module that `PARLEY_EXTENSIONS` names may add to registries.
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T]):
-    """Entries by name, in the order in which they were added; ``kind`` is what errors call one of them.
+    """Entries by name, in the order in which they were added; ``kind`` is the word for an entry in errors.
 
     >>> sums = Registry("sum", plain="builtins:sum")
     >>> sums.add("exact", "math:fsum")
@@ -38,11 +38,11 @@ class Registry(Mapping[str, T]):
             raise InvalidInputError(f"another {self._kind} has the name {name!r}")
 
     def check(self, name: str, entry: T) -> T:  # noqa: ARG002 -- for registries that name what they refuse
-        """The entry, which was loaded for this name; a registry that refuses some raises InvalidInputError here."""
+        """Return the entry that was loaded for a name; a registry that refuses some raises InvalidInputError here."""
         return entry
 
     def names_of(self, place: str) -> list[str]:
-        """The names whose entry is loaded from a place."""
+        """Return the names whose entry is loaded from a place."""
         return [name for name, entry in self._entries.items() if entry == place]
 
     def __getitem__(self, name: str) -> T:

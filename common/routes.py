@@ -1,6 +1,6 @@
-"""A route of a service, named once: who serves it, its clients and its commands take method and path from here.
+"""Routes of services, each defined once: servers, clients and commands take method and path from here.
 
-Those that a party or a key holder asks of its learner are here; all others are in `parley.learner.api.routes`.
+The routes of a learner that parties and key holders ask are here; all others are in `parley.learner.api.routes`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _PART = re.compile(r"\{(\w+)(:path)?\}")
 class Route:
     """Method, path and the least role that may ask; ``{name}`` stands for a part, ``{name:path}`` for one with slashes.
 
-    A ``peer`` is a party or a key holder, and no user; one who is ``invited`` is neither yet. If ``owned``, a submitter
-    may ask it of its own runs only, and an operator of all.
+    A ``peer`` is a party or a key holder, and no user; an ``invited`` caller is neither yet. If ``owned``, a submitter
+    may ask about its own runs only, and an operator about all.
     """
 
     method: _Method
@@ -33,11 +33,11 @@ class Route:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Method and path as OpenAPI writes them: what tells two routes apart."""
+        """Method and path as OpenAPI writes them; no two routes share both."""
         return self.method, _PART.sub(r"{\1}", self.path)
 
     def at(self, query: Mapping[str, object] | None = None, **parts: str) -> str:
-        """The path with its parts and a query; raises InvalidInputError for a part that is no text.
+        """Return the path with its parts and a query; raises InvalidInputError for a part that is no text.
 
         >>> Route("GET", "/v1/runs/{run}/model", "viewer").at(run="a/b")
         '/v1/runs/a%2Fb/model'
@@ -51,7 +51,7 @@ class Route:
         return f"{filled}?{urlencode(query)}" if query else filled
 
     def to(self, query: Mapping[str, object] | None = None, **parts: str) -> tuple[_Method, str]:
-        """The method, and the path as `at` makes it: how a request begins."""
+        """Return the method, and the path that `at` returns."""
         return self.method, self.at(query, **parts)
 
 

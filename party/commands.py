@@ -57,7 +57,7 @@ def tell_unmet(addresses: Sequence[LearnerAddress]) -> None:
     """Say of each learner to whom the service would connect in vain why: an expired certificate, a lost token."""
     for address in addresses:
         try:
-            outbound.shown_to(address)
+            outbound.read_access(address)
         except (InvalidInputError, UnavailableError) as error:
             typer.echo(f"parley-party: {address.name} cannot be reached: {error.detail}", err=True)
 

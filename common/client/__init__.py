@@ -1,1 +1,1 @@
-"""Asking services over HTTP: what a learner's service, and an owner who learns with others, have in common."""
+"""Clients of services over HTTP, for a learner's service and for an owner who learns with others."""

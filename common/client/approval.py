@@ -1,7 +1,7 @@
 """From a draft to a run that every party has approved: ask for public facts, settle the specification, propose it.
 
-Under a `Cohort` rule who does not answer, or refuses, takes no part, as long as enough do: who says its facts in time
-is a member of the specification, and the members who then approve it are asked its rounds.
+Under a `Cohort` rule, parties that do not answer or that refuse take no part, as long as enough do. Those that report
+their facts in time become members of the specification, and the members that then approve it take part in its rounds.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 Consented = tuple[Approval, SignedApproval]
-"""A party's approval, and as it was signed."""
+"""A party's approval, and the same as it was signed."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between looks at whether parties are prepared: doubled each time
 _LONGEST_REASON = 100  # characters of why a party is absent
-_NAMED = 5
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Recruited:
-    """A run whose members have said their facts, by name, and why the others of those asked are ``absent``, by name."""
+    """A run with its members' ``facts`` by name, and by name why the other parties that were asked are ``absent``."""
 
     spec: RunSpec
     facts: Mapping[str, PartyFacts]
@@ -46,21 +46,25 @@ class Recruited:
 async def recruit(
     run: str, parties: Sequence[PartyClient], draft: RunSpec, seconds: float, cohort: Cohort | None = None
 ) -> Recruited:
-    """The draft among those who take part, with their true sizes.
+    """Ask the parties for their facts; return the draft among those that take part, with their true sizes.
 
-    Without a ``cohort`` all have so many ``seconds`` to answer; with one, its own. Raises UnavailableError for a party
-    that cannot be reached, PartyRefusedError for one that refuses, goes by another name or holds another study; both
-    name the party. Of a cohort, the same errors where too few can take part. InvalidInputError for a member with too
-    few rows to hold any out.
+    Without a ``cohort`` all have so many ``seconds`` to answer; with one, the seconds of its rule.
+
+    Raises:
+        UnavailableError: a party cannot be reached; it names the party.
+        PartyRefusedError: a party refuses, has another name or holds another study; it names the party.
+        InvalidInputError: a member has too few rows to hold any out.
+
+    With a cohort, the first two are raised only if too few parties can take part.
     """
     study = await asyncio.to_thread(lambda: draft.study.digest)  # of many columns it takes long
 
-    async def tell(party: PartyClient) -> PartyFacts:
+    async def ask_facts(party: PartyClient) -> PartyFacts:
         facts = await party.facts()
         _check_facts(party.name, facts, study)
         return facts
 
-    outcomes = await ask_all(parties, tell, cohort.seconds if cohort else seconds)
+    outcomes = await ask_all(parties, ask_facts, cohort.seconds if cohort else seconds)
     absent: dict[str, str] = {}
     if cohort is None:
         facts = dict(zip(draft.names, all_of(outcomes), strict=True))
@@ -76,13 +80,15 @@ async def recruit(
 
 
 def views_of(facts: Mapping[str, PartyFacts]) -> dict[str, View]:
-    """Each party's adversary view, by name."""
+    """Return each party's adversary view, by name."""
     return {name: fact.view for name, fact in facts.items()}
 
 
 def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
-    """The draft with the sizes of the parties' shards, by name; raises InvalidInputError for too few to hold out."""
-    members = (Member(name=each.name, n_examples=sizes[each.name], budget=each.budget) for each in draft.parties)
+    """Return the draft with the sizes of the shards; raises InvalidInputError if too few rows can be held out."""
+    members = (
+        Member(name=member.name, n_examples=sizes[member.name], budget=member.budget) for member in draft.parties
+    )
     spec = draft.model_copy(update={"parties": tuple(members)})
     spec.check_hold_out()
     return spec
@@ -96,12 +102,16 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
     cohort: Cohort | None = None,
     waited: float = 0,
 ) -> tuple[dict[str, Consented], dict[str, str]]:
-    """Every party's approval of a run, as it signed it too, and why a member of a cohort gives none, each by name.
+    """Ask every party to approve a run; return the signed approvals, and why members of a cohort gave none, by name.
 
-    The same proposal again gets the same approval. Parties that must train what they will answer from have so many
-    seconds of ``preparation`` for it. Raises PartyRefusedError with the party's name and reason, UnavailableError; of a
-    ``cohort``, where too few approve. AwaitingOwnerError while owners are to answer, all of whom a cohort waits for
-    until the run has ``waited`` as many seconds as its rule says.
+    The same proposal again gets the same approval. Parties that must train before they can answer have so many seconds
+    of ``preparation`` for it. A cohort waits for all its owners until the run has ``waited`` as many seconds as its
+    rule says.
+
+    Raises:
+        PartyRefusedError: a party refused, or too few of a cohort approve; it has the party's name and reason.
+        UnavailableError: a party did not answer or was not prepared in time; of a cohort, if that leaves too few.
+        AwaitingOwnerError: owners have yet to answer.
     """
     digest, deadline, pause = await asyncio.to_thread(proposal.spell), time.monotonic() + preparation, _FIRST_PAUSE
 
@@ -113,14 +123,14 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
 
     approvals: dict[str, Consented] = {}
     absent: dict[str, str] = {}
-    asked = {party.name: party for party in parties}
+    unapproved = {party.name: party for party in parties}
     while True:
-        outcomes = await ask_all(tuple(asked.values()), approve, seconds)
+        outcomes = await ask_all(tuple(unapproved.values()), approve, seconds)
         if cohort is None:
-            approvals |= zip(asked, all_of(outcomes), strict=True)
+            approvals |= zip(unapproved, all_of(outcomes), strict=True)
         else:
-            turnout = _Turnout[Consented].of(asked, outcomes)
-            approvals = {name: approval for name, approval in approvals.items() if name not in asked}
+            turnout = _Turnout[Consented].of(unapproved, outcomes)
+            approvals = {name: approval for name, approval in approvals.items() if name not in unapproved}
             turnout.check_owners(cohort, waited)
             turnout.check(cohort, f"approved within {seconds:g} s", len(approvals))
             approvals |= turnout.present
@@ -135,14 +145,14 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
             raise UnavailableError(f"not prepared within {preparation:g} s: {', '.join(unready)}", unprepared=unready)
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-        asked = {name: asked[name] for name in unready}
+        unapproved = {name: unapproved[name] for name in unready}
 
 
 @dataclass(frozen=True, slots=True)
 class _Turnout(Generic[_T]):
-    """What parties answered, by name, and why others did not, by name: they refused, or were silent.
+    """The answers of parties by name, and the reasons of those that refused or were silent.
 
-    ``asking`` are those of the silent whose owners have yet to answer.
+    ``asking`` names the silent ones whose owners have yet to answer.
     """
 
     present: dict[str, _T]
@@ -152,7 +162,7 @@ class _Turnout(Generic[_T]):
 
     @classmethod
     def of(cls, names: Iterable[str], outcomes: Sequence[_T | ParleyError]) -> Self:
-        """The turnout of parties that `ask_all` asked."""
+        """Sort the outcomes of `ask_all` by what they are."""
         turnout = cls({}, {}, {}, [])
         for name, outcome in zip(names, outcomes, strict=True):
             match outcome:
@@ -167,21 +177,22 @@ class _Turnout(Generic[_T]):
 
     @property
     def absent(self) -> dict[str, str]:
-        """Why who did not answer did not."""
+        """The reasons of all that did not answer, by name."""
         return self.refused | self.silent
 
     def check_owners(self, cohort: Cohort, waited: float) -> None:
-        """Raise AwaitingOwnerError while owners who have yet to answer are waited for."""
+        """Raise AwaitingOwnerError while the cohort still waits for owners who have yet to answer."""
         if self.asking and waited < cohort.owner_hours * 3600:
             reasons = _shortened({name: self.silent[name] for name in self.asking})
             raise AwaitingOwnerError(reasons, silent=self.asking)
 
-    def check(self, cohort: Cohort, did: str, known: int = 0) -> None:
-        """Raise UnavailableError where they and those ``known`` are too few, PartyRefusedError if the refusals suffice.
+    def check(self, cohort: Cohort, did: str, earlier: int = 0) -> None:
+        """Raise an error if the present and the ``earlier`` ones are too few for a cohort.
 
-        ``did`` is what was asked of them, in the past tense.
+        It is PartyRefusedError if the refusals alone make them too few, and otherwise UnavailableError, because the
+        silent may yet answer. ``did`` is what they were asked to do, in the past tense.
         """
-        present = known + len(self.present)
+        present = earlier + len(self.present)
         if present >= cohort.least:
             return
         by = datetime.now(UTC).isoformat(timespec="seconds")
@@ -195,13 +206,13 @@ class _Turnout(Generic[_T]):
 
 
 def _shortened(absent: Mapping[str, str]) -> str:
-    """The first of the absent, each with its reason, and how many more there are."""
-    more = [f"and {len(absent) - _NAMED} more"] * (len(absent) > _NAMED)
-    return "; ".join([*islice(absent.values(), _NAMED), *more])
+    """Return the reasons of the first absent parties, and how many more there are."""
+    more = [f"and {len(absent) - _MOST_NAMED} more"] * (len(absent) > _MOST_NAMED)
+    return "; ".join([*islice(absent.values(), _MOST_NAMED), *more])
 
 
 def _check_facts(name: str, facts: PartyFacts, study: str) -> None:
-    """Raise PartyRefusedError unless the party is who the roster says and holds the study that is meant."""
+    """Raise PartyRefusedError unless the party has the roster's name for it and holds the study with this digest."""
     if facts.name != name:
         raise _refused(name, "wrong-name", f"it calls itself {facts.name}")
     if facts.study_digest != study:

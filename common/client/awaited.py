@@ -1,12 +1,12 @@
-"""Connections that a service opens to whoever asks it, so that nobody has to reach it.
+"""Connections that a service opens to those that send it requests, so that nobody has to reach the service.
 
-A party behind a firewall connects to its learner, says with a token who it is, and then is asked on that connection as
-it would be on one to itself: HTTP/1.1 with the roles turned round. Requests, answers and their limits are those of any
-other connection, and it costs neither side more. A connection carries one request at a time; who connects sees to it
-that one is to spare.
+A party behind a firewall connects to its learner and shows a token. From then on the learner sends requests on that
+connection as it would on one to the party: HTTP/1.1 with the roles turned round. Requests, answers and their limits are
+those of any other connection, and it costs neither side more. A connection carries one request at a time; the service
+that connects keeps one to spare.
 
-What cannot be seen is whether the other side is still there while nothing is asked. So a connection that was not in use
-for `PING_SECONDS` is asked for its health: both sides close one on which that fails.
+While no request is sent, neither side can see whether the other is still there. So a health check is sent on a
+connection that was not in use for `PING_SECONDS`; if it fails, both sides close the connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from parley.common.client.transport import Connection, ConnectionPool, PeerReque
 from parley.common.errors import ConflictError
 
 PING_SECONDS = 15.0
-"""How long a connection is not in use before it is tried; after three times that its other side gives it up."""
+"""How long a connection may be idle before it is tried; its other side closes it after three times that."""
 
 _PONG_SECONDS = 10.0
 _ARRIVAL_SECONDS = 1.0  # for which a request waits for a connection of a service that has none to spare
@@ -46,18 +46,18 @@ class AwaitedConnections(ConnectionPool):
         return bool(self._in_use) or any(not connection.is_closed for connection in self._idle)
 
     def add(self, connection: Connection) -> None:
-        """One more has come; the oldest goes where there are too many."""
+        """Add a connection; if there are too many idle ones, the oldest is closed."""
         self._keep(connection)
         while len(self._idle) > _MOST_IDLE:
             self._idle.pop(0).close()
 
     def tend(self, tries: asyncio.TaskGroup) -> None:
-        """Close what the other side has closed, and begin to try what was not in use for a while."""
+        """Start to try the connections that were idle for a while, and those that the other side has closed."""
         now = asyncio.get_running_loop().time()
-        due = [each for each in self._idle if each.is_closed or now - each.used_at >= PING_SECONDS]
-        self._idle = [each for each in self._idle if each not in due]
-        for each in due:
-            tries.create_task(self._try(each))
+        to_try = [line for line in self._idle if line.is_closed or now - line.used_at >= PING_SECONDS]
+        self._idle = [line for line in self._idle if line not in to_try]
+        for connection in to_try:
+            tries.create_task(self._try(connection))
 
     async def _another(self) -> Connection:
         try:
@@ -74,7 +74,7 @@ class AwaitedConnections(ConnectionPool):
         self._arrived.set()
 
     async def _try(self, connection: Connection) -> None:
-        """Keep a connection that answers."""
+        """Send a health check on a connection; keep it if it answers, otherwise close it."""
         self._in_use += 1
         alive = False
         try:
@@ -90,25 +90,25 @@ class AwaitedConnections(ConnectionPool):
 
 
 class Switchboard:
-    """Lines to services by their entries: to those with a URL by ``direct``, to others by the connections they open."""
+    """Makes lines to services: by ``direct`` to those with a URL, to others over the connections that they open."""
 
     def __init__(self, direct: Callable[[PeerEntry], Line] = Line) -> None:
         self._direct = direct
         self._awaited: dict[str, AwaitedConnections] = {}
 
     def connect(self, entry: PeerEntry) -> Line:
-        """The line to a service; raises InvalidInputError."""
+        """Return the line to a service; raises InvalidInputError for an entry whose files cannot be read."""
         if entry.connects_with is None:
             return self._direct(entry)
         return Line(entry, self._awaited.setdefault(entry.name, AwaitedConnections()))
 
     def add(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A service has connected; raises ConflictError unless a line to it waits for that."""
+        """Add a connection that a service has opened; raises ConflictError unless a line to it waits for one."""
         self.check(name)
         self._awaited[name].add(Connection(reader, writer))
 
     def check(self, name: str) -> None:
-        """Raise ConflictError unless a line to a service waits for its connections."""
+        """Raise ConflictError unless a line to this service waits for its connections."""
         if name not in self._awaited:
             raise ConflictError(f"{name} is not expected to connect, or has not been confirmed yet")
 

@@ -1,4 +1,4 @@
-"""How settings name those whom a service asks."""
+"""The settings that say how a service reaches its peers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parley.common.strict import Identifier, PublicKey, Setting, TokenHash, is_l
 
 
 class PeerEntry(Setting):
-    """A service that is asked: where it is, or how it is known when it connects; and the token that it asks for."""
+    """A peer: where it is, or how it identifies itself when it connects; and the token to show it."""
 
     name: Annotated[Identifier, Field(description="the service's own name")]
     url: Annotated[

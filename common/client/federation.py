@@ -1,10 +1,10 @@
 """Real parties over HTTP as one federation: all are asked at once, and a round goes on without the silent, if enough.
 
-Who stays silent in so many rounds in a row as the run allows (one, unless rounds are asynchronous) is dropped: asked no
-more. Who is dropped follows from the contributors of the last replies, so a run that is resumed from its log asks the
-same. An answer that comes too late for its round is never used; the party has charged it, and a party that skipped a
-round pays for it with its next answer: ledgers charge up to the round that is answered. A round that too few answer may
-be asked again: whoever has answered answers the same, at no cost.
+A party that stays silent for as many rounds in a row as the run allows (one, unless rounds are asynchronous) is
+dropped: it is not asked again. The contributors of the last replies determine who is dropped, so a run that is resumed
+from its log asks the same parties. An answer that comes too late for its round is never used; the party has charged it,
+and a party that skipped a round pays for it with its next answer: ledgers charge up to the round that is answered. A
+round that too few answered may be asked again: those that have answered answer the same, at no cost.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _PIECE = 2**16  # numbers
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """How a round went: its seconds, who took more than half the deadline, and who was silent for what reason, by name.
+    """How a round went: its ``seconds``, and the ``stragglers``, which took more than half the deadline.
 
-    The ``dropped`` will not be asked again; those who only ``missed`` the round will be. ``opened`` has the receipts of
-    the key holders who opened it, by name.
+    ``dropped`` and ``missed`` give the reasons of silent parties by name: the dropped will not be asked again, those
+    that missed the round will be. ``opened`` has the receipts of the key holders that opened it, by name.
     """
 
     seconds: float = 0.0
@@ -53,7 +53,7 @@ class PartyPool(ABC):
     """The parties of one run, in the order of its specification ``spec``, asked round by round.
 
     ``deadline`` is in seconds. ``recent`` has the contributors of the last rounds as the log has them, so many as a
-    party may not miss in a row (`RunSpec.answer_every`), fewer at the beginning. ``report`` tells of the last round.
+    party may not miss in a row (`RunSpec.answer_every`), fewer at the beginning. ``report`` describes the last round.
     """
 
     def __init__(
@@ -72,30 +72,30 @@ class PartyPool(ABC):
 
     @property
     def active(self) -> tuple[int, ...]:
-        """The indices of those who are asked: all but the dropped, ascending."""
+        """The indices of the parties that are asked, ascending: all but the dropped."""
         if len(self._recent) < (self._recent.maxlen or 0):
             return tuple(range(len(self._parties)))
         return tuple(sorted({index for contributors in self._recent for index in contributors}))
 
     @property
     def asked(self) -> tuple[PartyClient, ...]:
-        """The active parties."""
+        """The parties that are asked, in the order of the specification."""
         return tuple(self._parties[index] for index in self.active)
 
     @abstractmethod
     async def answer(self, run: str, query: Query) -> Reply:
-        """What the active parties answer, in a span of its own where rounds are traced.
+        """Return what the active parties answer, in a span of its own if rounds are traced.
 
         Raises PartyRefusedError naming the party that refused, QuorumLostError naming the silent and the charged.
         """
 
     def end(self) -> None:  # noqa: B027 -- most have nothing to end
-        """Nobody will be asked any more."""
+        """Release what the pool holds: no party will be asked again."""
 
     def _conclude(self, round: int, outcomes: Sequence[_T | ParleyError], took: Mapping[str, float]) -> dict[int, _T]:
-        """End a round in which the active parties answered so, in so many seconds each; the answers by their indices.
+        """End a round with the ``outcomes`` of the active parties and the seconds that each ``took``.
 
-        Raises as `answer` does.
+        Returns the answers by the parties' indices. Raises the errors of `answer`.
         """
         answers: dict[int, _T] = {}
         silent: dict[str, str] = {}
@@ -112,7 +112,7 @@ class PartyPool(ABC):
             raise QuorumLostError(
                 f"round {round}: {len(answers)} parties answered and {self._quorum} are needed; "
                 f"silent: {'; '.join(silent.values())}; "
-                f"charged to who answered, once however often it is asked: {', '.join(charged) or 'nobody'}",
+                f"charged to those that answered, once however often it is asked: {', '.join(charged) or 'nobody'}",
                 silent=list(silent),
                 charged=charged,
             )
@@ -122,12 +122,12 @@ class PartyPool(ABC):
         return answers
 
     def _settle(self, contributors: tuple[int, ...], silent: Mapping[str, str]) -> None:
-        """End a round to which these contributed, and report who of the silent is dropped."""
+        """End a round with these contributors, and report which of the silent parties are dropped."""
         self._recent.append(contributors)
         still = {party.name for party in self.asked}
         self.report = RoundReport(
-            dropped={name: why for name, why in silent.items() if name not in still},
-            missed={name: why for name, why in silent.items() if name in still},
+            dropped={name: reason for name, reason in silent.items() if name not in still},
+            missed={name: reason for name, reason in silent.items() if name in still},
         )
 
 
@@ -135,7 +135,7 @@ class HttpFederation(PartyPool):
     """Parties whose answers the learner sees."""
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """All active parties' answers, or their exact sum."""
+        """Return all active parties' answers, or their exact sum."""
         width = self._questions[query.round - 1].answer
         with traced_round(run, query.round):
             started, took = time.monotonic(), dict[str, float]()
@@ -148,7 +148,7 @@ class HttpFederation(PartyPool):
             return Reply(await asyncio.to_thread(work) if width > _PIECE else work(), contributors)
 
     def _value(self, query: Query, answers: dict[int, IntArray]) -> FloatArray:
-        """The sum (m,) of answers (m,), or each (K, m), in reals; they are used up, lest two copies be there."""
+        """Return the sum (m,) of answers (m,), or all, (K, m), as reals; empties ``answers`` to hold no copies."""
         if query.reveal == "sum":
             return from_wire(_summed(list(answers.values())), self._shift)
         value = np.empty((len(answers), self._questions[query.round - 1].answer))
@@ -158,7 +158,7 @@ class HttpFederation(PartyPool):
 
 
 def _summed(answers: Sequence[IntArray]) -> IntArray:
-    """The exact sum (m,) of answers (m,), in pieces, so that wide ones are not stacked whole."""
+    """Return the exact sum (m,) of answers (m,), added piece by piece so that wide answers are not stacked."""
     starts = range(0, max(len(answers[0]), 1), _PIECE)
     return np.concatenate(
         [sum_of_answers(np.stack([answer[start : start + _PIECE] for answer in answers])) for start in starts]

@@ -1,18 +1,16 @@
-"""A service opens its connections to those who ask it: see `parley.common.client.awaited` for the other side.
+"""Connections that a service opens to its learner, and the renewal of the certificate that it shows there.
 
-From the learner's 101 on, uvicorn serves a connection as it serves one that was accepted: the same application, the
-same limits. One connection more is kept than is in use. Where none can be had, another is tried after a pause that
-grows to ten seconds.
+*Connections.* A `Dialer` keeps one connection more than is in use; `parley.common.client.awaited` is the other side. It
+asks the learner to upgrade each one (`open_to`). From the learner's status 101 on, uvicorn serves the connection as it
+serves one that was accepted: the same application, the same limits. If the learner cannot be reached, the dialer tries
+again after a pause that grows to ten seconds.
 
-What is said on a connection to a learner before its roles are turned round: see `parley.common.client.awaited`.
+*Proxy.* An HTTP proxy on the way is asked to connect (RFC 9110, 9.3.6), and gets user and password if the settings have
+them. TLS begins behind it, so it sees the learner's name and nothing else.
 
-On the way there may be an HTTP proxy, which is asked to connect (RFC 9110, 9.3.6), and is told user and password where
-it asks for them. TLS begins behind it, so it sees the learner's name and nothing else.
-
-A service's certificate, renewed by the service itself before it ends: the same key, signed again.
-
-A member asks its learner, on a connection of its own that shows its token and the certificate that there still is. One
-that has ended cannot be shown: then its owner is told what to do.
+*Certificate.* A service renews its certificate before it ends: the learner's authority signs the same key again. It
+asks for that on a connection of its own, with its token and its present certificate. A certificate that has ended
+cannot be shown; the error then says what the owner must do.
 """
 
 from __future__ import annotations
@@ -47,92 +45,99 @@ from parley.common.storage.keys import replace_private, writing
 from parley.common.wire.membership import CertificateRequest, Membership
 
 UPGRADE = "parley-peer"
-"""What connections become: HTTP/1.1 with the roles turned round."""
+"""The protocol that connections are upgraded to: HTTP/1.1 with the roles turned round."""
 
-_A = TypeVar("_A", bound=BaseModel)
+_Form = TypeVar("_Form", bound=BaseModel)
 _LONGEST = 2**16  # bytes of a head and the problem after it
 _SWITCHED, _PROXY_PASSWORD, _OK = 101, 407, 200
 
 
-async def open_to(address: LearnerAddress) -> tuple[asyncio.Transport, bytes]:
-    """A connection on which a learner will ask, and what has come of its first request.
+# ── opening a connection ─────────────────────────────────────────────────────
 
-    Raises OSError where nobody answers or a certificate is not believed, UnavailableError where a proxy or the learner
-    refuses, InvalidInputError where a file of the settings cannot be read.
+
+async def open_to(address: LearnerAddress) -> tuple[asyncio.Transport, bytes]:
+    """Open a connection on which a learner will send requests; also returns the bytes of them that have come.
+
+    Raises:
+        OSError: nobody answers, or a certificate is not trusted.
+        UnavailableError: a proxy or the learner refuses.
+        InvalidInputError: a file of the settings cannot be read.
     """
     shake = _Handshake()
     try:
-        await _shake(shake, address)
+        await _upgrade(shake, address)
     except BaseException:
         shake.close()
         raise
     return shake.transport, bytes(shake.received)
 
 
-async def _shake(shake: _Handshake, address: LearnerAddress) -> None:
-    """Connect, and have the learner switch."""
+async def _upgrade(shake: _Handshake, address: LearnerAddress) -> None:
+    """Connect, through the proxy if there is one, and make the learner upgrade the connection."""
     url = httpx.URL(str(address.url))
-    shown = shown_to(address)
-    context = shown.context
+    access = read_access(address)
+    context = access.context
     port = url.port or (80 if context is None else 443)
     if address.proxy is None:
         await shake.connect(url.host, port, context)
     else:
         await shake.connect(address.proxy.host or "", address.proxy.port or 80, None)
         place = f"{url.netloc.decode().removesuffix(f':{port}')}:{port}"
-        await _pass(shake, place, address.proxy, shown.proxy_password)
+        await _pass_proxy(shake, place, address.proxy, access.proxy_password)
         if context is not None:
             await shake.secure(context, url.host)
-    own = [f"Authorization: Bearer {shown.token}", "Connection: Upgrade", f"Upgrade: {UPGRADE}"]
+    headers = [f"Authorization: Bearer {access.token}", "Connection: Upgrade", f"Upgrade: {UPGRADE}"]
     path = url.raw_path.decode().rstrip("/") + CONNECT.at()
-    status = await shake.ask(f"GET {path}", url.netloc.decode(), own)
+    status = await shake.ask(f"GET {path}", url.netloc.decode(), headers)
     if status != _SWITCHED:
         raise UnavailableError(f"{address.name} does not take the connection: {_meaning(status)}")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """How a learner is met, by the files as they were read: ``context`` is TLS, or None where that is plain HTTP."""
+class LearnerAccess:
+    """What a service shows its learner and its proxy, as the files held it; ``context`` is None for plain HTTP."""
 
     token: str = field(repr=False)
     proxy_password: bytes = field(repr=False)
     context: ssl.SSLContext | None
 
 
-def shown_to(address: LearnerAddress) -> Shown:
-    """How a learner is met, by the files as they are now.
+def read_access(address: LearnerAddress) -> LearnerAccess:
+    """Read what a service shows its learner and its proxy from the files, as they are now.
 
-    Raises InvalidInputError for files that cannot be used, UnavailableError for a certificate that is shown in vain.
+    Raises InvalidInputError for files that cannot be used, UnavailableError for a certificate that does not count now.
     """
     token, password = address.token_text(), _proxy_password(address)
     is_tls = httpx.URL(str(address.url)).scheme == "https"
     context = client_context(address.ca, address.certificate, address.key) if is_tls else None
     if address.certificate is not None:
         _check_lasts(address.certificate)
-    return Shown(token, password, context)
+    return LearnerAccess(token, password, context)
 
 
 def _check_lasts(path: Path) -> None:
     """Raise UnavailableError, which says what to do, for a certificate that has ended, or has not begun."""
     try:
-        held = x509.load_pem_x509_certificate(as_utf8(path.read_bytes()))
+        certificate = x509.load_pem_x509_certificate(as_utf8(path.read_bytes()))
     except (OSError, ValueError):
-        return  # whoever shows it says what is wrong
-    if (begins := held.not_valid_before_utc) > datetime.now(UTC):
+        return  # showing it raises an error that says what is wrong
+    if (begins := certificate.not_valid_before_utc) > datetime.now(UTC):
         raise UnavailableError(
             f"the certificate {path} holds from {begins:%Y-%m-%d %H:%M} UTC on: is this machine's clock behind?"
         )
-    if (ended := held.not_valid_after_utc) <= datetime.now(UTC):
+    if (ended := certificate.not_valid_after_utc) <= datetime.now(UTC):
         raise UnavailableError(
             f"the certificate {path} expired on {ended:%Y-%m-%d}: have the learner's operator say "
-            f"parley-learner roster rotate {hosts_of(held)[0]}, and join again in the same folder"
+            f"parley-learner roster rotate {hosts_of(certificate)[0]}, and join again in the same folder"
         )
 
 
-def ask_as_member(address: LearnerAddress, path: str, answer: type[_A], deed: str, body: BaseModel | None = None) -> _A:
-    """What a learner answers a member that shows token and certificate on a connection of its own: by POST a ``body``.
+def ask_as_member(
+    address: LearnerAddress, path: str, answer: type[_Form], deed: str, body: BaseModel | None = None
+) -> _Form:
+    """Ask a learner as a member, with token and certificate, on a connection of its own; a ``body`` is sent by POST.
 
-    Raises UnavailableError where it does not answer so, and so does not do the ``deed``.
+    Raises UnavailableError, which names the ``deed`` that the learner does not do, for any other answer.
     """
     context = client_context(address.ca, address.certificate, address.key)
     headers = {"Authorization": f"Bearer {address.token_text()}"}
@@ -148,21 +153,21 @@ def ask_as_member(address: LearnerAddress, path: str, answer: type[_A], deed: st
             response = client.get(url) if body is None else client.post(url, json=body.model_dump(mode="json"))
         return parse_answer(answer, response.raise_for_status().content)
     except httpx.HTTPStatusError as error:
-        why = f": HTTP status {error.response.status_code}"
+        reason = f": HTTP status {error.response.status_code}"
     except (httpx.TransportError, ValidationError, TooLargeError) as error:
-        why = f" ({type(error).__name__})"
-    raise UnavailableError(f"{address.name} does not {deed}{why}")
+        reason = f" ({type(error).__name__})"
+    raise UnavailableError(f"{address.name} does not {deed}{reason}")
 
 
 def proxy_of(address: LearnerAddress) -> httpx.Proxy | None:
-    """A proxy and what it is told; raises InvalidInputError where the file of that cannot be read."""
+    """Return the proxy with its user and password; raises InvalidInputError if their file cannot be read."""
     if address.proxy is None:
         return None
     return ProxyAccess(str(address.proxy), _proxy_password(address).decode(errors="replace")).for_client()
 
 
 def _proxy_password(address: LearnerAddress) -> bytes:
-    """``user:password``, or nothing."""
+    """Read ``user:password`` for the proxy; empty if the settings name no file."""
     if address.proxy_password_file is None:
         return b""
     try:
@@ -171,19 +176,19 @@ def _proxy_password(address: LearnerAddress) -> bytes:
         raise InvalidInputError(f"{address.name!r}: {address.proxy_password_file} cannot be read") from None
 
 
-async def _pass(shake: _Handshake, place: str, proxy: HttpUrl, password: bytes) -> None:
-    """Have the proxy connect to a place; raises UnavailableError."""
-    own = [f"Proxy-Authorization: Basic {base64.b64encode(password).decode()}"] if password else []
-    status = await shake.ask(f"CONNECT {place}", place, own)
+async def _pass_proxy(shake: _Handshake, place: str, proxy: HttpUrl, password: bytes) -> None:
+    """Make the proxy connect to ``place``, host:port; raises UnavailableError if it refuses."""
+    headers = [f"Proxy-Authorization: Basic {base64.b64encode(password).decode()}"] if password else []
+    status = await shake.ask(f"CONNECT {place}", place, headers)
     if status == _PROXY_PASSWORD:
-        missing = "does not take this password" if own else "asks for a password: name proxy_password_file"
+        missing = "does not take this password" if headers else "asks for a password: name proxy_password_file"
         raise UnavailableError(f"the proxy {proxy} {missing}")
     if status != _OK:
         raise UnavailableError(f"the proxy {proxy} does not connect to {place}: {_meaning(status)}")
 
 
 class _Handshake(asyncio.Protocol):
-    """A head each way; what comes after the last is ``received``."""
+    """Exchanges heads of requests and responses; ``received`` has the bytes after the last head."""
 
     transport: asyncio.Transport
 
@@ -193,7 +198,7 @@ class _Handshake(asyncio.Protocol):
         self._is_lost = False
 
     async def connect(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
-        """Raises OSError."""
+        """Open the connection; raises OSError."""
         self.transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, host, port, ssl=context)
 
     async def secure(self, context: ssl.SSLContext, host: str) -> None:
@@ -205,7 +210,7 @@ class _Handshake(asyncio.Protocol):
         self.transport = secured
 
     async def ask(self, line: str, host: str, headers: Sequence[str]) -> int:
-        """The status of the answer to a request without a body; raises OSError, UnavailableError."""
+        """Send a request without a body and return the status of the response; raises OSError, UnavailableError."""
         head = "\r\n".join([f"{line} HTTP/1.1", f"Host: {host}", *headers])
         self.transport.write(f"{head}\r\n\r\n".encode())
         while (end := self.received.find(b"\r\n\r\n")) < 0:
@@ -220,23 +225,23 @@ class _Handshake(asyncio.Protocol):
         return int(status[0]) if status and status[0].isdigit() else 0
 
     def close(self) -> None:
-        """Let go of the connection, if there is one."""
+        """Close the connection, if there is one."""
         if hasattr(self, "transport"):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Something has come."""
+        """Called when bytes have come."""
         self.received += data
         self._news.set()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- as asyncio has it
-        """The connection is gone."""
+        """Called when the connection has ended."""
         self._is_lost = True
         self._news.set()
 
 
 def _meaning(status: int) -> str:
-    """What the status of a refusal most likely means."""
+    """Return the status of a refusal with what it most likely means."""
     meant = {
         401: "the token is not known, or has expired",
         404: "nobody there takes connections",
@@ -246,26 +251,28 @@ def _meaning(status: int) -> str:
     return f"HTTP status {status}" + (f", {meant[status]}" if status in meant else "")
 
 
+# ── renewing a certificate ───────────────────────────────────────────────────
+
 _SHARE_LEFT = 1 / 3  # of its lifetime, from when on it is renewed
 _LOOK_SECONDS = 3600.0
 
 
 def renewing(learner: str, renew_if_due: Callable[[], None]) -> Beside:
-    """What renews a certificate beside a server, by a call now and then that raises ParleyError where it cannot.
+    """Return the task beside a server that calls ``renew_if_due`` every hour, and logs the ParleyError that it raises.
 
-    ``learner`` is by whose authority it is signed.
+    ``learner`` names the learner whose authority signs the certificate, for the log.
     """
 
     async def renew(_: BoundedServer) -> None:
-        told = None
+        last_error = None
         while True:
             try:
                 await asyncio.to_thread(renew_if_due)
-                told = None
+                last_error = None
             except ParleyError as error:
-                if error.detail != told:
-                    told = error.detail
-                    structlog.get_logger().warning("certificate", learner=learner, renewed=False, reason=told)
+                if error.detail != last_error:
+                    last_error = error.detail
+                    structlog.get_logger().warning("certificate", learner=learner, renewed=False, reason=last_error)
             await asyncio.sleep(_LOOK_SECONDS)
 
     return renew
@@ -274,20 +281,20 @@ def renewing(learner: str, renew_if_due: Callable[[], None]) -> Beside:
 def renew_for(address: LearnerAddress) -> None:
     """Renew a member's certificate for a learner when a third of its lifetime is left.
 
-    Raises InvalidInputError where its files cannot be read, UnavailableError where the learner does not renew it.
+    Raises InvalidInputError if its files cannot be read, UnavailableError if the learner does not renew it.
     """
-    assert address.certificate is not None  # noqa: S101 -- else there is nothing to renew
+    assert address.certificate is not None  # noqa: S101 -- without it there is nothing to renew
     assert address.key is not None  # noqa: S101 -- comes with it
-    held = read_credentials(address.certificate, address.key)
-    if held.share_left <= 0 or not is_due(held):
+    credentials = read_credentials(address.certificate, address.key)
+    if credentials.share_left <= 0 or not is_due(credentials):
         return
-    request = CertificateRequest(certificate_request=held.request())
-    told = ask_as_member(address, RENEW_CERTIFICATE.at(), Membership, "renew the certificate", request)
+    request = CertificateRequest(certificate_request=credentials.request())
+    membership = ask_as_member(address, RENEW_CERTIFICATE.at(), Membership, "renew the certificate", request)
     try:
-        renewed = Credentials.read((told.certificate or "").encode(), held.key_pem.encode())
+        renewed = Credentials.read((membership.certificate or "").encode(), credentials.key_pem.encode())
     except ValueError:
         raise UnavailableError(f"what {address.name} sent is no certificate of this key") from None
-    if renewed.lasts <= held.lasts:
+    if renewed.lasts <= credentials.lasts:
         raise UnavailableError(f"the certificate that {address.name} sent does not last longer")
     keep_renewed(address.certificate, renewed, address.name)
 
@@ -298,7 +305,7 @@ def is_due(held: Credentials) -> bool:
 
 
 def read_credentials(certificate: Path, key: Path) -> Credentials:
-    """What is to be renewed; raises InvalidInputError."""
+    """Read a certificate and its key; raises InvalidInputError if they cannot be read or do not belong together."""
     try:
         return Credentials.read(certificate.read_bytes(), key.read_bytes())
     except (OSError, ValueError):
@@ -314,13 +321,15 @@ def keep_renewed(path: Path, renewed: Credentials, learner: str) -> None:
     structlog.get_logger().info("certificate", learner=learner, renewed=True, days=renewed.lasts.days)
 
 
+# ── serving opened connections ───────────────────────────────────────────────
+
 _SPARE, _MOST = 1, 8
 _SHAKE_SECONDS = 20.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _SOON = 0.2, 10.0, 5.0  # seconds; gone before the last, it has failed
 
 
 class OpenedProtocol(BoundedProtocol):
-    """uvicorn's protocol on a connection that this side has opened; ``changed`` hears of all that befalls it."""
+    """uvicorn's protocol on a connection that this side opened; calls ``changed`` on each request and at its end."""
 
     def __init__(self, *args: Any, changed: Callable[[], None], **options: Any) -> None:  # noqa: ANN401 -- as uvicorn's
         super().__init__(*args, **options)
@@ -331,7 +340,7 @@ class OpenedProtocol(BoundedProtocol):
 
     @property
     def is_spare(self) -> bool:
-        """Whether it waits for a request."""
+        """Whether it waits for a request, and so is free for the learner's next one."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
@@ -340,23 +349,23 @@ class OpenedProtocol(BoundedProtocol):
         return self.cycle is not None
 
     @property
-    def was_in_vain(self) -> bool:
-        """Whether it is gone, soon and unasked."""
+    def failed_soon(self) -> bool:
+        """Whether it ended soon, and before any request came."""
         return self.closed_at is not None and not self.was_asked and self.closed_at - self.opened_at < _SOON
 
     def on_headers_complete(self) -> None:
-        """A request has come: another connection may be needed."""
+        """Called when a request has come: another connection may be needed."""
         super().on_headers_complete()
         self._changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Called when the connection has ended."""
         super().connection_lost(exc)
         self.closed_at = self.loop.time()
         self._changed()
 
     def expire(self) -> None:
-        """A spare connection may rest for as long as it is tried now and then; a request may take as long as any."""
+        """Called when the time for a request is over; a spare connection ends only if the learner stopped trying it."""
         if not self.is_spare or self.loop.time() - (self.waiting_since or 0.0) > 3 * PING_SECONDS:
             super().expire()
 
@@ -369,17 +378,17 @@ class Dialer:
         self._open: list[OpenedProtocol] = []
         self._news = asyncio.Event()
         self._pause = 0.0
-        self._told: str | None = None
+        self._last_problem: str | None = None
 
     async def keep(self) -> None:
-        """Open what is missing, for ever."""
+        """Open the connections that are missing, until the task is cancelled."""
         while True:
-            if any(each.was_asked for each in self._open):
+            if any(connection.was_asked for connection in self._open):
                 self._pause = 0.0
-            elif any(each.was_in_vain for each in self._open):
+            elif any(connection.failed_soon for connection in self._open):
                 self._slow_down()
-            self._open = [each for each in self._open if each.closed_at is None]
-            if len(self._open) >= _MOST or sum(each.is_spare for each in self._open) >= _SPARE:
+            self._open = [connection for connection in self._open if connection.closed_at is None]
+            if len(self._open) >= _MOST or sum(connection.is_spare for connection in self._open) >= _SPARE:
                 await self._wait()
                 continue
             await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 -- so that not all come at once
@@ -395,7 +404,7 @@ class Dialer:
                 self._tell("")
 
     async def _wait(self) -> None:
-        """Until something happens to a connection; after a while without, the next failure is the first."""
+        """Wait until something happens to a connection; after a while without news, pauses start again at the least."""
         try:
             async with asyncio.timeout(_SOON if self._pause else None):
                 await self._news.wait()
@@ -403,17 +412,17 @@ class Dialer:
             self._pause = 0.0
         self._news.clear()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, reason: str) -> None:
         self._slow_down()
-        self._tell(why)
+        self._tell(reason)
 
     def _slow_down(self) -> None:
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
 
     def _tell(self, problem: str) -> None:
-        """Log that there is a connection, or why there is none, when that has changed."""
-        if problem != self._told:
-            self._told = problem
+        """Log that there is a connection, or why there is none, if that has changed."""
+        if problem != self._last_problem:
+            self._last_problem = problem
             log = structlog.get_logger().bind(learner=self._address.name)
             if problem:
                 log.warning("outbound", connected=False, reason=problem)
@@ -421,7 +430,7 @@ class Dialer:
                 log.info("outbound", connected=True)
 
     def _serve(self, transport: asyncio.Transport, received: bytes) -> OpenedProtocol:
-        """Have uvicorn serve a connection from here on, what has come of a request included."""
+        """Make uvicorn serve a connection from here on, with the bytes that have already come."""
         protocol = OpenedProtocol(
             config=self._server.config,
             server_state=self._server.server_state,
@@ -438,10 +447,10 @@ class Dialer:
 
 
 def outbound(addresses: Sequence[LearnerAddress]) -> list[Beside]:
-    """What keeps connections to each of these learners, and the certificates for them, beside a server."""
+    """Return the tasks beside a server that keep connections to these learners, and renew the certificates for them."""
 
     def dial(address: LearnerAddress) -> Beside:
         return lambda server: Dialer(server, address).keep()
 
-    renewals = [renewing(each.name, partial(renew_for, each)) for each in addresses if each.certificate]
+    renewals = [renewing(address.name, partial(renew_for, address)) for address in addresses if address.certificate]
     return [*map(dial, addresses), *renewals]

@@ -1,4 +1,4 @@
-"""The parties of the roster, as the learner talks to them."""
+"""The client by which a learner asks a party."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_REFUSAL = 2**16
 
 @lru_cache(maxsize=64)
 def _longest_answer(width: int) -> int:
-    """The most bytes of an answer of so many integers, or of a refusal in its place."""
+    """Return the most bytes that an answer of so many integers, or a refusal instead, may have."""
     return max(longest_body([(width,)]), _LONGEST_REFUSAL)
 
 
@@ -33,29 +33,29 @@ class PartyClient(Peer):
     refusal: ClassVar[type[RefusedError]] = PartyRefusedError
 
     _listed: str | None = None
-    """The digest of the members that it was told last."""
+    """The digest of the members that were last listed to it."""
 
     async def facts(self) -> PartyFacts:
-        """What the party says of itself."""
+        """Return the facts that the party reports."""
         content, _ = await self._request("GET", "/v1/party")
         return self._parse(PartyFacts, content)
 
     async def pins(self) -> PinnedKeys:
-        """Whom its owner trusts in secure sums with this learner."""
+        """Return the keys that its owner trusts in secure sums with this learner."""
         content, _ = await self._request("GET", "/v1/party/pins")
         return self._parse(PinnedKeys, content)
 
     async def budget(self) -> BudgetReport:
-        """What the party's ledger has left."""
+        """Return what the party's ledger has left."""
         content, _ = await self._request("GET", "/v1/budget")
         return self._parse(BudgetReport, content)
 
     async def greet(self) -> None:
-        """A bare round trip."""
+        """Make a round trip to the party that asks it nothing, to measure how long one takes."""
         await self._send("GET", "/healthz")
 
     async def approve(self, proposal: RunProposal) -> tuple[Approval, SignedApproval]:
-        """The party's consent to a run, and as it was signed, whose members are listed to it once, or if it forgot."""
+        """Return the party's consent to a run, also as signed; lists it the members once, and again if it forgot."""
         if proposal.spec.members.digest == self._listed:
             try:
                 return await self._consent(proposal, proposal.naming)
@@ -67,15 +67,15 @@ class PartyClient(Peer):
         return consent
 
     async def _consent(self, proposal: RunProposal, offer: bytes) -> tuple[Approval, SignedApproval]:
-        """The consent to an offer, which its receipt binds to run and specification."""
+        """Return the consent to an offer; its receipt binds it to the run and the specification."""
         query = (proposal.run, APPROVAL, proposal.spec.digest)
         body, receipt = await self._request("POST", "/v1/runs", offer, query=query)
         return self._parse(Approval, body), SignedApproval(approval=body.decode(), receipt=receipt.text)
 
     async def answer(self, run: str, query: Query, width: int) -> IntArray:
-        """The party's answer (width,) to a round's query, which its receipt binds to run, round and question.
+        """Return the party's answer (width,) to a round's query; its receipt binds it to run, round and question.
 
-        No more is read of a response than such an answer has, or a refusal needs.
+        A response is read no further than such an answer or a refusal goes.
         """
         path = f"/v1/runs/{run}/rounds/{query.round}?step={query.step}&reveal={query.reveal}"
         bound = (run, query.round, query.digest)
@@ -91,11 +91,11 @@ class PartyClient(Peer):
         return answer
 
     async def join(self, run: str, invitation: Signed, key: str) -> bytes:
-        """The party's signature, by ``key``, of the roster of a run that it approved."""
+        """Return the party's signature, by ``key``, of the roster of a run that it approved."""
         return await self._sign(f"/v1/runs/{run}/roster", invitation, key)
 
     async def contribute(self, run: str, round: int, query: Signed) -> Signed:
-        """The party's contribution to a sum, not yet checked."""
+        """Return the party's contribution to a sum; it is not checked yet."""
         return await self._exchange(f"/v1/runs/{run}/rounds/{round}", query)
 
     async def end(self, run: str) -> None:

@@ -8,7 +8,7 @@ Whether a request is worth repeating is in the error's type. An `UnavailableErro
 now: the peer may yet answer, and a repeated request gets the same stored answer at no cost. A `RefusedError` means that
 it did answer, and that asking again would not change a thing.
 
-What another service answers in JSON: counted before it is parsed, for that service may be an adversary.
+A peer may be an adversary: the bytes and values of its JSON are counted before they are parsed (`parse_answer`).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts: doubled ea
 _LONGEST_REST = 60.0  # seconds for which a peer may ask to be left alone
 _STOPPED = 0.1  # seconds by which a deadline is noticed late where this process did not run meanwhile
 _NOT_NOW = frozenset({400, 401, 408, 425, 429})
-"""Statuses below 500 that time may mend: a request that came garbled (what is wrong with one that is read is 422), a
-token that is being changed, a request cut short, too early, too many."""
+"""Statuses below 500 after which a repeated request may succeed: the request came garbled (one that is read but wrong
+gets 422), its token is being changed, it was cut short, it was too early, or there were too many."""
 _NEVER = frozenset({LedgerError.kind})
-"""Kinds of problems that time does not mend, whatever their status says."""
+"""Kinds of problems after which repeating does not help, for any status."""
 _LONGEST_REASON = 500  # characters of a peer's own words
 _LONGEST_PROBLEM = 2**16  # bytes of a problem document
 _RECEIPT = RECEIPT_HEADER.lower().encode()
@@ -64,9 +64,9 @@ _LEFT = ("epsilon_left", "delta_left")  # what a party says when its budget does
 
 
 def parse_answer(schema: type[M], content: bytes) -> M:
-    """An answer of this form; raises ValidationError, and TooLargeError for one that is larger than any.
+    """Parse an answer in JSON; raises ValidationError for another form, TooLargeError beyond the limits of any answer.
 
-    Names that no form has are bounded as well: the fault of each takes a hundred times its bytes.
+    Unknown names count too: reporting each takes a hundred times its bytes.
     """
     if len(content) > _LONGEST:
         raise TooLargeError(f"an answer in JSON may have at most {_LONGEST} bytes")
@@ -75,11 +75,11 @@ def parse_answer(schema: type[M], content: bytes) -> M:
 
 
 class Peer:
-    """A service that keeps a chain of records, over the line to it: it is shown a receipt, and answers with a newer.
+    """A service that keeps a chain of records: each request shows it a receipt, each answer has a newer one.
 
-    ``role`` is what problem documents name it by; its methods raise UnavailableError or ``refusal``. ``receipt`` is the
-    newest that is known of it at first, and ``key`` its public key, None for the one of its first receipt; ``receipts``
-    has the newest from then on.
+    ``role`` is its name in problem documents; its methods raise UnavailableError or ``refusal``. ``receipt`` is its
+    newest receipt at first, and ``key`` its public key, or None to take the key of its first receipt. ``receipts`` has
+    the newest receipt from then on.
     """
 
     role: ClassVar[str]
@@ -92,24 +92,24 @@ class Peer:
         self._rests_until = 0.0  # by the event loop's clock
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the line's connections."""
         await self._line.close()
 
     def ask_over(self, line: Line) -> None:
-        """Ask over another line from now on: the same service has a new token."""
+        """Ask over another line from now on, because the service has a new token."""
         self._line = line
 
     def refuse(self, reason: str, detail: str, **facts: object) -> RefusedError:
-        """The error that says that this peer's answer cannot be used."""
+        """Return the error that says that this peer's answer cannot be used."""
         return self.refusal(f"{self.name} refused: {detail}", reason=reason, **{self.role: self.name}, **facts)
 
     async def held(self) -> Sequence[str]:
-        """The receipts that it holds of others."""
+        """Return the receipts of other services that it holds."""
         content, _ = await self._request("GET", "/v1/receipts")
         return self._parse(HeldReceipts, content).receipts
 
     async def hold(self, texts: Sequence[str]) -> None:
-        """Have it hold receipts of others: of each that it has the key of, the newest."""
+        """Make it hold receipts of other services; it keeps the newest of each whose key it has."""
         await self._request("PUT", "/v1/receipts", HeldReceipts(receipts=tuple(texts)).model_dump_json().encode())
 
     async def _request(  # noqa: PLR0913 -- a request, and what its response must be
@@ -122,25 +122,25 @@ class Peer:
         query: tuple[str, int, str] | None = None,
         longest: int = LONGEST_ANSWER,
     ) -> tuple[bytes, Receipt]:
-        """The body of a response that says success, and its receipt, which goes on from the newest that was known.
+        """Return the body of a successful response, and its receipt, which continues from the newest one before.
 
         The peer first accounts for receipts of it that others handed on. In a round, the receipt binds the body to the
         ``query``: run, round and digest of what is asked.
         """
         for unsettled in tuple(self.receipts.unsettled.values()):
             await self._account_for(unsettled)
-        shown = self.receipts.newest
-        response = await self._send(method, path, body, media, shown, longest)
+        newest = self.receipts.newest
+        response = await self._send(method, path, body, media, newest, longest)
         try:
-            receipt = self.receipts.take(_header(response, _RECEIPT), shown, query, response.content)
+            receipt = self.receipts.take(_header(response, _RECEIPT), newest, query, response.content)
         except LedgerError as error:
             raise self.refuse(LedgerError.kind, error.detail) from None
         return response.content, receipt
 
     async def _account_for(self, receipt: Receipt) -> None:
-        """Have it say that its ledger holds, or has replaced, what one of its receipts says.
+        """Make the peer confirm that its ledger holds, or has replaced, the history of one of its receipts.
 
-        If that is not so, it refuses all requests from then on, whichever service asks.
+        A peer that cannot confirm it refuses all requests from then on, of every service.
         """
         response = await self._send("GET", "/v1/receipts", shown=receipt)
         try:
@@ -157,9 +157,9 @@ class Peer:
         shown: Receipt | None = None,
         longest: int = LONGEST_ANSWER,
     ) -> PeerResponse:
-        """A response that says success, of ``longest`` bytes at most; its receipt, if it has one, is not looked at."""
-        if (rest := self._rests_until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(rest)
+        """Return a successful response of at most ``longest`` bytes; its receipt, if it has one, is not checked."""
+        if (pause := self._rests_until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(pause)
         headers = [("Content-Type", media), ("Accept", media)]
         if shown is not None:
             headers.append((RECEIPT_HEADER, shown.text))
@@ -176,7 +176,7 @@ class Peer:
         return response
 
     async def _exchange(self, path: str, message: Signed) -> Signed:
-        """What the peer answers to a signed message; its signature is not checked."""
+        """Return the peer's answer to a signed message; its signature is not checked."""
         content, _ = await self._request("PUT", path, message.to_bytes(), SIGNED)
         try:
             return Signed.from_bytes(content)
@@ -184,7 +184,7 @@ class Peer:
             raise self.refuse(error.reason, f"its answer cannot be used: {error.detail}") from None
 
     async def _sign(self, path: str, roster: Signed, key: str) -> bytes:
-        """The peer's signature of a roster that it is sent, if the holder of ``key`` made it."""
+        """Send the peer a roster; return its signature, or refuse one that the holder of ``key`` did not make."""
         content, _ = await self._request("PUT", path, roster.to_bytes(), SIGNED)
         answer = self._parse(Signature, content)
         try:
@@ -195,19 +195,19 @@ class Peer:
         return signature
 
     def _failure(self, response: PeerResponse) -> UnavailableError | RefusedError:
-        """The error that a response without success stands for; takes note of how long the peer is to be left alone."""
+        """Return the error for a response without success, and note for how long the peer asks to be left alone."""
         problem, status = _problem(response.content), response.status
         detail = _words(problem, "detail", f"HTTP status {status}")
         kind = _words(problem, "type").rpartition(":")[2] or "http"
         if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
-            rest = min(_seconds(_header(response, b"retry-after") or ""), _LONGEST_REST)
-            self._rests_until = asyncio.get_running_loop().time() + rest
+            seconds = min(_seconds(_header(response, b"retry-after") or ""), _LONGEST_REST)
+            self._rests_until = asyncio.get_running_loop().time() + seconds
             error = AwaitingOwnerError if kind == AwaitingOwnerError.kind else UnavailableError
             return error(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
         if httpx.codes.is_redirect(status):
             detail = f"it redirects (HTTP status {status}), and redirects are not followed"
-        left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
-        return self.refuse(_words(problem, "reason", kind), detail, **left)
+        budget_left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
+        return self.refuse(_words(problem, "reason", kind), detail, **budget_left)
 
     def _parse(self, schema: type[M], content: bytes) -> M:
         try:
@@ -222,7 +222,7 @@ async def ask_all(
     seconds: float,
     took: MutableMapping[str, float] | None = None,
 ) -> list[_T | UnavailableError | RefusedError]:
-    """What each peer answers to a request, or the error that stands for it, in the order of ``peers``.
+    """Return each peer's answer to a request, or the error in its place, in the order of ``peers``.
 
     All are asked at once, each repeatedly while it is unavailable, for so many seconds. Nobody's failure hides
     another's answer. ``took`` gets the seconds that each answer took, by the peer's name.
@@ -234,7 +234,7 @@ async def ask_all(
 async def _outcome(
     peer: P, request: Callable[[P], Awaitable[_T]], seconds: float, took: MutableMapping[str, float]
 ) -> _T | UnavailableError | RefusedError:
-    """The answer to a request that is repeated, with growing pauses, while the peer is unavailable; or the error.
+    """Repeat a request, with growing pauses, while the peer is unavailable; return the answer or the error.
 
     Where this process was stopped past the deadline, the peer could not answer in time, and is asked again.
     """
@@ -262,10 +262,10 @@ async def _outcome(
 
 
 def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
-    """The answers of `ask_all`, if all answered; else the first refusal is raised, or UnavailableError for the silent.
+    """Return the answers of `ask_all`; raises the first refusal, or UnavailableError if peers were silent.
 
-    It names one silent peer by its role, several as ``silent``; where all of them await their owners, the error is
-    AwaitingOwnerError.
+    The error names one silent peer by its role, several as ``silent``. It is AwaitingOwnerError if all of them await
+    their owners.
     """
     answers: list[_T] = []
     silent: list[UnavailableError] = []
@@ -289,19 +289,19 @@ def all_of(outcomes: Sequence[_T | ParleyError]) -> list[_T]:
 
 
 def names_in(error: ParleyError) -> tuple[str, ...]:
-    """The peers that an error names."""
+    """Return the peers that an error names."""
     one = [error.facts[role] for role in ("party", "key_holder") if role in error.facts]
     several = [names for fact in ("silent", "unprepared") if isinstance(names := error.facts.get(fact), list)]
     return tuple(str(name) for names in (one, *several) for name in names)
 
 
 class Line:
-    """The way to one service by its entry: connections that stay open, and the token that it knows this learner by.
+    """The way to one service by its entry: connections that stay open, and the token to show it.
 
     It takes no proxy or password from the environment, follows no redirect and keeps no cookie. A token file is read
-    again when the service does not know the token; certificates are those that the files hold when a connection begins.
+    again when the service does not know the token; certificates are read when a connection begins.
 
-    ``transport`` stands in for the network: of a service that opens its connections itself, or in tests. Raises
+    ``transport`` replaces connections to a URL: for a service that opens its connections itself, or in tests. Raises
     InvalidInputError when the token, the service's authority or the certificate for it cannot be read.
     """
 
@@ -316,9 +316,9 @@ class Line:
     async def ask(
         self, method: str, path: str, body: bytes = b"", *headers: tuple[str, str], longest: int = LONGEST_ANSWER
     ) -> PeerResponse:
-        """The response to a request, sent once more if the token has changed since it was read.
+        """Return the response to a request, which is sent once more if the token has changed since it was read.
 
-        Its body is cut off somewhere past ``longest`` bytes. Raises httpx.TransportError.
+        The body is cut off somewhere past ``longest`` bytes. Raises httpx.TransportError.
         """
         token = self._token
         response = await self._transport.send(self._request(method, path, body, headers, longest))
@@ -327,31 +327,31 @@ class Line:
         return response
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections that are not in use."""
         await self._transport.close()
 
     def _request(
         self, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]], longest: int
     ) -> PeerRequest:
-        """A request as it is spelt on the wire, with the token that is known now."""
-        own = ("Host", self._host), ("Authorization", f"Bearer {self._token}"), ("Accept-Encoding", "identity")
-        return PeerRequest(method, self._base + path, (*own, *headers), body, longest)
+        """Return a request as it goes on the wire, with the newest token that was read."""
+        line_headers = ("Host", self._host), ("Authorization", f"Bearer {self._token}"), ("Accept-Encoding", "identity")
+        return PeerRequest(method, self._base + path, (*line_headers, *headers), body, longest)
 
     def _has_other_token(self, refused: str) -> bool:
-        """Whether the token that is to be shown is another now than the one that was refused, by its file."""
+        """Whether the token file now holds another token than the refused one; reads it."""
         with suppress(InvalidInputError):  # a file that is gone holds no other token
             self._token = self._entry.token_text()
         return self._token != refused
 
 
 def _header(response: PeerResponse, name: bytes) -> str | None:
-    """The header of a name in lower case; None without one."""
+    """Return the header with this name, in lower case; None without one."""
     value = response.headers.get(name)
     return None if value is None else value.decode("latin-1")
 
 
 def _seconds(text: str) -> float:
-    """The seconds that a Retry-After header asks for; 0 for a date, which this machine's clock might not understand.
+    """Return the seconds that a Retry-After header asks for; 0 for a date, which depends on this machine's clock.
 
     >>> _seconds("2"), _seconds("Sat, 21 Nov 2026 20:00:00 GMT")
     (2.0, 0.0)
@@ -360,13 +360,13 @@ def _seconds(text: str) -> float:
 
 
 def _words(problem: Mapping[str, Any], name: str, otherwise: str = "") -> str:
-    """What a peer says in a field of a problem document, in plain text and not too long: people will read it."""
-    said = problem.get(name)
-    return one_line(said[:_LONGEST_REASON]) if isinstance(said, str) else otherwise
+    """Return a text field of a problem document as one short line of plain text, for people will read it."""
+    text = problem.get(name)
+    return one_line(text[:_LONGEST_REASON]) if isinstance(text, str) else otherwise
 
 
 def _problem(content: bytes) -> dict[str, Any]:
-    """A problem document, or nothing."""
+    """Parse a problem document; an empty one for anything that is none."""
     if len(content) > _LONGEST_PROBLEM:
         return {}
     try:

@@ -2,7 +2,7 @@
 
 A round is one small request to each party. httpx spends more time on it than the network and the party together: it
 parses addresses and copies headers, its pool is under locks, and each step has a timeout. Here a request is written at
-once and its response is read as it comes; its caller bounds the time. What goes wrong is told by httpx's exceptions.
+once and its response is read as it comes; its caller bounds the time. Errors are httpx's exceptions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import httptools
 import httpx
 
 LONGEST_ANSWER = 2**26
-"""Bytes of a response's body, where nobody says what is wanted: a service may not fill the memory of who asks it."""
+"""The most bytes of a response's body by default, so that a service cannot fill the memory of its clients."""
 
 _CHUNK = 2**16
 _LONGEST_HEAD = 2**16  # bytes that come without a piece of body: a head, trailers, the framing of chunks
@@ -29,17 +29,17 @@ _DELIMITED = frozenset({b"content-length", b"transfer-encoding"})
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """A request: its path and query as they are spelt on the wire, and all of its headers but the body's length."""
+    """A request: its path and query as they go on the wire, and all of its headers but the body's length."""
 
     method: str
     target: str
     headers: Sequence[tuple[str, str]] = ()
     content: bytes = b""
     longest: int = LONGEST_ANSWER
-    """Bytes of the response's body that are wanted at most."""
+    """The most bytes of the response's body that are wanted."""
 
     def head(self) -> bytes:
-        r"""What goes before the body; raises httpx.LocalProtocolError for what is no head.
+        r"""Return the bytes before the body; raises httpx.LocalProtocolError if a header cannot be sent.
 
         >>> PeerRequest("PUT", "/v1/x", [("Host", "party")], b"hi").head()
         b'PUT /v1/x HTTP/1.1\r\nHost: party\r\nContent-Length: 2\r\n\r\n'
@@ -66,23 +66,26 @@ class PeerResponse:
 
 
 class Transport(Protocol):
-    """What carries requests to one service."""
+    """Carries requests to one service."""
 
     async def send(self, request: PeerRequest) -> PeerResponse:
         """The response to a request; raises httpx.TransportError."""
 
     async def close(self) -> None:
-        """Let go of the connections that are not in use."""
+        """Close the connections that are not in use."""
 
 
 class ConnectionPool(ABC):
-    """Connections to one service, kept open between requests; a subclass knows how to come by another."""
+    """Connections to one service, kept open between requests; a subclass gets new ones."""
 
     def __init__(self) -> None:
         self._idle: list[Connection] = []
 
     async def send(self, request: PeerRequest) -> PeerResponse:
-        """The response to a request; raises httpx.NetworkError, httpx.RemoteProtocolError, httpx.LocalProtocolError."""
+        """Send a request and return the response.
+
+        Raises httpx.NetworkError, httpx.RemoteProtocolError, httpx.LocalProtocolError.
+        """
         head = request.head()
         connection = self._take() or await self._another()
         try:
@@ -103,14 +106,14 @@ class ConnectionPool(ABC):
 
     @abstractmethod
     async def _another(self) -> Connection:
-        """A connection beside those that are in use; raises httpx.NetworkError."""
+        """Return one more connection than those in use; raises httpx.NetworkError."""
 
     def _keep(self, connection: Connection) -> None:
-        """A connection is not in use now."""
+        """Keep a connection for the next request."""
         self._idle.append(connection)
 
     def _take(self) -> Connection | None:
-        """An open connection that is not in use; those that the service has closed meanwhile are dropped."""
+        """Return an open idle connection, or None; those that the service has closed meanwhile are dropped."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed:
@@ -135,7 +138,7 @@ class Connections(ConnectionPool):
 class _Incoming:
     """A response as it comes: ``status`` is 0 until its head has come; ``pieces`` are those of its body so far.
 
-    Its methods are those that httptools calls.
+    httptools calls its ``on_...`` methods.
     """
 
     def __init__(self) -> None:
@@ -152,7 +155,7 @@ class _Incoming:
         return self.is_complete and self._keeps_alive and not self._has_more
 
     def feed(self, data: bytes) -> None:
-        """Take what has come, nothing for the end. Raises httpx.RemoteProtocolError for what is no response."""
+        """Take bytes that have come, none for the end; raises httpx.RemoteProtocolError if they are no response."""
         self._bare_bytes += len(data)
         try:
             if data:
@@ -167,16 +170,16 @@ class _Incoming:
             raise httpx.RemoteProtocolError("a response whose head or framing does not end")
 
     def on_message_begin(self) -> None:
-        """Another response begins: after one that goes before the response, or after all that was asked for."""
+        """Called when a response begins: the first, the one after an interim one, or one more than was asked for."""
         self._has_more = self.is_complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header has come, or a trailer, which nobody needs."""
+        """Called for each header, and for each trailer, which is dropped."""
         if not self.status:
             self.headers.setdefault(name.lower(), value)
 
     def on_headers_complete(self) -> None:
-        """The head has ended."""
+        """Called when a head has ended: keeps a final status, and drops the headers of an interim response."""
         if not self.is_complete:
             status = self._parser.get_status_code()
             if status >= _FINAL:
@@ -185,19 +188,19 @@ class _Incoming:
                 self.headers.clear()
 
     def on_body(self, piece: bytes) -> None:
-        """A piece of body has come."""
+        """Called for each piece of a body."""
         if not self.is_complete:
             self._bare_bytes = 0
             self.size += len(piece)
             self.pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """The response has ended, or one that goes before it has."""
+        """Called when a response has ended, the final or an interim one."""
         self.is_complete, self._keeps_alive = self.status >= _FINAL, self._parser.should_keep_alive()
 
 
 class Connection:
-    """A connection, one request at a time."""
+    """A connection that carries one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -211,7 +214,7 @@ class Connection:
         return self._reader.at_eof()
 
     async def exchange(self, head: bytes, request: PeerRequest) -> _Incoming:
-        """Write a request, a short one in one piece, which is not kept; read as much of the response as is wanted."""
+        """Write a request, a short one in one piece; read as much of the response as is wanted."""
         incoming, content = _Incoming(), memoryview(request.content)
         with _httpx_errors():
             self._writer.write(head + content[:_CHUNK])
@@ -225,7 +228,7 @@ class Connection:
         return incoming
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection without waiting."""
         self._writer.close()
 
     async def wait_closed(self) -> None:
@@ -237,7 +240,7 @@ class Connection:
 
 @contextmanager
 def _httpx_errors() -> Iterator[None]:
-    """Errors of the network as httpx's own."""
+    """Turn errors of the network into httpx's."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,8 @@
-"""Drive a program to its model: ask only what the log does not hold."""
+"""Drives a program to its model.
+
+A program is a generator that yields queries and takes replies. `drive` looks for each reply in the log first, and asks
+the federation only for replies that the log does not hold, so a run that was interrupted resumes without asking twice.
+"""
 
 from __future__ import annotations
 
@@ -13,50 +17,56 @@ from parley.common.protocol.messages import Query, Reply
 
 
 class Federation(Protocol):
-    """Whoever answers queries: simulated shards, real services, or a log."""
+    """Answers queries: simulated shards, real services, or a log."""
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """All parties' answers to a query, or their sum."""
+        """Return all parties' answers to a query, or their sum."""
 
 
 class Log(Protocol):
-    """The replies of a run in order."""
+    """Keeps the replies of a run in order."""
 
     async def recall(self, query: Query) -> Reply | None:
-        """The reply logged for this query; None for a new round; ReplayMismatchError if another was asked."""
+        """Return the reply logged for this query, or None for a new round.
+
+        Raises ReplayMismatchError if the log answers another query in this round.
+        """
 
     async def append(self, query: Query, reply: Reply) -> None:
-        """Remember a reply, durably if the log is durable."""
+        """Add a reply, durably if the log is durable."""
 
 
 class NoLog:
     """A log that holds nothing: for simulation, which is never resumed, and whose replies may fill the memory."""
 
     async def recall(self, query: Query) -> Reply | None:
-        """None: every round is new."""
+        """Return None: every round is new."""
         return None
 
     async def append(self, query: Query, reply: Reply) -> None:
-        """Forget a reply."""
+        """Do nothing: the log keeps no replies."""
 
 
 class MemoryLog:
-    """A log in memory: for who asks the same again after a restart, and for tests."""
+    """A log in memory: for callers that repeat their queries after a restart, and for tests."""
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[str, Reply]] = {}
 
     async def recall(self, query: Query) -> Reply | None:
-        """The reply logged for this query, or None."""
+        """Return the reply logged for this query, or None for a new round."""
         return logged_reply(self.entries.get(query.round), query)
 
     async def append(self, query: Query, reply: Reply) -> None:
-        """Remember a reply."""
+        """Keep a reply under its query's round."""
         self.entries[query.round] = (query.digest, reply)
 
 
 def logged_reply(entry: tuple[str, Reply] | None, query: Query) -> Reply | None:
-    """The reply of a log's entry (query digest, reply) if it answers this query; None where there is no entry."""
+    """Return the reply of a log's entry (query digest, reply), or None without an entry.
+
+    Raises ReplayMismatchError if the entry answers another query.
+    """
     if entry is None:
         return None
     digest, reply = entry
@@ -66,11 +76,11 @@ def logged_reply(entry: tuple[str, Reply] | None, query: Query) -> Reply | None:
 
 
 Advance = Callable[[Callable[[], Query]], Awaitable[Query]]
-"""Has a program take its next step, which may take long: at once, or in a thread."""
+"""Runs a program's next step, which may take long: at once, or in a thread."""
 
 
 async def at_once(step: Callable[[], Query]) -> Query:
-    """The next query of a program, computed here and now."""
+    """Compute the next query of a program in this thread."""
     return step()
 
 
@@ -88,7 +98,7 @@ async def drive(program: Program, federation: Federation, run: str, log: Log, ad
 
 
 class _FinishedError(Exception):
-    """A program has come to its model; a thread could not hand a StopIteration over."""
+    """A program has returned its model; a StopIteration cannot cross from a thread to a coroutine."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -96,7 +106,7 @@ class _FinishedError(Exception):
 
 
 def _next(program: Program, reply: Reply | None) -> Query:
-    """What the program asks next, told this reply; the first time it is told nothing."""
+    """Send the program a reply, or None to start it, and return its next query."""
     try:
         return next(program) if reply is None else program.send(reply)
     except StopIteration as stop:

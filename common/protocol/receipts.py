@@ -1,9 +1,9 @@
 """Receipts: signatures of a service over the state of its chain of records, by which an old copy is recognised.
 
 A *head* describes a chain in short: its length and its last link, a hash over all that the chain holds. A service signs
-its head into each answer, and is shown the newest head that the caller knows with each question. It answers only while
-its own chain holds that head; a chain that was set back does not, and a service that signs that its chain does
-("shown") was not set back. So a receipt is evidence: anyone who has it and the service's public key can check it.
+its head into each answer, and each request shows it the newest head that the caller has. It answers only while its own
+chain holds that head; a chain that was set back does not, and a service that signs that its chain does ("shown") was
+not set back. So a receipt is evidence: anyone who has it and the service's public key can check it.
 
 A receipt is two parts in base64, joined by a dot: the claim, canonical JSON, and an Ed25519 signature of it.
 
@@ -71,7 +71,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that may be sent, and what its receipt binds it to."""
+    """An answer that may be sent, and the binding that its receipt carries."""
 
     body: bytes
     bound: Binding
@@ -82,7 +82,7 @@ LONGEST_RECEIPT = 2048
 
 
 class HeldReceipts(Strict):
-    """Receipts of services, as they signed them: what services hand on of each other's."""
+    """Receipts of services, as they signed them, which services pass on to each other."""
 
     receipts: Annotated[
         tuple[Annotated[str, StringConstraints(max_length=LONGEST_RECEIPT)], ...],
@@ -94,8 +94,9 @@ class HeldReceipts(Strict):
 class Receipt:
     """A claim of ``signer``, who holds ``key``, about the chain that began with the link ``ledger``.
 
-    ``to`` is whom it was sent to; ``shown`` is the head that the signer was shown and has in its chain; ``answer`` is
-    what it was sent with; ``totals`` are the signer's own public sums. ``text`` is the receipt as it was sent.
+    ``to`` names the recipient; ``shown`` is the head that the signer was shown and has in its chain; ``answer`` binds
+    it to the answer that it was sent with; ``totals`` are the signer's own public sums. ``text`` is the receipt as it
+    was sent.
     """
 
     signer: str
@@ -212,14 +213,14 @@ def _link(value: object) -> str:
 class ReceiptKeeper:
     """The newest receipt of one service, and the public key it is checked with.
 
-    Without a ``key`` the first receipt's own is taken from then on: it was not pinned by anybody.
+    Without a ``key``, which nobody has pinned then, the key of the first receipt counts from then on.
     """
 
     signer: str
     key: str | None = None
     newest: Receipt | None = None
     unsettled: dict[str, Receipt] = field(default_factory=dict)
-    """Receipts that others handed on, by their links, for which the service has yet to account."""
+    """Receipts that others passed on, by their links, for which the service has yet to account."""
     _settled: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The last links that the service itself has shown or accounted for."""
 
@@ -248,11 +249,11 @@ class ReceiptKeeper:
         return receipt
 
     def learn(self, text: str) -> None:
-        """Take a receipt that somebody else handed on: the service must account for it before it is believed again.
+        """Take a receipt that another caller passed on: the service must account for it before it is trusted again.
 
-        The service alone can say whether its ledger holds that history or has replaced it, also where the receipt is
-        older than what is known, for it may be of another history. What the service did not sign is passed over, as is
-        all of one whose key is not known yet.
+        Only the service can say whether its ledger holds that history or has replaced it. That applies to a receipt
+        that is older than the newest too, for it may belong to another history. Receipts that the service did not sign
+        are ignored, and so are all receipts while its key is not known.
         """
         if self.key is None or len(self.unsettled) >= _MOST_UNSETTLED:
             return
@@ -263,21 +264,21 @@ class ReceiptKeeper:
             return
 
     def settle(self, text: str | None, shown: Receipt) -> None:
-        """Take the response that accounts for a receipt that was ``shown``; raises LedgerError where it does not."""
+        """Take the response that must account for a receipt that was ``shown``; raises LedgerError if it does not."""
         if text is None or verify_receipt(text, self.signer, self.key or _key_of(text)).shown != shown.head:
             raise LedgerError("it does not account for a receipt that it signed")
         self._settled.append(shown.head.link)
         self.unsettled.pop(shown.head.link, None)
 
     def _keep(self, receipt: Receipt) -> None:
-        """Keep a receipt if it is newer; raises LedgerError where it contradicts what is known."""
-        known = self.newest
-        is_same = known is not None and known.ledger == receipt.ledger
-        if known is not None and is_same and _forks(known.head, receipt.head):
+        """Keep a receipt if it is newer; raises LedgerError if it contradicts the newest one."""
+        newest = self.newest
+        is_same = newest is not None and newest.ledger == receipt.ledger
+        if newest is not None and is_same and _forks(newest.head, receipt.head):
             raise LedgerError("two of its receipts contradict each other: its ledger was set back")
         self.key = receipt.key
         self._settled.append(receipt.head.link)
-        if known is None or not is_same or receipt.head.count > known.head.count:
+        if newest is None or not is_same or receipt.head.count > newest.head.count:
             self.newest = receipt
 
 

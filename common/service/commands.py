@@ -3,7 +3,7 @@
 A command's options may come in groups: a frozen dataclass whose fields are options is one parameter of the command.
 `Printer` is such a group; others say where a learner is, and what the terms of a run are.
 
-Help is to come at once, so a module of commands imports what only their work needs by `deferred`.
+Help must come at once, so a module of commands imports with `deferred` what only their work needs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class ExitCode(IntEnum):
-    """What commands end with; 2, a misused command line, is Typer's own."""
+    """The exit statuses of commands; Typer itself ends with 2 after a misused command line."""
 
     DONE = 0
     NO = 1
@@ -49,9 +49,9 @@ class ExitCode(IntEnum):
 Format = Literal["text", "json"]
 
 
-def _note_format(ctx: typer.Context, given: Format) -> Format:
-    ctx.meta[_FORMAT] = given  # which all of a command line's contexts share
-    return given
+def _note_format(ctx: typer.Context, chosen: Format) -> Format:
+    ctx.meta[_FORMAT] = chosen  # which all of a command line's contexts share
+    return chosen
 
 
 FormatOption = Annotated[
@@ -94,8 +94,8 @@ AsIsOption = Annotated[
 ]
 
 
-def _print_version(ctx: typer.Context, asked: bool) -> None:  # noqa: FBT001 -- as Typer calls it
-    if asked:
+def _print_version(ctx: typer.Context, is_given: bool) -> None:  # noqa: FBT001 -- as Typer calls it
+    if is_given:
         typer.echo(f"{ctx.command.name} {parley_version()}")
         raise typer.Exit
 
@@ -106,19 +106,19 @@ def tool_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
-    """What a tool takes before its commands."""
+    """The options that a tool takes before its commands."""
 
 
 class CommandGroup(TyperGroup):
     """The commands of a tool: a foreseen error is one line on standard error, and an `ExitCode`.
 
     The line is ``tool: what was wrong``, or with ``--format json`` an object with ``error`` and the problem's ``type``.
-    What the operating system refuses, a folder that is not the user's or a full disk, is foreseen, and so is a package
-    of an extra that is not installed; that who reads has gone is for Typer, which ends then without a word.
+    Refusals of the operating system, such as a folder that is not the user's or a full disk, are foreseen, and so is a
+    missing package of an extra. If the reader of the output has gone (BrokenPipeError), Typer ends without a message.
     """
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and whatever the command returns
-        """Run a command."""
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and any value that the command returns
+        """Run a command; print a foreseen error, and exit with its status."""
         try:
             return super().invoke(ctx)
         except AnswerIsNoError as no:
@@ -136,8 +136,8 @@ class CommandGroup(TyperGroup):
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            what = error.filename or "input or output"
-            _show(InvalidInputError(f"{what}: {error.strerror or type(error).__name__}"), ctx)
+            place = error.filename or "input or output"
+            _show(InvalidInputError(f"{place}: {error.strerror or type(error).__name__}"), ctx)
             raise typer.Exit(ExitCode.FAILED) from None
 
 
@@ -164,13 +164,13 @@ class CommandLine(typer.Typer):
         return add
 
     def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 -- Typer's
-        """Run the tool."""
+        """Import the extensions, then run the tool."""
         load_extensions()
         return super().__call__(*args, **options)
 
 
 def ungrouped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose parameters are options, from one some of whose parameters are dataclasses of options."""
+    """Return a function whose parameters are all options, for one that takes dataclasses of options as well."""
     hints = get_type_hints(function, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
     if not groups:
@@ -185,7 +185,8 @@ def ungrouped(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def command(**options: Any) -> Any:  # noqa: ANN401 -- what was typed, and what the command returns
         made = {
-            name: kind(**{each.name: options.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
+            name: kind(**{option.name: options.pop(option.name) for option in fields(kind)})
+            for name, kind in groups.items()
         }
         return function(**options, **made)
 
@@ -195,11 +196,13 @@ def ungrouped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 -- a dataclass
-    """The fields of a group of options as parameters."""
+    """Yield the fields of a group of options as parameters."""
     hints = get_type_hints(group, include_extras=True)
-    for each in fields(group):
-        default = inspect.Parameter.empty if each.default is MISSING else each.default
-        yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
+    for option in fields(group):
+        default = inspect.Parameter.empty if option.default is MISSING else option.default
+        yield inspect.Parameter(
+            option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[option.name]
+        )
 
 
 EXTENSIONS = "PARLEY_EXTENSIONS"
@@ -207,7 +210,7 @@ EXTENSIONS = "PARLEY_EXTENSIONS"
 
 
 def load_extensions() -> None:
-    """Import the modules that the environment names; raises SystemExit that names one that there is not."""
+    """Import the modules that the environment names; raises SystemExit, which names a module that does not exist."""
     for name in filter(None, os.environ.get(EXTENSIONS, "").replace(" ", "").split(",")):
         try:
             import_module(name)
@@ -222,7 +225,7 @@ class _LazyFinder(MetaPathFinder):
     """Finds modules as all others together do, and has them loaded when they are first used."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """A module's specification, whose loader is lazy."""
+        """Return a module's specification with a lazy loader, or None if no other finder has the module."""
         others = (finder for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is not None and spec.loader is not None:
@@ -232,7 +235,7 @@ class _LazyFinder(MetaPathFinder):
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Have modules that are imported meanwhile loaded when an attribute of theirs is first used.
+    """Load the modules that are imported within this block only when one of their attributes is first used.
 
     Import modules, never a name out of one, which would load it at once.
     """
@@ -254,7 +257,7 @@ class AnswerIsNoError(Exception):
 
 @contextmanager
 def refusal_is_no() -> Iterator[None]:
-    """Where whatever is refused makes the answer no, rather than a failure of the command."""
+    """Within this block every ParleyError makes the command's answer no, instead of a failure of the command."""
     try:
         yield
     except ParleyError as error:
@@ -262,7 +265,7 @@ def refusal_is_no() -> Iterator[None]:
 
 
 def _show(error: ParleyError, ctx: typer.Context) -> None:
-    """An error on standard error, as people or programs read it."""
+    """Print an error on standard error, as text or as JSON."""
     if ctx.meta.get(_FORMAT) == "json":
         typer.echo(json.dumps({"error": error.detail, "type": error.kind}, ensure_ascii=False), err=True)
     else:
@@ -271,7 +274,7 @@ def _show(error: ParleyError, ctx: typer.Context) -> None:
 
 @contextmanager
 def without_rich() -> Iterator[None]:
-    """Import what a service is made of without rich: 80 modules, which httpx and structlog load where they find it."""
+    """Import a service's modules within this block without rich, whose 80 modules httpx and structlog would load."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # with which an import fails, as both of them expect
     try:
         yield
@@ -288,11 +291,11 @@ class Printer:
 
     @property
     def is_json(self) -> bool:
-        """Whether a program reads."""
+        """Whether the output is JSON, for a program to read."""
         return self.output == "json"
 
     def result(self, value: object, words: str | Iterable[str] | Callable[[], object]) -> None:
-        """Print a result: ``value`` as JSON on a line, or in words, which are a text, lines, or what prints them."""
+        """Print a result: ``value`` as JSON on a line, or ``words``: a text, lines, or a function that prints them."""
         if self.is_json:
             print_json_line(value)
         elif callable(words):
@@ -316,14 +319,14 @@ class Printer:
 
 
 def print_json_line(value: object) -> None:
-    """A JSON value on a line; its arrays of NumPy are lists."""
+    """Print a JSON value on a line; arrays of NumPy become lists."""
     typer.echo(json.dumps(value, ensure_ascii=False, default=lambda array: array.tolist()))
 
 
-def read_parameters(given: list[str] | None) -> dict[str, Any]:
-    """Pairs NAME=VALUE; a value is JSON where it can be, else text."""
+def read_parameters(texts: list[str] | None) -> dict[str, Any]:
+    """Parse texts NAME=VALUE; a value is read as JSON if it can be, and otherwise as text."""
     parameters: dict[str, Any] = {}
-    for name, value in map(pair, given or ()):
+    for name, value in map(split_pair, texts or ()):
         try:
             parameters[name] = read_json(value.encode())
         except NameTwiceError:
@@ -333,10 +336,10 @@ def read_parameters(given: list[str] | None) -> dict[str, Any]:
     return parameters
 
 
-def read_budgets(given: list[str] | None) -> dict[str, dict[str, float]]:
-    """Pairs PARTY=EPSILON,DELTA."""
+def read_budgets(texts: list[str] | None) -> dict[str, dict[str, float]]:
+    """Parse texts PARTY=EPSILON,DELTA; raises InvalidInputError."""
     budgets = {}
-    for party, value in map(pair, given or ()):
+    for party, value in map(split_pair, texts or ()):
         try:
             epsilon, delta = map(float, value.split(","))
         except ValueError:
@@ -345,28 +348,28 @@ def read_budgets(given: list[str] | None) -> dict[str, dict[str, float]]:
     return budgets
 
 
-def read_cohort(given: str | None) -> dict[str, float] | None:
-    """LEAST[,MOST[,SECONDS[,HOURS]]], where an empty one is left at its default.
+def read_cohort(text: str | None) -> dict[str, float] | None:
+    """Parse LEAST[,MOST[,SECONDS[,HOURS]]]; an empty part is left at its default.
 
     >>> read_cohort("100,,10")
     {'least': 100, 'seconds': 10.0}
     """
-    if given is None:
+    if text is None:
         return None
     try:
         kinds = {"least": int, "most": int, "seconds": float, "owner_hours": float}
-        named = zip(kinds.items(), given.split(","), strict=False)
+        named = zip(kinds.items(), text.split(","), strict=False)
         rule = {name: kind(value) for (name, kind), value in named if value or name == "least"}
     except ValueError:
         rule = {}
-    if not rule or given.count(",") >= len(kinds):
-        raise InvalidInputError(f"a cohort must be LEAST[,MOST[,SECONDS[,HOURS]]], not {given!r}")
+    if not rule or text.count(",") >= len(kinds):
+        raise InvalidInputError(f"a cohort must be LEAST[,MOST[,SECONDS[,HOURS]]], not {text!r}")
     return rule
 
 
-def pair(given: str) -> tuple[str, str]:
-    """The parts of NAME=VALUE; raises InvalidInputError."""
-    name, separator, value = given.partition("=")
+def split_pair(text: str) -> tuple[str, str]:
+    """Split NAME=VALUE into its two parts; raises InvalidInputError."""
+    name, separator, value = text.partition("=")
     if not (name and separator):
-        raise InvalidInputError(f"{given!r} must be NAME=VALUE")
+        raise InvalidInputError(f"{text!r} must be NAME=VALUE")
     return name, value

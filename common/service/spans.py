@@ -1,9 +1,9 @@
-"""Spans of OpenTelemetry: loaded by a service that traces, and by no other.
+"""Spans of OpenTelemetry; only a service that traces loads this module.
 
-What a span holds is written out here and public: names of services and callers, run and round, method, route, status,
-and the class of an error. No message, array, path or traceback can get into one. The span of an answer ends with its
-last byte: a party draws noise and obfuscators again after that, in a time that depends on what it drew, and nobody is
-to learn it.
+This module alone sets what a span holds, and all of it is public: names of services and callers, run and round, method,
+route, status, and the class of an error. No message, array, path or traceback can get into one. The span of an answer
+ends with its last byte: a party draws noise and obfuscators again after that, in a time that depends on what it drew
+and that nobody may learn.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from parley.common.service.tracing import TracedRequest
 _PARENT = "traceparent"
 _EXPORT_SECONDS = 2.0
 _AT_ONCE = 2048
-"""The most spans that wait, all sent at once: a service stops in twice these seconds, whatever its collector does."""
+"""The most spans that wait, all sent at once: a service stops in twice these seconds, even if its collector hangs."""
 _SANE = re.compile(r"[\w.-]{1,100}", re.ASCII)
-_FAULT = 400  # the least status of a response that is none to what was asked
+_FAULT = 400  # the least status of a response that says that a request failed
 
 
 class Spans:
-    """The spans of this process, by a ``provider``."""
+    """Makes the spans of this process with a ``provider``."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("parley", parley_version())
 
     @classmethod
     def sent_to(cls, endpoint: str, service: str) -> Self:
-        """Spans that are sent to a collector, in a thread of their own; what it does not take is lost."""
+        """Make spans that a thread sends to a collector; spans that it does not take are lost."""
         session = requests.Session()
         session.trust_env = False  # no proxy or password of the environment
         exporter = OTLPSpanExporter(endpoint, session=session, timeout=_EXPORT_SECONDS)
@@ -56,7 +56,7 @@ class Spans:
 
     @contextmanager
     def of_round(self, run: str, round: int) -> Iterator[None]:
-        """The span of a round, which begins a trace whatever else is on."""
+        """Run the block in the span of a round, which begins a new trace even within another."""
         span = self._tracer.start_span(
             "round", Context(), SpanKind.INTERNAL, {"parley.run": run, "parley.round": round}
         )
@@ -65,7 +65,7 @@ class Spans:
 
     @contextmanager
     def of_request(self, peer: str, method: str) -> Iterator[TracedRequest]:
-        """The span of a request to a peer, if it is part of a trace; the request's headers then name it."""
+        """Run the block in the span of a request to a peer, if a trace is on; the request's headers then name it."""
         request = TracedRequest()
         if not trace.get_current_span().get_span_context().is_valid:
             yield request
@@ -81,7 +81,7 @@ class Spans:
                 _note_status(span, request.status)
 
     def of_answers(self, app: ASGIApp) -> ASGIApp:
-        """An application whose answers to known callers who have sent a ``traceparent`` have a span each."""
+        """Wrap an application: each answer to an authenticated caller that sent a ``traceparent`` gets a span."""
         return partial(self._answer, app)
 
     async def _answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,14 +105,14 @@ class Spans:
             await app(scope, receive, sending)
 
     def current_trace(self) -> str | None:
-        """The identifier of the trace that is on."""
+        """Return the identifier of the current trace, or None."""
         context = trace.get_current_span().get_span_context()
         return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
 
 @contextmanager
 def _current(span: Span) -> Iterator[None]:
-    """A span that is current within the block, and ends with it at the latest; of an error it holds the class."""
+    """Make a span current within the block, and end it there at the latest; of an error it records the class."""
     try:
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield

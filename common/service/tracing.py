@@ -1,8 +1,8 @@
-"""Whether rounds are traced: by a setting alone. Without it OpenTelemetry is not loaded, and this does nothing.
+"""The switch of tracing: rounds are traced only by a setting; without it OpenTelemetry is not loaded.
 
-A round is one trace across the services that have the setting: a span at the learner, in it one for each request to a
-party or key holder, and in each of these one at whoever answers, which the header ``traceparent`` (W3C Trace Context)
-ties to it.
+A round is one trace across the services that have the setting: the learner has a span for the round and, within it, one
+for each request to a party or key holder; the service that answers adds a span within that. The header ``traceparent``
+(W3C Trace Context) connects the spans of two services.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SentHeaders = Sequence[tuple[str, str]]
 
 
 class Tracing(Setting):
-    """Where traces of rounds go."""
+    """The settings that say where traces of rounds are sent."""
 
     endpoint: Annotated[
         HttpUrl, Field(description="where a collector takes traces by OTLP over HTTP: http://127.0.0.1:4318/v1/traces")
@@ -41,7 +41,7 @@ class Tracing(Setting):
 
 @dataclass(slots=True)
 class TracedRequest:
-    """A request in its span, if it has one: ``headers`` go with it, and ``status`` is set to that of its response."""
+    """A request, perhaps in a span: ``headers`` are sent with it; the caller sets ``status`` from the response."""
 
     headers: SentHeaders = ()
     status: int | None = None
@@ -51,44 +51,44 @@ class Tracer(Protocol):
     """Makes the spans of this process: `parley.common.service.spans`, which loads OpenTelemetry."""
 
     def of_round(self, run: str, round: int) -> AbstractContextManager[None]:
-        """The span of a round, with a trace of its own."""
+        """Return the span of a round, which begins a trace."""
 
     def of_request(self, peer: str, method: str) -> AbstractContextManager[TracedRequest]:
-        """The span of a request to a peer, if it is part of a trace."""
+        """Return the span of a request to a peer, if it is part of a trace."""
 
     def of_answers(self, app: ASGIApp) -> ASGIApp:
-        """An application whose answers have spans where the asker traces its requests."""
+        """Wrap an application so that its answers have spans if the caller traces its requests."""
 
     def current_trace(self) -> str | None:
-        """The identifier of the trace that is on."""
+        """Return the identifier of the current trace, or None."""
 
 
 class _Switch:
-    """What makes this process's spans, if it makes any."""
+    """Holds the tracer of this process, if it traces."""
 
     tracer: Tracer | None = None
 
 
 def trace_with(tracer: Tracer | None) -> None:
-    """Make spans by this from now on, or none."""
+    """Make spans with this tracer from now on, or none without it."""
     _Switch.tracer = tracer
 
 
 def traced_round(run: str, round: int) -> AbstractContextManager[None]:
-    """The span of a round, with a trace of its own."""
+    """Return the span of a round, which begins a trace."""
     return _Switch.tracer.of_round(run, round) if _Switch.tracer else nullcontext()
 
 
 def traced_request(peer: str, method: str) -> AbstractContextManager[TracedRequest]:
-    """The span of a request to a ``peer``, where a trace is on: its headers then have the ``traceparent``."""
+    """Return the span of a request to a ``peer`` within a trace, whose headers then have the ``traceparent``."""
     return _Switch.tracer.of_request(peer, method) if _Switch.tracer else nullcontext(TracedRequest())
 
 
 def traced_answers(app: ASGIApp) -> ASGIApp:
-    """An application that answers in a span where the asker, whose token counts, traces its own."""
+    """Wrap an application so that it answers in a span if an authenticated caller traces its requests."""
     return _Switch.tracer.of_answers(app) if _Switch.tracer else app
 
 
 def current_trace() -> str | None:
-    """The identifier of the trace that is on here, 32 hexadecimal digits; None without any."""
+    """Return the identifier of the current trace, 32 hexadecimal digits; None without one."""
     return _Switch.tracer.current_trace() if _Switch.tracer else None

@@ -13,7 +13,7 @@ import typer
 from parley.common.encoding.texts import as_told, so_many
 from parley.common.errors import InvalidInputError, ParleyError
 from parley.common.privacy.guarantee import NEXT_TO_NOTHING
-from parley.common.service.commands import Printer, deferred, pair
+from parley.common.service.commands import Printer, deferred, split_pair
 from parley.learner.api import routes
 from parley.learner.cli.options import ExplainOption, LearnerOptions, TrainingOptions
 
@@ -185,7 +185,7 @@ def _show(answer: Mapping[str, Any], *, explain: bool) -> None:
 
 def _parse_owner(text: str) -> tuple[str, int]:
     """Parse NAME=EXAMPLES; raises InvalidInputError."""
-    name, value = pair(text)
+    name, value = split_pair(text)
     if not (value.isascii() and value.isdecimal()):
         raise InvalidInputError(f"the size of {name} must be a number of examples, not {value!r}")
     return name, int(value)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import HttpUrl, SecretStr
 
 from parley.common.client.endpoints import LearnerAddress
-from parley.common.client.outbound import open_to, shown_to
+from parley.common.client.outbound import open_to, read_access
 from parley.common.errors import UnavailableError
 
 
@@ -36,7 +36,7 @@ async def test_what_was_read_and_found_good_is_what_is_shown(tmp_path: Path) -> 
         address = LearnerAddress(
             name="learner", url=url, plain_http=True, token_file=token, proxy=proxy, proxy_password_file=password
         )
-        assert "good" not in repr(shown_to(address))
+        assert "good" not in repr(read_access(address))
         transport, _ = await open_to(address)
         transport.close()
     connect, upgrade = heads

@@ -100,7 +100,7 @@ def test_one_that_has_not_begun_is_a_matter_of_the_clock(member: Scene, monkeypa
 
     monkeypatch.setattr(outbound, "datetime", Behind)
     with pytest.raises(UnavailableError, match=r"tls\.pem holds from .* UTC on: is this machine's clock behind"):
-        outbound.shown_to(member.party(NAME).outbound[0])
+        outbound.read_access(member.party(NAME).outbound[0])
     (member.root / NAME / "secrets" / "connect.token").unlink()
     checked = CliRunner().invoke(party_app, ["check", "--config", str(member.root / NAME / "party.toml")])
     assert "cannot be reached: 'learner': the token file" in checked.stderr

@@ -116,7 +116,7 @@ async def test_below_the_minimum_a_run_fails_once_patience_is_spent(cluster: Sec
     assert problem["type"] == "urn:parley:problem:quorum-lost"
     assert problem["silent"] == ["party-2", "party-3"]
     assert problem["charged"] == ["party-1"]
-    assert "charged to who answered, once however often it is asked: party-1" in problem["detail"]
+    assert "charged to those that answered, once however often it is asked: party-1" in problem["detail"]
     assert [opening["round"] for opening in opened] == [1]
     assert not any("/rounds/2" in path for path in services["key-holder-1"].seen)
 
