@@ -1,1 +1,1 @@
-"""What a run will achieve, before it is run, from public facts alone."""
+"""Forecasts of what a run will achieve, from public facts alone."""

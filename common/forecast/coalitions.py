@@ -46,7 +46,7 @@ _SWEEPS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionRun:
-    """A run of one coalition; ``facts`` are those that its parties are told."""
+    """A run of one coalition; ``facts`` are those that its parties get."""
 
     facts: FederationFacts
     method: Method
@@ -54,23 +54,23 @@ class CoalitionRun:
 
     @classmethod
     def of(cls, algorithm: Forecaster, facts: FederationFacts) -> CoalitionRun:
-        """The run of an algorithm among all whom the facts name."""
+        """Return the run of an algorithm among all parties that the facts name."""
         run_facts = facts.curated() if algorithm.curator else facts
         return cls(run_facts, algorithm.dynamics(run_facts), algorithm.answers(run_facts.everyone))
 
     @property
     def problem(self) -> Problem:
-        """What is to be learnt."""
+        """The problem that the run solves."""
         return Problem.of(self.facts)
 
     @property
     def response(self) -> Response:
-        """What the run makes of its noise."""
+        """The response of the run to its noise."""
         return response_of(self.method, self.problem)
 
     @property
     def weights(self) -> FloatArray:
-        """What each answer weighs in their mean, (K,)."""
+        """The weight of each answer in their mean, (K,)."""
         n = self.facts.n_examples.astype(np.float64)
         return n if self.method.joint else np.ones_like(n)
 
@@ -79,7 +79,7 @@ class CoalitionRun:
         return self.response.estimate(*self._loads(masks))
 
     def disturbances(self, masks: Members) -> FloatArray:
-        """What the estimates are a rising function of, (M,)."""
+        """Return the quantity (M,) that the estimates rise with."""
         return self.response.disturbance(*self._loads(masks))
 
     def _loads(self, masks: Members) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -126,7 +126,7 @@ class CoalitionRun:
         return float((1 / n).sum() / len(n) ** 2 if order == 1 else (1 / n[:least]).mean())
 
     def _heaviness(self, least: int) -> float:
-        """That of the sum of the parties' fresh noise: a part sum v^2 / (sum v)^2 of one party's."""
+        """Return the heaviness of the sum of the parties' fresh noise: sum v^2 / (sum v)^2 times one party's."""
         fresh = np.sort(self.answers.fresh)
         if not self.answers.heaviness:
             return 0.0
@@ -149,10 +149,10 @@ class Coalitions:
 
     algorithm: Forecaster
     facts: FederationFacts
-    _known: dict[bytes, float] = field(default_factory=dict)
+    _remembered: dict[bytes, float] = field(default_factory=dict)
 
     def run(self, members: Members) -> CoalitionRun:
-        """The run of one of them."""
+        """Return the run of one of the coalitions."""
         return CoalitionRun.of(self.algorithm, self.facts.coalition(members))
 
     def best(self) -> Members:
@@ -234,8 +234,8 @@ class Coalitions:
         return excesses
 
     def _excess(self, members: Members) -> float:
-        """The estimated excess of one coalition, remembered."""
+        """Return the estimated excess of one coalition, from memory if it was asked before."""
         key = members.tobytes()
-        if key not in self._known:
-            self._known[key] = self.run(members).estimate
-        return self._known[key]
+        if key not in self._remembered:
+            self._remembered[key] = self.run(members).estimate
+        return self._remembered[key]

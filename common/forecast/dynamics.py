@@ -92,8 +92,8 @@ _POINTS, _HALVINGS = 200, 50
 _TINY = 1e-300
 
 
-def clipped_excess(outputs: int, clip_norm: float, left: FloatArray) -> FloatArray:
-    """The excess at rest for slopes clipped to ``clip_norm``, of data whose least mean loss is ``left``, (W,).
+def clipped_excess(outputs: int, clip_norm: float, least_loss: FloatArray) -> FloatArray:
+    """The excess at rest for slopes clipped to ``clip_norm``, of data with this least mean loss, (W,).
 
     ``outputs`` are the scores of an example: 1 for the logistic loss of two classes, K for softmax.
 
@@ -101,7 +101,7 @@ def clipped_excess(outputs: int, clip_norm: float, left: FloatArray) -> FloatArr
     array([0.   , 0.009, 0.022])
     """
     entropy, excess = _of_doubt(max(2, outputs), outputs > 1, clip_norm)
-    return np.interp(left, entropy, excess)
+    return np.interp(least_loss, entropy, excess)
 
 
 @lru_cache(maxsize=16)
@@ -133,22 +133,25 @@ def _part_left(length: FloatArray, clip_norm: float) -> FloatArray:
 # ── methods ──────────────────────────────────────────────────────────────────
 
 _DIVERGED = 1e60
-"""How far a descent goes at most that goes further and further: its squares are numbers still."""
+"""A limit for descents that diverge, whose squares are still finite."""
 _ROW_L1 = 0.7
 """Of the 1-norm of a row of norm 1 over the root of d: of d equal numbers it is 1, of normal ones .8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be learnt: weights of so many features, by a loss; and what is ``known`` of the label, if anything."""
+    """What is to be learnt: weights of so many features, by a loss.
+
+    ``constant`` is the best constant, or None if the study says nothing about its label.
+    """
 
     n_features: int
     loss: Loss
-    known: BestConstant | None = None
+    constant: BestConstant | None = None
 
     @classmethod
     def of(cls, facts: FederationFacts) -> Self:
-        """That of a run."""
+        """Return the problem of a run."""
         return cls(facts.n_features, facts.loss, best_constant(facts.study))
 
     @property
@@ -163,13 +166,13 @@ class Problem:
 
     def most_at_start(self, regularization: float) -> float:
         """The largest fitness where a descent starts from, at zero or an intercept: a bound on J - J* there."""
-        if self.known is None or self.known.most is None:
+        if self.constant is None or self.constant.most is None:
             return self.gap
-        return self.known.most + regularization / 2 * self.known.intercept**2
+        return self.constant.most + regularization / 2 * self.constant.intercept**2
 
     @property
     def slope_at_zero(self) -> float:
-        """How long an example's slope is at weights of zero; of a regression, whose labels say so, about 1/2."""
+        """The length of an example's slope at weights of zero; for a regression about 1/2, by its labels."""
         if np.isinf(self.loss.lipschitz):
             return 0.5
         shape = (1,) if self.loss.outputs == 1 else (1, self.loss.outputs)
@@ -196,7 +199,7 @@ class Answers:
 
     @classmethod
     def drawn_each_round(cls, variance: FloatArray, heaviness: float = 0.0) -> Answers:
-        """Fresh noise alone."""
+        """Return answers whose noise, of this variance (K,), is drawn each round."""
         return cls(variance, np.zeros_like(variance), heaviness)
 
     @classmethod
@@ -206,18 +209,18 @@ class Answers:
 
     @staticmethod
     def heaviness_of(n_features: int, parts: float = 1.0) -> float:
-        """That of one of ``parts`` shares of noise of density exp(-beta |b|)."""
+        """Return the heaviness of one of ``parts`` shares of noise of density exp(-beta |b|)."""
         return 2 * parts / (n_features + 1)
 
     @classmethod
     def drawn_once(cls, variance: float) -> Answers:
-        """A curator's noise: drawn once a run."""
+        """Return the answers of a curator, whose noise of this variance is drawn once a run."""
         return cls(np.zeros(1), np.array([variance]))
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the mean answer carries beside the truth: noise, a coordinate's variance, and the error of the sample.
+    """The errors in the mean answer: noise, as a coordinate's variance, and the error of the sample.
 
     ``heaviness`` is that of the fresh noise; ``sample`` is 1 / n for a model of n examples; for an average of local
     models it is 1 / n of the examples that would do as well.
@@ -244,9 +247,9 @@ class LinearRange:
 
 
 class Forecaster(Protocol):
-    """An algorithm as a forecast sees it: how it trains, and the noise in what it is told.
+    """An algorithm as a forecast sees it: how it trains, and the noise in the answers that it gets.
 
-    Both are told the facts that its parties are told, a curator's included. Unless the owners are ``coupled``, the
+    Both methods take the facts that its parties get, a curator's included. Unless the owners are ``coupled``, the
     dynamics are the same for any participants, and so is each one's noise, but under a secure sum.
     """
 
@@ -259,10 +262,10 @@ class Forecaster(Protocol):
         """Whether what one owner brings changes how the others' answers are used, or their noise."""
 
     def dynamics(self, facts: FederationFacts) -> Method:
-        """The learner's half; raises InvalidInputError where it cannot be run."""
+        """The way in which the learner trains; raises InvalidInputError for an algorithm that cannot run."""
 
     def answers(self, facts: OwnFacts) -> Answers:
-        """The owners' half."""
+        """The noise in the owners' answers."""
 
 
 class Method(ABC):
@@ -286,13 +289,13 @@ class Method(ABC):
     def bound(self, problem: Problem, load: Load) -> float:
         """What is proven of E J - J*; infinite where nothing is."""
 
-    def kept(self, problem: Problem) -> float:  # noqa: ARG002 -- what methods differ in
-        """What part of the data's gradient clipping leaves; all by default."""
+    def gradient_share(self, problem: Problem) -> float:  # noqa: ARG002 -- what methods differ in
+        """Return the share of the data's gradient that clipping leaves; 1 by default."""
         return 1.0
 
-    def beside(self, problem: Problem, left: FloatArray) -> FloatArray:  # noqa: ARG002 -- what methods differ in
-        """The excess where the method comes to rest, of data whose least loss is ``left``, (W,); none by default."""
-        return np.zeros_like(left)
+    def excess_at_rest(self, problem: Problem, least_loss: FloatArray) -> FloatArray:  # noqa: ARG002 -- what methods differ in
+        """The excess where the method comes to rest, of data with this ``least_loss``, (W,); 0 by default."""
+        return np.zeros_like(least_loss)
 
     def limits(self, problem: Problem) -> LinearRange:  # noqa: ARG002 -- what methods differ in
         """Where the method is not linear; nowhere by default."""
@@ -320,7 +323,7 @@ class Descent(Method):
 
     @property
     def weights(self) -> FloatArray:
-        """What part each iterate has in the model, (T,)."""
+        """The part of each iterate in the model, (T,)."""
         last = np.eye(1, len(self.steps), len(self.steps) - 1)[0]
         return last if self.average is None else np.array(self.average)
 
@@ -353,17 +356,17 @@ class Descent(Method):
         bound = (1 - steps[0] * convexity) * after[0] * start + smoothness * fresh / 2 * (steps**2 @ after)
         return _untilt(problem, self.regularization, self.tilt, once, float(bound))
 
-    def kept(self, problem: Problem) -> float:
-        """That of a gradient at weights of zero, of a row of norm 1 and of 1-norm ``_ROW_L1`` times the root of d."""
+    def gradient_share(self, problem: Problem) -> float:
+        """Return the share for a gradient at weights of zero, of a row of norm 1 and 1-norm ``_ROW_L1`` sqrt(d)."""
         length = problem.slope_at_zero
         longest = length * max(1.0, _ROW_L1 * math.sqrt(problem.n_features))
         return min(1.0, self.slope / length, self.slope_l1 / longest)
 
-    def beside(self, problem: Problem, left: FloatArray) -> FloatArray:
-        """By clipping, which takes most from the slopes of examples on the wrong side: `clipped_excess`."""
+    def excess_at_rest(self, problem: Problem, least_loss: FloatArray) -> FloatArray:
+        """Return `clipped_excess`: clipping shortens most the slopes of examples on the wrong side."""
         if not isinstance(problem.loss, Logistic | Softmax):  # no likelihood of classes
-            return np.zeros_like(left)
-        return clipped_excess(problem.loss.outputs, self.slope, left)
+            return np.zeros_like(least_loss)
+        return clipped_excess(problem.loss.outputs, self.slope, least_loss)
 
     def limits(self, problem: Problem) -> LinearRange:
         """Kinks cost the mean step times G^2 / 2; a projection leaves room for three deviations of the noise."""
@@ -398,7 +401,7 @@ class Descent(Method):
         return remaining
 
     def _telescoped(self, loss: Loss, energy: float) -> float:
-        """Shamir & Zhang's sum for noise of this E|noise|^2."""
+        """Return Shamir & Zhang's sum for noise of this E|noise|^2."""
         steps, average = np.array(self.steps), self.weights
         slope = min(loss.lipschitz, self.slope) + self.regularization * self.diameter / 2
         length = slope**2 + energy
@@ -463,8 +466,8 @@ class Average(Method):
         return noise + 2 * problem.loss.lipschitz**2 / self.regularization * load.sample
 
 
-def _untilt(problem: Problem, regularization: float, tilt: float, once: float, rest: float) -> float:
-    """A bound on E J - J* from one on H - H*, E H - H* <= ``rest``, where H = J + (tilt/2)|w|^2 + <e, w>.
+def _untilt(problem: Problem, regularization: float, tilt: float, once: float, excess: float) -> float:
+    """A bound on E J - J* from one on H - H*, E H - H* <= ``excess``, where H = J + (tilt/2)|w|^2 + <e, w>.
 
     ``once`` is E|e|^2. With G = H - <e, w>, which is l = lambda + tilt strongly convex:
 
@@ -477,5 +480,5 @@ def _untilt(problem: Problem, regularization: float, tilt: float, once: float, r
         E J - J* <= E|e|^2 / (2 (lambda + tilt)) + tilt / (lambda + tilt) (J(0) - J*).
     """
     convexity = regularization + tilt
-    away: float = ((once / (2 * convexity)) ** 0.5 + rest**0.5) ** 2
+    away: float = ((once / (2 * convexity)) ** 0.5 + excess**0.5) ** 2
     return away + tilt / convexity * problem.gap

@@ -56,7 +56,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """What a method turns its load into in each of W worlds.
+    """The excess that a method makes of its load in each of W worlds.
 
     ``start`` (W,) is the excess without any load. ``fresh``, ``once``, ``sample`` (m,) are the excess in one direction,
     of each of the worlds' curvatures, by noise of unit variance, and by a sample of one example; ``scale`` (W,) is
@@ -84,7 +84,7 @@ class Response:
         return np.asarray(np.minimum(start + disturbed, self.limits.most))
 
     def excess(self, load: Load) -> Interval:
-        """The excess by a load."""
+        """Return the excess that a load causes."""
         estimate = float(self.estimate(*map(np.asarray, (load.fresh, load.once, load.sample))))
         low, high = self._ends(self._disturbed(load, load.fresh))
         if load.fresh > self.limits.room:
@@ -124,15 +124,15 @@ class Response:
 
 @lru_cache(maxsize=8)
 def response_of(method: Method, problem: Problem) -> Response:
-    """What excess fitness the method turns its load into, in every plausible world."""
+    """Return how the excess fitness depends on the method's load, in every plausible world."""
     worlds, scale = worlds_of(problem), scale_of(problem)
     h = worlds.curvature
-    pull = h * method.kept(problem)
+    pull = h * method.gradient_share(problem)
     reach, spread = method.linear(pull + method.regularization)
     once = h / 2 * reach**2
     fresh, sample = h / 2 * spread, once * pull**2 / h
     start = worlds.energy @ (1 - pull * reach) ** 2
-    start = start + method.beside(problem, worlds.left) * _gone(start, worlds.energy.sum(axis=1)) ** 2
+    start = start + method.excess_at_rest(problem, worlds.least_loss) * _gone(start, worlds.energy.sum(axis=1)) ** 2
     by_fresh, by_once, by_sample = worlds.rough * (worlds.counts @ np.stack([fresh, once, sample], axis=1)).T
     middle = np.median([start, scale, by_fresh, by_once, worlds.variance * by_sample], axis=1).tolist()
     return Response(worlds, start, fresh, once, sample, scale, tuple(middle), method.limits(problem))
@@ -140,14 +140,14 @@ def response_of(method: Method, problem: Problem) -> Response:
 
 def excess_of_constant(problem: Problem) -> Interval | None:
     """The excess of the best model that looks at no feature; None where nothing is known of the label."""
-    if problem.known is None:
+    if problem.constant is None:
         return None
     tail = (1 - RATE) / 2
-    return Interval(*np.quantile(problem.known.loss - worlds_of(problem).left, [tail, 0.5, 1 - tail]).tolist())
+    return Interval(*np.quantile(problem.constant.loss - worlds_of(problem).least_loss, [tail, 0.5, 1 - tail]).tolist())
 
 
 def _gone(start: FloatArray, energy: FloatArray) -> FloatArray:
-    """What part of its way to where it rests a method has gone, that has so much left of the excess, (W,)."""
+    """Return the part (W,) of its way that a method has gone when ``start`` is left of the excess."""
     return np.asarray(1 - np.sqrt(np.minimum(1.0, start / energy)))
 
 

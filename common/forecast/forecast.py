@@ -123,7 +123,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class NoForecast:
-    """That there is none, and why."""
+    """A run has no forecast, for this reason."""
 
     reason: str
 
@@ -152,14 +152,16 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
         error_lost=_error_lost(facts.loss, excess.high),
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
-        r_squared_lost=excess.high / problem.known.loss if problem.known and isinstance(facts.loss, Squared) else None,
+        r_squared_lost=excess.high / problem.constant.loss
+        if problem.constant and isinstance(facts.loss, Squared)
+        else None,
         constant=excess_of_constant(problem),
         cautions=warnings,
     )
 
 
 def _owners(coalitions: Coalitions, excess: float, members: Members, regularization: float) -> Iterator[OwnerForecast]:
-    """What the run means to each, the best coalition's excess being ``excess``."""
+    """Yield the forecast of each owner; ``excess`` is that of the best coalition."""
     facts, values = coalitions.facts, coalitions.values(members).tolist()
     alone = _alone(Problem.of(facts), facts.n_examples.astype(np.float64), regularization)
     rows = zip(facts.parties, values, members.tolist(), alone, strict=True)

@@ -73,7 +73,7 @@ class ForecasterEntry:
 
 @dataclass(frozen=True, slots=True)
 class NoForecaster:
-    """Why there is no forecast, where that is known."""
+    """The reason why an algorithm has no forecast."""
 
     reason: str
 
@@ -87,7 +87,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """An entry with its algorithm."""
+    """The forecaster of an algorithm, by its entry."""
 
     algorithm: Algorithm
     entry: ForecasterEntry
@@ -213,7 +213,7 @@ def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
 
 
 def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
-    """The tilt of the sum."""
+    """Return the noise of the tilt, which the curator draws once."""
     (_, epsilon_tilde), (_, delta) = _gop_slack(algorithm, facts), facts.strictest
     sigma = calibration.tilt_sigma(facts.n_features, epsilon_tilde, delta, facts.loss.lipschitz, algorithm.calibration)
     return Answers.drawn_once(float(np.square(sigma)))
@@ -282,7 +282,7 @@ FORECASTERS: Registry[ForecasterEntry | NoForecaster | Expectation] = Registry(
     multilevel_feature=NoForecaster("no bound is known of models that climb a tree"),
     matrix_perturbation=NoForecaster("every owner releases a model of its own"),
     local=NoForecaster("every owner keeps a model of its own: no common one is forecast"),
-    evaluate=NoForecaster("it trains no model, and tells how good one is"),
+    evaluate=NoForecaster("it trains no model, and says how good one is"),
     describe=Expectation(_describe),
     ftrl=Expectation(_led),
     ensemble_vote=Expectation(_ensemble),

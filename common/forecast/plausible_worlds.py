@@ -65,16 +65,16 @@ class Worlds:
     """W worlds on a grid of m curvatures.
 
     ``curvature`` (m,) is that of the data alone, without regularisation; ``counts`` (W, m) are how many directions have
-    it, and ``energy`` (W, m) how much of the mean loss is to be learnt along them; ``left`` (W,) is the least mean
-    loss. ``variance`` (W,) is that of one example's slope, in units of the curvature: 1 of a likelihood that is right
-    (Fisher's information), twice the least loss of the squared loss. ``bend`` (W,) is the curvature at the best model
-    in units of that at zero. ``rough`` (W,) is how many times the harm is done that a paraboloid says.
+    it, and ``energy`` (W, m) how much of the mean loss is to be learnt along them; ``least_loss`` (W,) is the least
+    mean loss. ``variance`` (W,) is that of one example's slope, in units of the curvature: 1 of a likelihood that is
+    right (Fisher's information), twice the least loss of the squared loss. ``bend`` (W,) is the curvature at the best
+    model in units of that at zero. ``rough`` (W,) is the factor between the harm that is done and what a paraboloid says.
     """
 
     curvature: FloatArray
     counts: FloatArray
     energy: FloatArray
-    left: FloatArray
+    least_loss: FloatArray
     variance: FloatArray
     bend: FloatArray
     rough: FloatArray
@@ -88,8 +88,8 @@ def worlds_of(problem: Problem) -> Worlds:
     learnt = (0.99 - 0.98 * learnt**power) ** (1 + 1 / problem.n_features)
     size, share = np.minimum(1.0, 0.35 * 6**size), 0.15 + 0.5 * share
     parabola = np.isinf(problem.loss.lipschitz)
-    constant = problem.known or BestConstant(problem.gap)
-    loss = constant.loss * (0.02 * 40**label if parabola and not problem.known else np.ones_like(label))
+    constant = problem.constant or BestConstant(problem.gap)
+    loss = constant.loss * (0.02 * 40**label if parabola and not problem.constant else np.ones_like(label))
     bend = np.ones_like(bend) if parabola else constant.bend * (1 - learnt) ** (0.8 * bend)
     at_zero = problem.curvature if not isinstance(problem.loss, Softmax) else 1 / problem.loss.outputs
     flattest = _FLATTEST / max(problem.n_features, 100)
@@ -103,7 +103,7 @@ def worlds_of(problem: Problem) -> Worlds:
         curvature=grid,
         counts=_on_grid(grid, places * (at_zero * bend * size)[:, None], counts),
         energy=(loss * learnt / density.sum(axis=1))[:, None] * density + at_once,
-        left=loss * (1 - learnt),
+        least_loss=loss * (1 - learnt),
         variance=2 * loss * (1 - learnt) if parabola else np.ones_like(bend),
         bend=bend,
         rough=0.35 * 6**rough if parabola else 0.25 * 24**rough,

@@ -31,7 +31,7 @@ class LogisticRegression(Strict):
     regularization: Annotated[_Strength, Field(description="lambda of the mean loss + (lambda/2)|w|^2")] = 1e-4
 
     def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401 -- scikit-learn's
-        """An unfitted estimator for so many examples."""
+        """Return an unfitted estimator for so many examples."""
         from sklearn.linear_model import LogisticRegression as Estimator  # noqa: PLC0415 -- only where one is trained
 
         strength = 1 / (n_examples * self.regularization)
@@ -45,21 +45,21 @@ class LinearSvm(Strict):
     cost: Annotated[_Strength, Field(description="C, the weight of the hinge losses")] = 1.0
 
     def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
-        """An unfitted estimator."""
+        """Return an unfitted estimator; the number of examples does not matter."""
         from sklearn.svm import LinearSVC  # noqa: PLC0415
 
         return LinearSVC(C=self.cost, random_state=seed)
 
 
 class DecisionTree(Strict):
-    """A decision tree."""
+    """A decision tree, as scikit-learn grows it by default."""
 
     kind: Literal["tree"]
     max_depth: _Depth = None
     min_samples_leaf: _Leaf = 1
 
     def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
-        """An unfitted estimator."""
+        """Return an unfitted estimator; the number of examples does not matter."""
         from sklearn.tree import DecisionTreeClassifier  # noqa: PLC0415
 
         return DecisionTreeClassifier(
@@ -68,7 +68,7 @@ class DecisionTree(Strict):
 
 
 class RandomForest(Strict):
-    """A random forest."""
+    """A random forest: decision trees grown on bootstrap samples."""
 
     kind: Literal["forest"]
     n_trees: Annotated[int, Field(ge=1, le=1_000, description="how many trees")] = 50
@@ -76,7 +76,7 @@ class RandomForest(Strict):
     min_samples_leaf: _Leaf = 1
 
     def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
-        """An unfitted estimator."""
+        """Return an unfitted estimator; the number of examples does not matter."""
         from sklearn.ensemble import RandomForestClassifier  # noqa: PLC0415
 
         return RandomForestClassifier(
@@ -101,7 +101,7 @@ class NearestNeighbours(Strict):
     ] = None
 
     def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
-        """An unfitted estimator for so many examples."""
+        """Return an unfitted estimator for so many examples."""
         from sklearn.neighbors import KNeighborsClassifier  # noqa: PLC0415
 
         few = min(5, (math.isqrt(n_examples) - 1) // 2 * 2 + 1)  # the root of how many there are, and odd
@@ -109,13 +109,13 @@ class NearestNeighbours(Strict):
 
 
 class NaiveBayes(Strict):
-    """Gaussian naive Bayes."""
+    """Gaussian naive Bayes: features are normal and independent within a class."""
 
     kind: Literal["bayes"]
     smoothing: Annotated[_Strength, Field(description="part of the largest variance that is added to each")] = 1e-2
 
     def build(self, n_examples: int, seed: int) -> Any:  # noqa: ANN401, ARG002
-        """An unfitted estimator."""
+        """Return an unfitted estimator; the number of examples does not matter."""
         from sklearn.naive_bayes import GaussianNB  # noqa: PLC0415
 
         return GaussianNB(var_smoothing=self.smoothing)
@@ -125,14 +125,14 @@ LocalClassifier = Annotated[
     LogisticRegression | LinearSvm | DecisionTree | RandomForest | NearestNeighbours | NaiveBayes,
     Field(discriminator="kind"),
 ]
-"""What an owner's settings may name, by its ``kind``."""
+"""The classifiers that an owner's settings may name, by ``kind``."""
 
 
 class Voter:
     """A classifier trained on some examples X (n, d) of classes (n,), one of them at least.
 
-    Where there is nothing to tell apart, or scikit-learn refuses the examples, it votes for the class of most of them:
-    an error would reveal what they are.
+    If the examples are all alike or of one class, or scikit-learn refuses them, it votes for the commonest class among
+    them: an error would reveal what they are.
     """
 
     def __init__(self, classifier: LocalClassifier, X: FloatArray, classes: IntArray, seed: int) -> None:
@@ -144,7 +144,7 @@ class Voter:
                 self._estimator = classifier.build(len(X), seed).fit(X, classes)
 
     def votes(self, rows: FloatArray) -> IntArray:
-        """The class that each of the rows (N, d) is given, (N,)."""
+        """Return the class that it votes for on each of the rows (N, d), (N,)."""
         if self._estimator is None:
             return np.full(len(rows), self._most)
         return np.asarray(self._estimator.predict(rows), dtype=np.int64)

@@ -43,18 +43,18 @@ from parley.common.encoding.fixed_point import FEATURE_BITS, FRACTION_BITS, UNIT
 from parley.common.errors import InvalidInputError
 
 SQUARES = 13 / 8
-"""How many times squares count."""
+"""The factor by which the squares of values are scaled."""
 MOST_LANES = 2**14
-"""The most numbers that one description adds up."""
+"""The most sums that one description may have."""
 _ONE = 2**FEATURE_BITS
 """The upper bound, in the integers of values; the lower one is its negative."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnChoice:
-    """What is asked about columns: those of ``columns``, with so many bins each; all of a study if none is named.
+    """The ``columns`` to describe, with so many bins each; all columns of a study if none is named.
 
-    A column asked about with None has ``bins`` bins if it has bounds; ``moments`` says whether numbers have moments.
+    A column with None has ``bins`` bins if it has bounds; ``moments`` says whether numbers have moments.
     """
 
     columns: Mapping[str, int | None]
@@ -64,7 +64,7 @@ class ColumnChoice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberSums:
-    """What is added up of a number: moments or not, and so many bins, or none (0).
+    """The sums of a number: its moments, if ``moments``, and so many bins, or none (0).
 
     ``position`` is its column in the design, None for the label; ``precision`` of its values is in units of 2^-16.
     """
@@ -77,39 +77,39 @@ class NumberSums:
 
     @property
     def n_lanes(self) -> int:
-        """How many numbers its sums are: two moments, then the bins between the bounds and one at each."""
+        """The number of its sums: two moments, then the bins between the bounds and one at each bound."""
         return 2 * self.moments + (self.bins + 2 if self.bins else 0)
 
     @property
     def most_apart(self) -> float:
-        """How far two rows may lie apart, squared."""
+        """The square of the largest distance between what two rows add."""
         return 4.0 * self.moments + 2.0 * bool(self.bins)
 
     @property
     def longest(self) -> float:
-        """How long a row may be, squared."""
+        """The square of the largest norm of what a row adds."""
         return (1 + SQUARES**2 / 4) * self.moments + bool(self.bins)
 
     def add_up(self, shard: Shard, divisor: FloatArray, present: BoolArray) -> IntArray:
-        """The sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
+        """Return the sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
         parts = []
         values = self._values(shard, divisor)
         if self.moments:
             squares = (13 * (values * values - (UNIT >> 1))) >> 3
-            parts = [each[..., None] for each in (_total(values, present) * _ONE, _total(squares, present))]
+            parts = [total[..., None] for total in (_total(values, present) * _ONE, _total(squares, present))]
         if self.bins:
             parts.append(_counts(self._codes(values), present, self.bins + 2))
         return np.concatenate(parts, axis=-1)
 
     def _values(self, shard: Shard, divisor: FloatArray) -> IntArray:
-        """Values (..., n) in units of 2^-16; at a bound where they are no further from it than the precision."""
+        """Return values (..., n) in units of 2^-16; those no further from a bound than the precision lie at it."""
         scaled = shard.y if self.position is None else shard.X[..., self.position] / divisor
         values = np.rint(np.clip(scaled, -1.0, 1.0) * _ONE).astype(np.int64)
         near = np.abs(values) >= _ONE - self.precision
         return np.asarray(np.where(near, np.sign(values) * _ONE, values))
 
     def _codes(self, values: IntArray) -> IntArray:
-        """The bins (..., n) of values: 0 at the lower bound, B + 1 at the upper, 1 to B between."""
+        """Return the bins (..., n) of values: 0 at the lower bound, B + 1 at the upper, 1 to B between."""
         between = ((values + _ONE + self.precision) * self.bins >> (FEATURE_BITS + 1)) + 1
         codes = np.minimum(between, self.bins)
         return np.asarray(np.where(np.abs(values) < _ONE, codes, np.where(values < 0, 0, self.bins + 1)))
@@ -117,7 +117,7 @@ class NumberSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueSums:
-    """What is added up of a category or a label of classes: how often it has each value.
+    """The sums of a category or a label of classes: how often it has each value.
 
     ``position`` is its first column in the design, None for the label.
     """
@@ -127,7 +127,7 @@ class ValueSums:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The values in order."""
+        """The values that it may have, in the order of its lanes."""
         return self.column.column_values if isinstance(self.column, Category) else self.column.values
 
     @property
@@ -137,16 +137,16 @@ class ValueSums:
 
     @property
     def most_apart(self) -> float:
-        """How far two rows may lie apart, squared."""
+        """The square of the largest distance between what two rows add."""
         return 2.0 if self.n_lanes > 1 else 0.0
 
     @property
     def longest(self) -> float:
-        """How long a row may be, squared."""
+        """The square of the largest norm of what a row adds."""
         return 1.0
 
     def add_up(self, shard: Shard, divisor: FloatArray, present: BoolArray) -> IntArray:  # noqa: ARG002 -- as a number's
-        """The sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
+        """Return the sums (..., n_lanes) over the rows that are present, in units of 2^-32."""
         if self.position is None:
             codes = decode_classes(shard.y, self.n_lanes)
         else:
@@ -156,10 +156,10 @@ class ValueSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnSums:
-    """All that is added up of a study's rows: the rows that are left, if any may be dropped, then each column.
+    """The sums of a study's rows: the number of rows that are left, if any may be dropped, then those of each column.
 
-    A row's division is undone by the intercept, which was ``constant``, or without one (0) by the ``largest`` norm of a
-    row, which it then was.
+    The intercept, which was ``constant`` before a row was divided, gives the divisor; without an intercept (0) it is
+    the ``largest`` norm of a row.
     """
 
     columns: tuple[NumberSums | ValueSums, ...]
@@ -168,20 +168,19 @@ class ColumnSums:
     largest: float
 
     @classmethod
-    def of(cls, study: Study, asked: ColumnChoice) -> Self:
-        """What to add up of a study's columns.
+    def of(cls, study: Study, choice: ColumnChoice) -> Self:
+        """Return the sums that describe the chosen columns of a study.
 
-        Raises InvalidInputError that names a column which is unknown, which has no bounds between which bins could lie,
-        or whose values do not show in rows divided by what is not known; and where nothing would be added up, or too
-        much.
+        Raises InvalidInputError, which names the column, for one that is unknown, that has no bounds for its bins, or
+        whose values cannot be read from rows divided by an unknown number; and for no sums at all, or too many.
         """
-        if unknown := [name for name in asked.columns if name not in study.table_names]:
+        if unknown := [name for name in choice.columns if name not in study.table_names]:
             raise InvalidInputError(f"the study has no column {', '.join(map(repr, unknown[:5]))}")
-        places = _places(study, asked.columns.keys() or set(study.table_names))
-        made = [_sums_of(study, *places[name], asked) for name in asked.columns or study.table_names]
+        places = _places(study, choice.columns.keys() or set(study.table_names))
+        made = [_sums_of(study, *places[name], choice) for name in choice.columns or study.table_names]
         sums = cls(
-            columns=tuple(each for each in made if each.n_lanes),
-            drops=any(missing_policy(each, study.missing) == "drop" for each in study.features)
+            columns=tuple(column for column in made if column.n_lanes),
+            drops=any(missing_policy(feature, study.missing) == "drop" for feature in study.features)
             or study.missing == "drop",
             constant=study.constant,
             largest=study.largest_norm,
@@ -198,22 +197,22 @@ class ColumnSums:
     @property
     def n_lanes(self) -> int:
         """How many numbers the sums are."""
-        return self.drops + sum(each.n_lanes for each in self.columns)
+        return self.drops + sum(column.n_lanes for column in self.columns)
 
     @property
     def sensitivity(self) -> float:
         """How far one record replaced by another, or by a dropped row, moves the sums: in the 2-norm, rounded up."""
-        replaced = math.fsum(each.most_apart for each in self.columns)
-        dropped = self.drops + math.fsum(each.longest for each in self.columns)
+        replaced = math.fsum(column.most_apart for column in self.columns)
+        dropped = self.drops + math.fsum(column.longest for column in self.columns)
         return math.nextafter(math.sqrt(max(replaced, dropped)), math.inf)
 
     def add_up(self, shard: Shard) -> IntArray:
-        """The exact sums (..., n_lanes) of a shard, or of each of a stack, in units of 2^-32."""
+        """Return the exact sums (..., n_lanes) of a shard, or of each of a stack, in units of 2^-32."""
         present = self._present(shard)
         divisor = np.where(present, shard.X[..., -1], 1.0) / self.constant if self.constant else 1 / self.largest
         parts = [_counts(np.zeros(present.shape, dtype=np.int64), present, 1)] if self.drops else []
         return np.concatenate(
-            [*parts, *(each.add_up(shard, np.asarray(divisor), present) for each in self.columns)], axis=-1
+            [*parts, *(column.add_up(shard, np.asarray(divisor), present) for column in self.columns)], axis=-1
         )
 
     def _present(self, shard: Shard) -> BoolArray:
@@ -224,53 +223,53 @@ class ColumnSums:
 
 
 def _places(study: Study, names: Collection[str]) -> dict[str, tuple[Bounded | Category | Label, int | None]]:
-    """Columns by name, and where each begins in the design; None for the label, which stands aside."""
-    starts = accumulate((each.n_columns for each in study.named), initial=0)
-    found = zip(study.named, starts, strict=False)
-    return {each.name: (each, start) for each, start in found if each.name in names} | {
+    """Return columns by name, with the place where each begins in the design, or None for the label."""
+    starts = accumulate((column.n_columns for column in study.named), initial=0)
+    named = zip(study.named, starts, strict=False)
+    return {column.name: (column, start) for column, start in named if column.name in names} | {
         study.label.name: (study.label, None)
     }
 
 
 def _sums_of(
-    study: Study, column: Bounded | Category | Label, position: int | None, asked: ColumnChoice
+    study: Study, column: Bounded | Category | Label, position: int | None, choice: ColumnChoice
 ) -> NumberSums | ValueSums:
-    """What to add up of one column; raises InvalidInputError for bins without bounds, or values that are lost."""
+    """Return the sums of one column; raises InvalidInputError for bins without bounds, or values that are lost."""
     if position is not None and study.maps:
         raise InvalidInputError(
             f"column {column.name!r} cannot be described: the study's projection or random_features leave no column in "
             "the rows; describe the study without them, or ask about the label alone"
         )
-    bins = asked.columns.get(column.name)
+    bins = choice.columns.get(column.name)
     if isinstance(column, Category | Label):
         if bins:
             raise InvalidInputError(
                 f"a histogram without bounds: column {column.name!r} has values, and each is counted"
             )
         return ValueSums(column, position)
-    if position is not None and not _tells_its_division(study):
+    if position is not None and not _shows_divisor(study):
         raise InvalidInputError(
-            f"the values of column {column.name!r} cannot be read: without an intercept, rows do not tell by what they "
-            "were divided; describe a study with an intercept, or one whose row_norm is 'largest'"
+            f"the values of column {column.name!r} cannot be read: without an intercept, rows do not show the number "
+            "that they were divided by; describe a study with an intercept, or one whose row_norm is 'largest'"
         )
     precision = 1 if position is None else math.ceil(2 * study.largest_norm)
-    return NumberSums(column, position, asked.moments, asked.bins if bins is None else bins, precision)
+    return NumberSums(column, position, choice.moments, choice.bins if bins is None else bins, precision)
 
 
-def _tells_its_division(study: Study) -> bool:
-    """Whether a row tells by what it was divided, or all are divided by the same and none is projected."""
+def _shows_divisor(study: Study) -> bool:
+    """Whether rows show their divisor, or all are divided by the same number and none is projected."""
     if study.intercept or isinstance(study.row_norm, str):
         return study.intercept or study.row_norm == "largest"
     return study.row_norm >= study.largest_norm
 
 
 def _total(values: IntArray, present: BoolArray) -> IntArray:
-    """The sums (...) of integers (..., n) over the rows that are present."""
+    """Return the sums (...) of integers (..., n) over the rows that are present."""
     return np.asarray(np.where(present, values, 0).sum(axis=-1))
 
 
 def _counts(codes: IntArray, present: BoolArray, n_codes: int) -> IntArray:
-    """How many present rows have each code, (..., n_codes), in units of 2^-32."""
+    """Return how many present rows have each code, (..., n_codes), in units of 2^-32."""
     n_parties = math.prod(codes.shape[:-1])
     apart = codes.reshape(n_parties, -1) + n_codes * np.arange(n_parties)[:, None]
     counts = np.bincount(apart[present.reshape(n_parties, -1)], minlength=n_parties * n_codes)

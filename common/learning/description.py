@@ -106,18 +106,18 @@ class _Counted:
     most: int
 
     def count(self, total: float) -> Estimate:
-        """A count of rows."""
+        """Return the estimate of a count of rows, from its noisy sum."""
         reach = _TWO_SIDED_95 * self.deviation
         return _clamped(total, total - reach, total + reach, 0.0, float(self.most))
 
     def part(self, total: float) -> Part:
-        """A count of rows and its share of all."""
+        """Return the estimates of a count of rows and of its share of all."""
         return Part(rows=self.count(total), share=self.mean(total, 0.0, 1.0))
 
     def mean(  # noqa: PLR0913, PLR0917 -- a sum, what its mean may be, and how it is counted
         self, total: float, least: float, most: float, times: float = 1.0, z: float = _TWO_SIDED_95, widen: float = 0.0
     ) -> Estimate:
-        """The mean over all rows of what was summed up ``times`` times, between ``least`` and ``most``."""
+        """Return the mean over all rows of a value that was summed ``times`` times, between ``least`` and ``most``."""
         total, deviation = total / times, self.deviation / times
         reach = (z * deviation) ** 2, 0.0, (z * self.rows_deviation) ** 2
         low, high = ratio_ends(total, self.rows, reach) or (-math.inf, math.inf)
@@ -125,7 +125,7 @@ class _Counted:
 
 
 def read_sums(sums: ColumnSums, totals: FloatArray, deviation: float, n_examples: int) -> Description:
-    """The description that sums (n_lanes,) give, with noise of this deviation on each, over so many examples."""
+    """Return the description that noisy sums (n_lanes,) give; ``deviation`` is that of the noise on each."""
     counted = _Counted(float(n_examples), 0.0, deviation, n_examples)
     rows, lanes = Estimate(value=n_examples, low=n_examples, high=n_examples), totals
     if sums.drops:
@@ -133,19 +133,21 @@ def read_sums(sums: ColumnSums, totals: FloatArray, deviation: float, n_examples
         rows, lanes = counted.count(float(totals[0])), totals[1:]
     ends = np.cumsum([column.n_lanes for column in sums.columns])
     parts = np.split(lanes, ends[:-1])
-    columns = tuple(_described(each, part.tolist(), counted) for each, part in zip(sums.columns, parts, strict=True))
+    columns = tuple(
+        _described(column, part.tolist(), counted) for column, part in zip(sums.columns, parts, strict=True)
+    )
     return Description(rows=rows, deviation=deviation, columns=columns)
 
 
 def _described(
     sums: NumberSums | ValueSums, lanes: list[float], counted: _Counted
 ) -> DescribedNumber | DescribedValues:
-    """What the lanes of one column say."""
+    """Return the description of a column, from its lanes."""
     return _number(sums, lanes, counted) if isinstance(sums, NumberSums) else _values(sums, lanes, counted)
 
 
 def _number(sums: NumberSums, lanes: list[float], counted: _Counted) -> DescribedNumber:
-    """What the lanes of a number say, in its units."""
+    """Return the description of a number in its units, from its lanes."""
     lower, upper, moments = sums.column.lower, sums.column.upper, lanes[: 2 * sums.moments]
     bins = [counted.part(total) for total in lanes[len(moments) :]]
     mean, variance = _moments(sums, moments, counted) if moments else (None, None)
@@ -190,7 +192,7 @@ def _moments(sums: NumberSums, lanes: list[float], counted: _Counted) -> tuple[E
 
 
 def _values(sums: ValueSums, lanes: list[float], counted: _Counted) -> DescribedValues:
-    """What the lanes of a category or a label say."""
+    """Return the description of a category or a label, from its lanes."""
     parts = [counted.part(total) for total in lanes]
     values = tuple(
         ValuePart(rows=part.rows, share=part.share, value=value) for part, value in zip(parts, sums.values, strict=True)
@@ -203,20 +205,20 @@ def _values(sums: ValueSums, lanes: list[float], counted: _Counted) -> Described
 _CLIPPED = 0.01
 """A share of rows at a bound that is worth a remark."""
 _CLEAR = 4.0
-"""How many times the low end of a variance its high end may be, for the deviation to be told."""
+"""How many times the low end of a variance its high end may be, for its deviation to be stated."""
 _OUTSIDE = 0.01
 """A share of rows that bounds may leave out at each end."""
 
 
 def _at_bounds(bins: list[Part]) -> Iterator[str]:
-    """Whether many rows lie at a bound."""
+    """Yield a remark for each bound at which many rows lie."""
     for part, side, way in zip((bins[0], bins[-1]) if bins else (), ("lower", "upper"), ("high", "low"), strict=False):
         if part.share.low >= _CLIPPED:
             yield f"at least {part.share.low:.1%} of the rows lie at the {side} bound: if owners clip, it is too {way}"
 
 
 def _narrow(lanes: list[float], edges: list[float], counted: _Counted) -> Iterator[str]:
-    """Whether nearly all rows lie in half of the range, or less."""
+    """Yield a remark if nearly all rows lie in half of the range or less."""
     if not lanes:
         return
     below, above = (_empty(side, counted) for side in (lanes, lanes[::-1]))
@@ -227,21 +229,21 @@ def _narrow(lanes: list[float], edges: list[float], counted: _Counted) -> Iterat
 
 
 def _empty(lanes: list[float], counted: _Counted) -> int:
-    """How many lanes from the first hold next to none of the rows together, for any noise."""
+    """Return how many lanes, from the first, together hold next to none of the rows, for any likely noise."""
     totals = np.cumsum(lanes) + _TWO_SIDED_95 * counted.deviation * np.sqrt(np.arange(1, len(lanes) + 1))
     full = totals > _OUTSIDE * max(counted.rows, 1.0)
     return int(full.argmax()) if full.any() else len(lanes)
 
 
 def _usual(mean: Estimate | None, variance: Estimate | None) -> Iterator[str]:
-    """What a study may state about a real label, if the noise leaves its deviation certain to a factor of two."""
+    """Yield what a study may state about a real label, if its deviation is certain to a factor of two."""
     if mean is not None and variance is not None and 0 < variance.high <= _CLEAR * variance.low:
         pair = f'"mean": {mean.value:.3g}, "deviation": {math.sqrt(variance.value):.2g}'
         yield f"a study whose label says {pair} has runs scaled to it, and closer forecasts"
 
 
 def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[str]:
-    """A label's majority and what a study may state about it; whether many values of a category are not declared."""
+    """Yield a label's majority and what a study may state about it, or that a category has many undeclared values."""
     if isinstance(sums.column, Label):
         most = max(values, key=lambda part: part.share.value)
         yield f"the majority is {most.value!r}: to predict it for all is right for {most.share.value:.1%}"
@@ -257,12 +259,12 @@ def _about_values(sums: ValueSums, values: tuple[ValuePart, ...]) -> Iterator[st
 
 
 def _clamped(value: float, low: float, high: float, least: float, most: float) -> Estimate:
-    """An estimate within what is possible."""
+    """Return an estimate, clipped to its possible values."""
     value, low, high = (min(max(end, least), most) for end in (value, low, high))
     return Estimate(value=min(max(value, low), high), low=low, high=high)
 
 
 def _moved(estimate: Estimate, times: float, plus: float, least: float, most: float) -> Estimate:
-    """An estimate in other units, within what is possible in them."""
+    """Return an estimate in other units, clipped to its possible values in them."""
     value, low, high = (times * end + plus for end in (estimate.value, estimate.low, estimate.high))
     return _clamped(value, low, high, least, most)

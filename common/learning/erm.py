@@ -19,10 +19,9 @@ Where Newton's method leaves a longer gradient, plain gradient steps follow, whi
 `gradient_left` bounds, from public numbers, the gradient that is left for any examples,
 and no problem is refused for what they are.
 
-How near its minimiser a solver surely comes, from public numbers alone: a bound for every shard of a size.
-
-Noise and price of a private minimiser are fixed before any data are touched, so its proof may not lean on how well the
-solver fared on the shard that there is. With n examples, Lambda the regularization on the sum scale, b = n c + Lambda
+*How near the minimiser a solver surely comes*, from public numbers alone: a bound for every shard of a size. Noise and
+price of a private minimiser are fixed before any data are touched, so its proof may not depend on how well the solver
+did on the actual shard. With n examples, Lambda the regularization on the sum scale, b = n c + Lambda
 the largest curvature and kappa = b / Lambda, take F's gradient g at some w:
 
 - *In exact arithmetic* a gradient step of 1 / b leads to (I - H / b) g, H the mean of F's Hessians on the way, whose
@@ -82,7 +81,7 @@ def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
     tolerance: float = 1e-9,
     most_steps: int = 0,
 ) -> FloatArray:
-    """The minimiser of F for each problem of a shard, (..., d), or (..., K, d) for a loss of K scores.
+    """Return the minimiser of F for each problem of a shard, (..., d), or (..., K, d) for a loss of K scores.
 
     ``regularization`` (...) is on the sum scale and positive; ``tolerance`` is the 2-norm of F's gradient at which a
     problem counts as solved, which bounds the distance to the minimiser by tolerance / regularization. Where Newton's
@@ -146,7 +145,7 @@ class _Iterate:
         return cls(weights, gradient, np.sqrt(risk.total(gradient**2)))
 
     def replaced(self, risk: Risk, other: _Iterate, where: BoolArray) -> _Iterate:
-        """Another iterate for the problems where that is said, (...)."""
+        """Return the other iterate for the problems ``where`` says so, (...), and this one for the rest."""
         wide = risk.spread(where)
         return _Iterate(
             np.where(wide, other.weights, self.weights),
@@ -252,6 +251,8 @@ def _descend(risk: Risk, now: _Iterate, step: FloatArray) -> tuple[FloatArray, B
     return candidate, reached < value
 
 
+# ── how near the minimiser a solver surely comes ─────────────────────────────
+
 TOLERANCE = 1e-9
 """The norm of the objective's gradient, on the sum scale, at which a private minimiser counts as solved."""
 MOST_STEPS = 10**6
@@ -340,12 +341,12 @@ class Doubtful:
 
     @property
     def lipschitz(self) -> float:
-        """The loss's L."""
+        """The L of the loss: the mean of two slopes is no longer than either."""
         return self.loss.lipschitz
 
     @property
     def smoothness(self) -> float:
-        """The loss's c."""
+        """The c of the loss: the mean of two curvatures is no larger than either."""
         return self.loss.smoothness
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
@@ -354,18 +355,18 @@ class Doubtful:
         return np.asarray((1 + y) / 2 * self.loss.value(score, one) + (1 - y) / 2 * self.loss.value(score, -one))
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """Its derivative by the score, elementwise."""
+        """The derivative of the mean loss by the score, elementwise."""
         one = np.ones_like(y)
         return np.asarray((1 + y) / 2 * self.loss.slope(score, one) + (1 - y) / 2 * self.loss.slope(score, -one))
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """Its second derivative, elementwise."""
+        """The second derivative of the mean loss by the score, elementwise."""
         one = np.ones_like(y)
         bent = (1 + y) / 2 * self.loss.curvature(score, one) + (1 - y) / 2 * self.loss.curvature(score, -one)
         return np.asarray(bent)
 
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
-        """Its second derivative times a direction, elementwise."""
+        """The second derivative of the mean loss times a direction, elementwise."""
         return self.curvature(score, y) * direction
 
 

@@ -51,11 +51,11 @@ class Tally(Protocol):
 
     @property
     def width(self) -> int:
-        """How many numbers there are, m."""
+        """The number m of counts or sums."""
 
     @property
     def sensitivity(self) -> float:
-        """How far one example replaced moves them, in the 2-norm; in reals."""
+        """The largest distance, in the 2-norm and in reals, by which replacing one example moves them."""
 
     def flawless(self, n: int) -> FloatArray:
         """The sums (m,), in reals, of n examples that are predicted without error, their labels spread evenly."""
@@ -86,7 +86,7 @@ class Cells:
     """Counts by group and by cell: first those of the groups, then those of the cells, (n_groups + n_cells,).
 
     ``shape`` is that of the cells: two classes by ``bins`` of the score, where one class is negative and one positive;
-    else the true class by the predicted one.
+    otherwise the true class by the predicted one.
     """
 
     n_classes: int
@@ -94,7 +94,7 @@ class Cells:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """By label, then by score."""
+        """The numbers of labels and of scores."""
         return (2, self.bins) if self.bins else (self.n_classes, self.n_classes)
 
     @property
@@ -106,12 +106,12 @@ class Cells:
 
     @property
     def n_groups(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return 4 if self.bins else 2
 
     @property
     def width(self) -> int:
-        """Groups and cells."""
+        """The number of counts: those of groups and cells."""
         return self.n_groups + math.prod(self.shape)
 
     @property
@@ -125,7 +125,7 @@ class Cells:
         return np.asarray(logit(np.arange(1, self.bins) / self.bins))
 
     def flawless(self, n: int) -> FloatArray:
-        """As many of each class, in the cell that is furthest on the right side."""
+        """As many examples of each class, all in the cell that is furthest on the right side."""
         cells = np.zeros(self.shape)
         classes = np.arange(self.n_classes)
         cells[classes, classes * (self.shape[1] - 1) // (self.n_classes - 1)] = n / self.n_classes
@@ -156,7 +156,7 @@ class Errors:
 
     @property
     def width(self) -> int:
-        """Four sums."""
+        """The number of sums, 4."""
         return 4
 
     @property
@@ -242,7 +242,7 @@ class NoisyCounts:
 
     @classmethod
     def of(cls, cells: Cells, sums: FloatArray, deviation: float, classes: Sequence[str]) -> Self:
-        """From the counts of groups, then cells; ``deviation`` is that of the noise on each, ``classes`` (K,) names."""
+        """Make them of the counts of groups, then cells; ``deviation`` is that of the noise, ``classes`` (K,) are names."""
         members = cells.groups == np.arange(cells.n_groups)[:, None]
         of_groups, of_cells = sums[: cells.n_groups], sums[cells.n_groups :]
         excess = (of_groups - members @ of_cells) / (members.sum(axis=1) + 1)
@@ -266,11 +266,11 @@ class NoisyCounts:
 
     @property
     def everything(self) -> BoolArray:
-        """All cells (m,)."""
+        """The mask (m,) of all cells."""
         return self.label >= 0
 
     def covariance(self, one: FloatArray, other: FloatArray) -> float:
-        """Of two weighted sums of counts, whose weights are (m,)."""
+        """Return the covariance of two weighted sums of counts, whose weights are (m,)."""
         shared = (self.members @ one) * (self.members @ other) / (self.members.sum(axis=1) + 1)
         return self.variance * float(one @ other - shared.sum())
 
@@ -296,7 +296,7 @@ class NoisyCounts:
         fewer = min(float(negative.sum()), float(positive.sum()))
 
         def area(ties: float) -> FigureEstimate:
-            """The area where pairs of one bin count so much."""
+            """Return the area if pairs within a bin count as much as ``ties``."""
             below = negative.cumsum() - (1 - ties) * negative
             above = positive[::-1].cumsum()[::-1] - (1 - ties) * positive
             top = np.concatenate([above, below])
@@ -315,7 +315,7 @@ class NoisyCounts:
         return tuple(map(tuple, by_class.clip(min=0.0).tolist()))
 
     def calibration(self) -> tuple[CalibrationBin, ...]:
-        """What each bin holds, from the lowest scores up."""
+        """The examples of each bin, from the lowest scores up."""
         return tuple(map(self._calibration_bin, range(self.bins)))
 
     def _calibration_bin(self, index: int) -> CalibrationBin:
@@ -346,7 +346,7 @@ class NoisyErrors:
 
     @classmethod
     def of(cls, errors: Errors, sums: FloatArray, deviation: float, unit: float) -> Self:
-        """From the sums (4,), whose first three are halves; ``deviation`` is that of the noise on each."""
+        """Make them of the sums (4,), whose first three are halves; ``deviation`` is that of the noise on each."""
         n, labels, squares = (2 * sums[:3]).tolist()
         double, single = 4.0 * deviation**2, deviation**2
         return cls(n, labels, squares, float(sums[3]), (double, double, double, single), errors.largest, unit)
@@ -357,7 +357,7 @@ class NoisyErrors:
         return ratio(self.errors * most, self.n, (self.variances[3] * most**2, 0.0, self.variances[0]), (0.0, most))
 
     def root_mean_squared_error(self) -> FigureEstimate:
-        """Its root, in the label's units."""
+        """The root of the mean squared error, in the label's units."""
         return FigureEstimate(
             **{name: value and self.unit * math.sqrt(value) for name, value in self.mean_squared_error()}
         )

@@ -54,7 +54,7 @@ class Loss(Protocol):
 
 
 class _OneScore:
-    """What losses of one score share."""
+    """The part that losses of one score share."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class Logistic(_OneScore):
     smoothness: float = 0.25
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss, elementwise."""
+        """The loss of each example, elementwise."""
         return np.logaddexp(0.0, -y * score)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
@@ -96,12 +96,12 @@ class Huber(_OneScore):
 
     @property
     def lipschitz(self) -> float:
-        """L = 1."""
+        """L, the largest norm of a slope: 1."""
         return 1.0
 
     @property
     def smoothness(self) -> float:
-        """C = 1/(2h)."""
+        """The largest curvature, c = 1/(2h)."""
         return 1.0 / (2.0 * self.h)
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
@@ -126,7 +126,7 @@ class Squared(_OneScore):
     smoothness: float = 1.0
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss, elementwise."""
+        """The loss of each example, elementwise."""
         return (score - y) ** 2 / 2
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
@@ -146,7 +146,7 @@ class Hinge(_OneScore):
     smoothness: float = math.inf
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss, elementwise."""
+        """The loss of each example, elementwise."""
         return np.maximum(0.0, 1.0 - y * score)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
@@ -168,14 +168,14 @@ class Softmax:
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """The loss, (...), of scores (..., K)."""
-        own = np.take_along_axis(score, decode_classes(y, self.outputs)[..., None], axis=-1)[..., 0]
-        return np.asarray(logsumexp(score, axis=-1) - own)
+        of_label = np.take_along_axis(score, decode_classes(y, self.outputs)[..., None], axis=-1)[..., 0]
+        return np.asarray(logsumexp(score, axis=-1) - of_label)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """The class probabilities less 1 at the label's class, (..., K)."""
         slope: FloatArray = softmax(score, axis=-1)
-        own = decode_classes(y, self.outputs)[..., None]
-        np.put_along_axis(slope, own, np.take_along_axis(slope, own, axis=-1) - 1.0, axis=-1)
+        classes = decode_classes(y, self.outputs)[..., None]
+        np.put_along_axis(slope, classes, np.take_along_axis(slope, classes, axis=-1) - 1.0, axis=-1)
         return slope
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:  # noqa: ARG002 -- the same for every label
@@ -190,7 +190,7 @@ class Softmax:
 
 
 def build_loss(study: Study) -> Loss:
-    """The loss that a study names, of as many scores as it needs for the label's classes."""
+    """Return the loss that a study names, with as many scores as the label's classes need."""
     match study.loss.kind:
         case "logistic":
             return Logistic()
@@ -205,7 +205,7 @@ def build_loss(study: Study) -> Loss:
 
 
 def curvature_of(loss: Loss) -> float:
-    """c; of the hinge, which has none, that of its smoothed kin, the Huber loss with h = 1/2."""
+    """Return c; for the hinge, which has none, that of its smooth relative, the Huber loss with h = 1/2."""
     return loss.smoothness if math.isfinite(loss.smoothness) else Huber().smoothness
 
 
@@ -238,7 +238,7 @@ def largest_minimiser(loss: Loss, regularization: float) -> float:
 
 
 def _lambert(others: int) -> float:
-    """W(others / e)."""
+    """Return Lambert's W(others / e)."""
     return float(lambertw(others / math.e).real)
 
 
@@ -267,7 +267,7 @@ def slope_within(loss: Loss, reach: float) -> float:
 
 
 def bounded_slope(loss: Loss) -> float:
-    """L; raises InvalidInputError where there is none: then one record moves a minimiser without bound."""
+    """Return L; raises InvalidInputError if there is none, for then one record moves a minimiser without bound."""
     if math.isinf(loss.lipschitz):
         raise InvalidInputError(
             "a private minimiser needs a loss of bounded slope: under 'squared' one record moves it without bound, "

@@ -4,7 +4,7 @@ All take the examples (n, d) of one party, or of all pooled. Members' models hav
 errors. A row of zeros is no example, as in `parley.common.learning.evaluation`: a study dropped it, so a prediction for
 it says nothing. Fitness alone counts it, because training makes that small and proofs are about it.
 
-The interval of a ratio of two noisy numbers.
+`ratio_ends` gives the interval of a ratio of two noisy numbers, which the evaluation and the description share.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def r_squared(model: Model, shard: Shard) -> float:
 
 
 def examples_of(shard: Shard) -> BoolArray:
-    """Which rows (n,) a model is measured on: those present; raises InvalidInputError where there is none."""
+    """The mask (n,) of the rows that a model is measured on, those present; raises InvalidInputError for none."""
     present = shard.present
     if not present.any():
         raise InvalidInputError("no example to measure on: there is no row, or each misses a value and was dropped")
@@ -118,9 +118,11 @@ def _both_classes(model: Model, shard: Shard, needed: int) -> tuple[FloatArray, 
     scores, examples = model_scores(model, shard), examples_of(shard)
     classes = scores[examples & (shard.y > 0)], scores[examples & (shard.y <= 0)]
     if not all(len(side) for side in classes[:needed]):
-        raise InvalidInputError("examples of one class only: the rate of the other cannot be told")
+        raise InvalidInputError("examples of one class only: the rate of the other cannot be measured")
     return classes
 
+
+# ── the interval of a ratio ──────────────────────────────────────────────────
 
 Spread = tuple[float, float, float]
 """The variance of a top, its covariance with the bottom, the variance of the bottom."""

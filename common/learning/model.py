@@ -1,4 +1,4 @@
-"""What a run trains: weights, and the kind of model that they are."""
+"""Models as runs train them: weights, and the kind of model that they are."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from parley.common.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class ModelKind:
-    """A kind of model: how many axes its weights may have, and what it scores rows by.
+    """A kind of model: the numbers of axes that its weights may have, and the function that scores rows.
 
-    ``scores`` makes (n,) or, of K classes, (n, K) of rows (n, d) and weights.
+    ``scores`` takes rows (n, d) and weights, and returns (n,) or, for K classes, (n, K).
     """
 
     axes: tuple[int, ...]
@@ -50,9 +50,9 @@ model a party; ``statistics`` are no model but counts and sums."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """Weights, and their kind by its name in `KINDS`: unless said otherwise linear of one axis, softmax of two.
+    """Weights, and their kind by its name in `KINDS`: by default linear for one axis, softmax for two.
 
-    ``made_of`` are arrays by name that tell how the weights came about, such as what each site contributes.
+    ``made_of`` has arrays by name that explain the weights, such as the contribution of each site.
 
     Raises InvalidInputError for an unknown kind, or weights of other axes than it has.
     """
@@ -75,5 +75,5 @@ class Model:
 
     @property
     def members(self) -> tuple[Model, ...]:
-        """The models of the members; the model itself where it is one for all."""
+        """The models of the members, or the model itself if it is one for all."""
         return tuple(Model(weights) for weights in self.weights) if self.kind == "members" else (self,)

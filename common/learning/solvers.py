@@ -1,13 +1,13 @@
-"""F of `parley.common.learning.erm`: its value, its gradient and its Hessian, a block of rows after another.
+"""The objective F of `parley.common.learning.erm`, and a solver in the span of the rows for few examples.
 
-Blocks of rows of at most `DENSE_COLUMNS` columns are dense, however the shard keeps its rows. So dense and sparse rows
-go through the same operations and give the same bits.
+*F.* `Risk` computes its value, its gradient and its Hessian, one block of rows after another. Blocks of rows of at most
+`DENSE_COLUMNS` columns are dense, however the shard keeps its rows. So dense and sparse rows go through the same
+operations and give the same bits.
 
-Stacks of small problems of `erm`, each in the span of its rows: n unknowns a score instead of d.
-
-Where F's gradient is zero, w = X^T a - linear / Lambda with n numbers a for each score. The scores are then G a + o,
-with the Gram matrix G = X X^T and o = -X linear / Lambda, and F's gradient is X^T r with r = slopes + Lambda a. Of one
-score Newton's step for a is
+*The span.* `minimise_in_span` solves stacks of small problems, each in the span of its rows: n unknowns a score instead
+of d. Where F's gradient is zero, w = X^T a - linear / Lambda with n numbers a for each score. The scores are then
+G a + o, with the Gram matrix G = X X^T and o = -X linear / Lambda, and F's gradient is X^T r with
+r = slopes + Lambda a. Of one score Newton's step for a is
 
     -(Lambda + C G)^-1 r,        C the rows' curvatures, a diagonal,
 
@@ -71,7 +71,7 @@ class Risk:
     parts: tuple[Shard, ...] = ()
 
     def value(self, weights: FloatArray) -> FloatArray:
-        """F at weights, (...)."""
+        """Return F at weights, (...)."""
         data = np.zeros(self.shard.y.shape[:-1])
         for block in self._blocks():
             losses = self.loss.value(self._scores(block, weights), block.y)
@@ -148,6 +148,8 @@ def _in_sums(block: Shard, slopes: FloatArray) -> Iterator[tuple[Shard, FloatArr
         yield block.view(rows), slopes[(slice(None),) * axis + (rows,)]
 
 
+# ── in the span of the rows ──────────────────────────────────────────────────
+
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
 _SUFFICIENT_DECREASE = 1e-4
@@ -213,7 +215,7 @@ class _Point:
     length: FloatArray
 
     def parts(self) -> tuple[FloatArray, ...]:
-        """All of them."""
+        """Return the six arrays in the order of the fields."""
         return self.unknowns, self.scores, self.value, self.bends, self.residual, self.length
 
 

@@ -65,7 +65,7 @@ def _auc(counts: NoisyCounts) -> FigureEstimate:
 
 
 def _confusion(counts: NoisyCounts) -> tuple[tuple[float, ...], ...]:
-    """The estimated counts."""
+    """The estimated counts by true, then predicted class."""
     return counts.confusion()
 
 

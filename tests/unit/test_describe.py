@@ -379,7 +379,7 @@ MANY = Study(name="many", features=tuple(Feature(name=f"x{i}", lower=0, upper=1)
         (LOANS, {"columns": {}}, "columns: Dictionary should have at least 1 item"),
         (LOANS, {"bins": 101}, "bins: Input should be less than or equal to 100"),
         (LOANS, {"columns": {"age": 0, "gain": 0}, "moments": False}, "no column is left to describe"),
-        (WITHOUT, {}, "the values of column 'age' cannot be read: without an intercept, rows do not tell by what"),
+        (WITHOUT, {}, "the values of column 'age' cannot be read: without an intercept, rows do not show the number"),
         (
             WITHOUT.model_copy(update={"row_norm": 1.0}),
             {"columns": {"gain": None}},

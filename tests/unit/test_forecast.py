@@ -151,7 +151,7 @@ class TestAnswers:
         for name in ("ensemble_vote", "ensemble_soft"):
             assert "of 2 votes on a row, each count will be right to ±" in reasons.pop(name)
         assert "an average that hides parties" in reasons.pop("parameter_average")
-        assert reasons.pop("evaluate") == "it trains no model, and tells how good one is"
+        assert reasons.pop("evaluate") == "it trains no model, and says how good one is"
         assert "it trains no model: of 300 rows, each count will be right to ±" in reasons.pop("describe")
         assert "in 10 rounds its actions will cost at most 20 more than the best column" in reasons.pop("ftrl")
         assert all("no bound" in reason for reason in reasons.values())

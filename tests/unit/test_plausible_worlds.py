@@ -57,21 +57,21 @@ class TestWorlds:
             power = 1 + 1 / problem.n_features
             assert learnt.min() <= 0.03**power
             assert learnt.max() == pytest.approx(0.99**power, abs=0.01)
-            assert learnt + worlds_of(problem).left / problem.gap == pytest.approx(np.ones(N_WORLDS))
+            assert learnt + worlds_of(problem).least_loss / problem.gap == pytest.approx(np.ones(N_WORLDS))
 
     def test_of_a_label_that_is_known_the_constant_is_learnt_at_once(self) -> None:
         """Of a class of one in twenty: what its share gains lies along the intercept, all else is no more than H."""
         best = BestConstant(loss=0.2, gain=0.49, bend=0.19)
         told, untold = (worlds_of(Problem(9, Logistic(), each)) for each in (best, None))
-        assert told.energy.sum(axis=1) + told.left == pytest.approx(np.full(N_WORLDS, 0.69))
-        assert told.left.max() <= 0.2
+        assert told.energy.sum(axis=1) + told.least_loss == pytest.approx(np.full(N_WORLDS, 0.69))
+        assert told.least_loss.max() <= 0.2
         assert np.all(told.bend <= 0.19)
         assert np.all((told.energy >= 0.49).sum(axis=1) == 1)
         assert told.curvature == pytest.approx(untold.curvature)
 
     def test_of_a_regression_whose_deviation_is_known_nothing_exceeds_its_half_square(self) -> None:
         worlds = worlds_of(Problem(9, Squared(), BestConstant(loss=0.02)))
-        assert worlds.energy.sum(axis=1) + worlds.left == pytest.approx(np.full(N_WORLDS, 0.02))
+        assert worlds.energy.sum(axis=1) + worlds.least_loss == pytest.approx(np.full(N_WORLDS, 0.02))
 
     def test_what_a_regression_leaves_over_is_its_slopes_variance(self) -> None:
         worlds = worlds_of(Problem(9, Squared()))
@@ -168,15 +168,15 @@ class TestResponse:
         free, clipped = (response_of(descent(30, slope_l1=each), problem) for each in (math.inf, 1.0))
         assert np.all(clipped.start > free.start)
         assert np.all(clipped.fresh >= free.fresh)
-        assert descent(30, slope_l1=1.0).kept(problem) == pytest.approx(1 / (0.5 * 0.7 * 8))
-        assert Tilt(0.1).kept(problem) == 1
+        assert descent(30, slope_l1=1.0).gradient_share(problem) == pytest.approx(1 / (0.5 * 0.7 * 8))
+        assert Tilt(0.1).gradient_share(problem) == 1
 
     @pytest.mark.parametrize(
         ("loss", "slope"), [(Logistic(), 0.5), (Softmax(4), math.sqrt(0.75)), (Hinge(), 1.0), (Squared(), 0.5)]
     )
     def test_a_clip_norm_below_the_slope_at_zero_slows_it_too(self, loss: Logistic, slope: float) -> None:
-        assert descent(3, slope=slope / 2).kept(Problem(9, loss)) == pytest.approx(0.5)
-        assert descent(3, slope=slope * 2).kept(Problem(9, loss)) == 1
+        assert descent(3, slope=slope / 2).gradient_share(Problem(9, loss)) == pytest.approx(0.5)
+        assert descent(3, slope=slope * 2).gradient_share(Problem(9, loss)) == 1
 
     def test_nothing_is_proven_of_slopes_that_are_clipped(self) -> None:
         method = Descent((0.5,) * 5, 0.01)
@@ -211,7 +211,7 @@ class TestClipping:
 
     def test_a_slope_that_fits_is_not_clipped(self) -> None:
         assert clipped_excess(1, 1.0, np.linspace(0, 0.6, 4)) == pytest.approx(np.zeros(4), abs=1e-9)
-        assert descent(3, slope=0.1).beside(Problem(9, Squared()), np.ones(2)) == pytest.approx(np.zeros(2))
+        assert descent(3, slope=0.1).excess_at_rest(Problem(9, Squared()), np.ones(2)) == pytest.approx(np.zeros(2))
 
     def test_it_counts_as_far_as_the_model_has_come(self) -> None:
         clipped, free = (response_of(descent(3000, slope=each), Problem(9, Logistic())) for each in (0.5, 1.0))
