@@ -69,7 +69,7 @@ class Row:
 
 
 def main() -> int:
-    """Run the demonstration; 0 if it worked."""
+    """Run the demonstration; returns 0 if it worked."""
     parser = argparse.ArgumentParser(description="Train across five hospitals on this machine.")
     parser.add_argument("--keep", type=Path, help="make the deployment in this folder and keep it")
     keep: Path | None = parser.parse_args().keep
@@ -115,7 +115,7 @@ def begin(deployment: Deployment, root: Path) -> None:
 
 
 def commands(deployment: Deployment) -> dict[str, list[str | Path]]:
-    """The command that starts each service, by name."""
+    """Return the command that starts each service, by name."""
     return {
         name: [COMMANDS / service.command[0], *service.command[1:], "--config", service.config]
         for name, service in deployment.services.items()
@@ -194,7 +194,7 @@ def parameters(algorithm: str) -> dict[str, int]:
 
 
 def held_out_file(root: Path) -> Path:
-    """Where a deployment has the public test biopsies."""
+    """Return the path of the public test biopsies in a deployment."""
     return root / "data" / "learner" / f"{BIOPSIES.name}.csv"
 
 
@@ -239,7 +239,7 @@ def answer(response: httpx.Response) -> Any:  # noqa: ANN401 -- any JSON value
 
 
 def figure(guarantee: dict[str, Any] | None) -> str:
-    """A guarantee in short; its delta is DELTA."""
+    """Return a guarantee in short; its delta is DELTA."""
     return "-" if guarantee is None else f"ε = {guarantee['epsilon']:.3g}"
 
 
@@ -261,7 +261,7 @@ def many_owners() -> list[Row]:
 
 
 def show(title: str, rows: Sequence[Row]) -> None:
-    """A closing table."""
+    """Print a closing table."""
     table = Table(title=title)
     table.add_column("how")
     for heading in ("accuracy", f"of {SIMULATIONS} simulated", "claimed for the model", "holds for all rounds"):

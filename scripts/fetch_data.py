@@ -107,7 +107,7 @@ def cod_rna(data: bytes) -> pa.Table:
 
 
 def covertype(data: bytes) -> pa.Table:
-    """UCI's comma-separated rows, compressed."""
+    """Read UCI's comma-separated rows, which are compressed."""
     return _rows(gzip.decompress(data), COVERTYPE)
 
 
@@ -175,7 +175,7 @@ def creditcard(data: bytes) -> pa.Table:
 
 
 def _rows(data: bytes, names: Sequence[str]) -> pa.Table:
-    """Comma-separated rows without a header."""
+    """Read comma-separated rows without a header."""
     return csv.read_csv(io.BytesIO(data), read_options=csv.ReadOptions(column_names=list(names)))
 
 
@@ -316,7 +316,7 @@ def _publishers(address: str, copies: Path | None) -> bytes:
 
 
 def _download(url: str) -> bytes:
-    """What an address answers; raises httpx.HTTPError."""
+    """Download the content of an address; raises httpx.HTTPError."""
     return httpx.get(url, follow_redirects=True, timeout=120).raise_for_status().content
 
 

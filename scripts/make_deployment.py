@@ -153,7 +153,7 @@ def _write_data(root: Path, parties: Sequence[str]) -> dict[str, int]:
 
 
 def _csv(columns: Columns, rows: IntArray) -> str:
-    """Some rows of a table as CSV."""
+    """Return some rows of a table as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)

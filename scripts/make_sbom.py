@@ -26,7 +26,7 @@ def lock_of(part: str) -> Path:
 
 
 def sbom_of(part: str, folder: Path = ROOT / "deployments") -> Path:
-    """Its bill of materials."""
+    """Return the path of a part's bill of materials."""
     return folder / f"sbom-{part}.cdx.json"
 
 
@@ -48,7 +48,7 @@ def make_sbom(lock: Path) -> str:
 
 
 def main() -> None:
-    """Write the documents."""
+    """Write the bills of materials of all parts."""
     parser = argparse.ArgumentParser(description="Make the images' bills of materials.")
     parser.add_argument("--out", type=Path, default=ROOT / "deployments", help="default: %(default)s")
     folder: Path = parser.parse_args().out

@@ -39,7 +39,7 @@ class Stream:
         self._buffer = b""
 
     def __call__(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
+        """Return the next ``count`` bytes of the stream."""
         while len(self._buffer) < count:
             self._buffer += hashlib.sha256(self._label + self._counter.to_bytes(8)).digest()
             self._counter += 1
@@ -58,7 +58,7 @@ def keys() -> Vector:
 
 
 def stored_keys() -> list[PaillierPrivateKey]:
-    """The test keys as stored."""
+    """Return the test keys as they are stored."""
     stored = json.loads((FOLDER / "keys.json").read_text())
     return [paillier.private_key(int(stored[name]["p"], 16), int(stored[name]["q"], 16)) for name in sorted(stored)]
 
@@ -156,13 +156,13 @@ def session() -> Vector:
 
 
 def _travelling(signed: Signed, kind: type[Message]) -> Vector:
-    """A message's fields, its hash and its frame."""
+    """Return a message's fields, its hash and its frame."""
     message = kind.parse(signed.body)
     return {"tag": kind.TAG, "fields": asdict(message), "digest": message.digest, "frame": signed.to_bytes().hex()}
 
 
 def _hexes(numbers: list[int]) -> list[str]:
-    """Numbers in hexadecimal."""
+    """Return numbers in hexadecimal."""
     return [f"{number:x}" for number in numbers]
 
 
@@ -176,7 +176,7 @@ VECTORS: dict[str, Callable[[], Vector]] = {
 
 
 def spell(vector: Vector) -> str:
-    """A vector as its file holds it."""
+    """Return a vector as its file holds it."""
     return json.dumps(vector, indent=1) + "\n"
 
 

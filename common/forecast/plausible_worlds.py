@@ -68,7 +68,7 @@ class Worlds:
     it, and ``energy`` (W, m) how much of the mean loss is to be learnt along them; ``least_loss`` (W,) is the least
     mean loss. ``variance`` (W,) is that of one example's slope, in units of the curvature: 1 of a likelihood that is
     right (Fisher's information), twice the least loss of the squared loss. ``bend`` (W,) is the curvature at the best
-    model in units of that at zero. ``rough`` (W,) is the factor between the harm that is done and what a paraboloid says.
+    model in units of that at zero. ``rough`` (W,) is by what factor more harm is done than a paraboloid says.
     """
 
     curvature: FloatArray

@@ -242,7 +242,7 @@ class NoisyCounts:
 
     @classmethod
     def of(cls, cells: Cells, sums: FloatArray, deviation: float, classes: Sequence[str]) -> Self:
-        """Make them of the counts of groups, then cells; ``deviation`` is that of the noise, ``classes`` (K,) are names."""
+        """Make them of the counts of groups, then cells; ``deviation`` is of the noise, ``classes`` (K,) are names."""
         members = cells.groups == np.arange(cells.n_groups)[:, None]
         of_groups, of_cells = sums[: cells.n_groups], sums[cells.n_groups :]
         excess = (of_groups - members @ of_cells) / (members.sum(axis=1) + 1)

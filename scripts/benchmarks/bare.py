@@ -24,12 +24,12 @@ X, y = rng.uniform(-1, 1, (rows, d)), rng.choice([-1.0, 1.0], rows)
 
 @app.get("/readyz")
 async def readyz() -> None:
-    """It is ready."""
+    """Answer that the service is ready."""
 
 
 @app.put("/echo")
 async def echo(request: Request) -> Response:
-    """The bytes of the query."""
+    """Return the bytes of the query."""
     return Response(await request.body())
 
 

@@ -55,7 +55,7 @@ class Set:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Its labels."""
+        """The names of the label's classes."""
         assert isinstance(self.study.label, Label)  # noqa: S101 -- so are those of all these
         return self.study.label.values
 
@@ -74,7 +74,7 @@ class Set:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="Measure the estimators' accuracy and time.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SETS)} (default: all)")
     parser.add_argument("--draws", type=int, default=10, help="draws of noise (default: %(default)s)")
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def lines(data: Set, draws: int) -> Iterator[dict[str, Any]]:
-    """A line for each budget."""
+    """Yield a line of figures for each budget."""
     (X, _), _ = data.split(0)
     lower, upper = data.bounds
     scale = FunctionTransformer(lambda rows: 2 * (rows - lower) / (upper - lower) - 1)

@@ -24,7 +24,7 @@ GOAL = 1.7
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     seconds: dict[int, list[float]] = {1: [], 2: []}
     tables = set()
     for _ in range(REPEAT):  # in turn, so that other work on the machine is shared alike

@@ -42,7 +42,7 @@ REPEAT = 5
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every setting; returns 1 if a goal is missed."""
     missed = False
     for owners, goal in GOALS_MS.items():
         for secure_sum in (False, True):
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def measure(name: str, parameters: dict[str, object], facts: FederationFacts, goal: float) -> dict[str, float]:
-    """The times of one setting."""
+    """Return the times of one setting."""
     algorithm = build_algorithm(name, parameters)
     forecaster = forecaster_of(algorithm)
     if isinstance(forecaster, str):
@@ -71,7 +71,7 @@ def measure(name: str, parameters: dict[str, object], facts: FederationFacts, go
 
 
 def facts_of(owners: int, *, secure_sum: bool) -> FederationFacts:
-    """Owners whose sizes and budgets all differ."""
+    """Return the facts of owners whose sizes and budgets all differ."""
     rng = np.random.default_rng(owners)
     return FederationFacts(
         parties=tuple(f"owner-{i + 1}" for i in range(owners)),
@@ -86,7 +86,7 @@ def facts_of(owners: int, *, secure_sum: bool) -> FederationFacts:
 
 
 def median_ms(task: Callable[[], object]) -> float:
-    """The median time of a task in milliseconds."""
+    """Return the median time of a task in milliseconds."""
     times = []
     for _ in range(REPEAT):
         gaussian_mu.cache_clear()  # each forecast as if it were the first

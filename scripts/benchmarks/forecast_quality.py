@@ -82,7 +82,7 @@ WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 
 
 def main() -> int:
-    """Train, or judge."""
+    """Train and print outcomes, or judge the forecasts of outcomes from standard input; returns the exit status."""
     mode, *names = sys.argv[1:]
     if untold := UNTOLD in names:
         names.remove(UNTOLD)
@@ -135,7 +135,7 @@ def outcomes(data: Data, label: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def facts_of(study: Study, loss: Loss, n: int, epsilon: float, *, secure_sum: bool) -> FederationFacts:
-    """The facts of five equal owners."""
+    """Return the facts of five equal owners."""
     terms = {"n_features": study.n_features, "loss": loss, "study": study, "secure_sum": secure_sum}
     return FederationFacts.uniform(np.full(N_OWNERS, n), epsilon=epsilon, delta=DELTA, **terms)  # type: ignore[arg-type]
 
@@ -172,7 +172,7 @@ def judge(cases: list[dict[str, Any]]) -> int:
 
 
 def foreseen(case: dict[str, Any]) -> dict[str, Any]:
-    """The forecast for a case."""
+    """Return the forecast for a case."""
     losses: dict[str, Loss] = {"logistic": Logistic(), "squared": Squared(), "hinge": Hinge(), "huber": Huber()}
     loss = losses.get(case["loss"], Softmax(max(2, case["classes"])))
     study = study_of(loss, case["d"], case["label"])
@@ -190,7 +190,7 @@ def foreseen(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of some cases."""
+    """Return the figures that sum up some cases."""
     means = [np.mean(case["excess"]) for case in cases]
     estimates, low, high = (np.array([case[name] for case in cases]) for name in ("estimate", "low", "high"))
     alone = [c["alone_forecast"][0] <= v <= c["alone_forecast"][2] for c in cases for v in c["alone"]]

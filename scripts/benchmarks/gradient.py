@@ -29,7 +29,7 @@ CLASSES = 10
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="Time a party's gradient sum.")
     parser.add_argument("--rows", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--features", type=int, default=50, help="default: %(default)s")
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def measured(loss: Loss, shard: Shard, rng: np.random.Generator) -> float:
-    """Print one case; the ratio to its floor."""
+    """Print one case, and return the ratio to its floor."""
     shape = (loss.outputs, shard.n_features)[loss.outputs == 1 :]
     weights, slopes = rng.standard_normal(shape), rng.standard_normal((*shape[:-1], len(shard.y)))
     floors, times = [], []
@@ -62,7 +62,7 @@ def measured(loss: Loss, shard: Shard, rng: np.random.Generator) -> float:
 
 
 def seconds(task: Callable[[], object]) -> float:
-    """How long a task takes."""
+    """Return the seconds that a task takes."""
     start = time.perf_counter()
     task()
     return time.perf_counter() - start

@@ -27,7 +27,7 @@ APPS = {"learner": learner_app, "party": party_app}
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="How long the help of the two commands takes.")
     parser.add_argument("--times", type=int, default=10, help="starts of each command (default: %(default)s)")
     times: int = parser.parse_args().times

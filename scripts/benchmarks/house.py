@@ -45,7 +45,7 @@ Imports = Mapping[str, set[str]]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print a table of the figures."""
     parser = argparse.ArgumentParser(description="What it takes to read the code.")
     parser.add_argument("--against", type=Path, help="a checkout to compare with, which this environment can run")
     other: Path | None = parser.parse_args().against
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def figures(root: Path) -> dict[str, str]:
-    """All figures of a checkout, by what they are."""
+    """Return all figures of a checkout, by name."""
     return static_figures(root) | walk_figures(root)
 
 
@@ -76,7 +76,7 @@ class Module:
 
 
 def static_figures(root: Path) -> dict[str, str]:
-    """The figures that files alone give."""
+    """Return the figures that follow from the files alone."""
     modules = [read_module(root, path) for path in module_paths(root)]
     n_lines = sum(len(module.text.splitlines()) for module in modules)
     lengths = [length for module in modules for length in function_lengths(module.tree)]
@@ -119,7 +119,7 @@ def text_paths(root: Path) -> list[Path]:
 
 
 def read_module(root: Path, path: Path) -> Module:
-    """A module by its path."""
+    """Read and parse the module at a path."""
     parts = path.relative_to(root).with_suffix("").parts
     text = path.read_text(encoding="utf-8")
     is_package = parts[-1] == "__init__"

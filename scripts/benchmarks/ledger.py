@@ -44,7 +44,7 @@ SPEC = RunSpec(
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="What a long ledger costs to open and to write.")
     parser.add_argument("--entries", type=int, default=100_000, help="answers in the ledger (default: %(default)s)")
     entries: int = parser.parse_args().entries
@@ -97,7 +97,7 @@ def floor_of(ledger: Ledger) -> float:
 
 
 def answer_ms(ledger: Ledger, count: int = 200) -> float:
-    """Milliseconds for one more answer."""
+    """Return the milliseconds that one more answer takes."""
     ledger.consents.approve("learner", RunProposal(run="more", spec=SPEC), PRICE)
     started = time.perf_counter()
     for round in range(1, count + 1):
@@ -106,7 +106,7 @@ def answer_ms(ledger: Ledger, count: int = 200) -> float:
 
 
 def _resident() -> float:
-    """This process's memory in megabytes."""
+    """Return this process's resident memory in megabytes."""
     import os  # noqa: PLC0415
 
     return resident_mb(os.getpid())

@@ -137,7 +137,7 @@ def measured_apart(path: Path, rows: int, query: str) -> None:
 
 
 def child(kind: str, paths: Sequence[Path], query: str, spill: Path | None) -> dict[str, float]:
-    """The figures of a separate process."""
+    """Run a case in a separate process, and return its figures."""
     files = os.pathsep.join(map(str, paths))
     arguments = [kind, files, str(paths[0].with_name("study.json")), query, str(spill or "")]
     command = [sys.executable, "-m", "scripts.benchmarks.loading", "--child", *arguments]
@@ -148,12 +148,12 @@ def child(kind: str, paths: Sequence[Path], query: str, spill: Path | None) -> d
 
 
 def named(files: Sequence[str]) -> dict[str, TableAt]:
-    """The tables of a query."""
+    """Return the tables of a query by name."""
     return dict(zip("tu", files, strict=False))
 
 
 def load(files: Sequence[str], study: Path, query: str, spill: str) -> dict[str, float]:
-    """Load as a party does."""
+    """Load a table as a party does."""
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- counted in this process alone
     from parley.common.files.sources import DataSource, Spill  # noqa: PLC0415 -- as above
     from parley.common.files.studies import read_study  # noqa: PLC0415 -- as above

@@ -66,7 +66,7 @@ class Case:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     missed = False
     for name, load in (("har", har), ("kdd99", kdd99)):
         try:
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def measured(case: Case) -> dict[str, float]:
-    """The figures of a case."""
+    """Measure a case, and return its figures."""
     k, rows = case.parties.y.shape
     _, sample = next(case.parties.parties(SAMPLE))
     seconds = []
@@ -123,7 +123,7 @@ def sklearn_fits(case: Case, sample: Shard) -> list[LogisticRegression | DummyCl
 
 
 def har() -> Case:
-    """1,000 parties."""
+    """Return 1,000 parties with 6 rows of HAR."""
     parts = examples.har().split(0)
     order = np.random.default_rng(1).permutation(len(parts[0].y))
     auxiliary, owned = parts[0].X[order[:AUXILIARY]], order[AUXILIARY:][: 1000 * 6]
@@ -145,7 +145,7 @@ def kdd99() -> Case:
 
 
 def timed(task: Callable[[], _T]) -> tuple[float, _T]:
-    """Seconds, and what the task returns."""
+    """Run a task; return its seconds and its result."""
     start = time.perf_counter()
     result = task()
     return time.perf_counter() - start, result

@@ -36,7 +36,7 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), access_log=False, log_
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     with tempfile.TemporaryDirectory(prefix="parley-memory-") as name:
         measured = measure(Path(name))
     setting = {"benchmark": "memory", "rows": ROWS, "d": FEATURES}
@@ -62,7 +62,7 @@ def measure(folder: Path) -> dict[str, float]:
 
 
 def write_party(folder: Path, port: int) -> None:
-    """A party's settings, study and CSV file."""
+    """Write a party's settings, study and CSV file."""
     study = Study(
         name="benchmark",
         features=tuple(Feature(name=f"x{column}", lower=-1, upper=1) for column in range(FEATURES)),

@@ -27,7 +27,7 @@ _TICK = 0.001  # seconds
 
 
 async def delays(seconds: float) -> list[float]:
-    """By how many milliseconds each wake-up was late."""
+    """Return by how many milliseconds each wake-up was late."""
     late = []
     end = time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
@@ -65,7 +65,7 @@ def in_thread(key: PaillierPublicKey) -> tuple[Callable[[], int], Callable[[], N
 
 
 def idle(_: PaillierPublicKey) -> tuple[Callable[[], int], Callable[[], None]]:
-    """Draw nothing."""
+    """Draw no obfuscators: the delays without any drawing."""
     return lambda: 0, lambda: None
 
 

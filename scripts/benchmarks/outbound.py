@@ -30,7 +30,7 @@ _IDLE_SECONDS = 45.0
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="Rounds of parties that connect themselves, beside direct ones.")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of a run (default: %(default)s)")
     parser.add_argument("--pairs", type=int, default=3, help="how often both are measured (default: %(default)s)")
@@ -164,7 +164,7 @@ def write_settings(folder: Path, d: int, ports: dict[str, int], user: str) -> No
 
 
 def cpu_seconds(pid: int) -> float:
-    """The processor's time that a process has used."""
+    """Return the processor's time that a process has used, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

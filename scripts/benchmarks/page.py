@@ -98,7 +98,7 @@ def main() -> None:
 
 @contextmanager
 def chromium() -> Iterator[webdriver.Chrome]:
-    """A browser without a screen."""
+    """Start a browser without a screen."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(shutil.which("chromium"))
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-proxy-server"):
@@ -112,7 +112,7 @@ def chromium() -> Iterator[webdriver.Chrome]:
 
 
 def until(page: webdriver.Chrome, holds: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     WebDriverWait(page, 60, 0.02).until(lambda _: holds())
 
 
@@ -126,13 +126,13 @@ def sign_in(page: webdriver.Chrome, hospitals: Hospitals) -> None:
 
 
 def submit(learner: httpx.Client, epsilon: float, rounds: int) -> str:
-    """The identifier of a new run."""
+    """Submit a run, and return its identifier."""
     ask = {"study": "biopsies", "epsilon": epsilon, "delta": 1e-5, "parameters": {"n_rounds": rounds}}
     return str(learner.post("/v1/runs", json=ask).raise_for_status().json()["id"])
 
 
 def measure_event(page: webdriver.Chrome, learner: httpx.Client) -> None:
-    """How late a round is on screen."""
+    """Measure how late a round appears on the screen."""
     page.execute_script(SEEN)
     run, submitted = submit(learner, 0.3, ROUNDS), dict[str, float]()
     page.execute_script("location.hash = arguments[0]", f"run/{run}")

@@ -49,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="What a round costs, beside a bare FastAPI and httpx floor.")
     parser.add_argument("--rounds", type=int, default=200, help="rounds to measure (default: %(default)s)")
     parser.add_argument("--against", type=Path, help="a checkout to compare with, which this environment can run")
@@ -101,7 +101,7 @@ def ratio_of(pairs: Sequence[tuple[float, float]], prefix: str) -> dict[str, Any
 
 
 def new_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for the services' files."""
+    """Make a folder for the services' files."""
     return tempfile.TemporaryDirectory(prefix="parley-rounds-")
 
 

@@ -68,17 +68,17 @@ class Cores:
         self._pool = ThreadPoolExecutor(count)
 
     def spread(self, work: Callable[[Sequence[int]], list[int]], blocks: Sequence[int]) -> list[int]:
-        """The results of ``work`` on all blocks, in order."""
+        """Return the results of ``work`` on all blocks, in order."""
         size = -(-len(blocks) // self.count)
         chunks = [blocks[start : start + size] for start in range(0, len(blocks), size)]
         return [item for part in self._pool.map(work, chunks) for item in part]
 
     def decrypt(self, key: PaillierPrivateKey, blocks: Sequence[int]) -> list[int]:
-        """`decrypt_blocks` on these cores."""
+        """Decrypt blocks by `decrypt_blocks` on these cores."""
         return self.spread(lambda chunk: decrypt_blocks(key, chunk), blocks)
 
     def exponentiate(self, key: PaillierPrivateKey, blocks: Sequence[int]) -> list[int]:
-        """The bare exponentiations of a decryption."""
+        """Run the bare exponentiations of a decryption."""
         return self.spread(
             lambda chunk: [
                 *gmpy2.powmod_base_list(chunk, key.p - 1, key.psquare),
@@ -125,7 +125,7 @@ def naive_turn(key: PaillierPrivateKey, d: int, watch: Stopwatch) -> None:
 
 
 def new_session(key: PaillierPrivateKey, d: int, cores: Cores, obfuscators: Sequence[int]) -> LocalSession:
-    """A session whose key holder decrypts on these cores."""
+    """Return a session whose key holder decrypts on these cores."""
     session = LocalSession.start([key], PARTIES, d, PARTIES, random_bytes)
     holder = KeyHolderRole(
         session.identities["key-holder-1"],
@@ -140,7 +140,7 @@ def new_session(key: PaillierPrivateKey, d: int, cores: Cores, obfuscators: Sequ
 
 
 def measure(key: PaillierPrivateKey, d: int, cores: Cores, turns: int) -> dict[str, object]:
-    """All figures of one setting."""
+    """Measure one setting, and return its figures."""
     blocks = LocalSession.start([key], 2, d, 2, random_bytes).roster.layout.blocks
     watches = [Stopwatch() for _ in range(turns)]
     with watches[0].time("party_offline_ms"):
@@ -172,7 +172,7 @@ def measure(key: PaillierPrivateKey, d: int, cores: Cores, turns: int) -> dict[s
 
 
 def round_to(value: float) -> float:
-    """Three decimals are more than a clock is worth."""
+    """Round figures to three decimals, which is finer than the clock."""
     return round(value, 3)
 
 

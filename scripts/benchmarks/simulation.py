@@ -28,7 +28,7 @@ REPEAT = 21
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     rng = np.random.default_rng(1)
     X = rng.standard_normal((PARTIES, ROWS, FEATURES))
     shard = Shard(X / np.linalg.norm(X, axis=-1, keepdims=True), np.where(X[..., 0] > 0, 1.0, -1.0))
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def median_ms(task: Callable[[], object]) -> float:
-    """The median time of a task in milliseconds."""
+    """Return the median time of a task in milliseconds."""
     times = []
     for _ in range(REPEAT):
         start = time.perf_counter()

@@ -36,7 +36,7 @@ WARM_UP, QUARTER = 0.2, 0.2
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="Half an hour of eight runs at once.")
     parser.add_argument("--minutes", type=float, default=30.0, help="how long (default: %(default)s)")
     parser.add_argument("--at-once", type=int, default=8, help="runs at a time (default: %(default)s)")
@@ -154,7 +154,7 @@ def _compared(values: Mapping[str, list[float]]) -> dict[str, Any]:
 
 
 def _counted(ended: Sequence[str]) -> dict[str, Any]:
-    """How many runs ended in which state."""
+    """Count the runs that ended, by state."""
     return {"runs": len(ended), "states": {state: ended.count(state) for state in sorted(set(ended))}}
 
 

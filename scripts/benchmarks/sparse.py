@@ -43,7 +43,7 @@ BLOATED = 41_674, 100_008, 8
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     try:
         found("url-subset", "url-subset.parquet")
     except AbsentError as absent:
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def release(mechanism: Mechanism, law: Law) -> dict[str, float]:
-    """The figures of one release."""
+    """Make one release, and return its figures."""
     train, test = url()
     loaded, delta = resident_mb(os.getpid(), "VmHWM"), DELTA if law == "gaussian" else 0.0
     terms = SiteTerms(Huber(), TRAINING, COLUMNS, REGULARIZATION, EPSILON, delta, law, row_entries=ENTRIES)

@@ -37,7 +37,7 @@ from scripts.utility.trial import Trial
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description="How well runs learn that nobody tuned.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)} (default: all)")
     parser.add_argument("--draws", type=int, default=10, help="draws of noise (default: %(default)s)")
@@ -124,7 +124,7 @@ def regret(trial: Trial, algorithm: DpGd, draws: Sequence[int], value: float) ->
 
 
 def _terms(trial: Trial, algorithm: Algorithm, draws: Sequence[int]) -> dict[str, Any]:
-    """The terms of a measurement."""
+    """Return the terms of a measurement."""
     facts = trial.facts
     return {
         "draws": len(draws), "delta": float(f"{facts.delta[0]:.3g}"), "owners": len(facts.parties),
@@ -133,7 +133,7 @@ def _terms(trial: Trial, algorithm: Algorithm, draws: Sequence[int]) -> dict[str
 
 
 def _parameters(algorithm: Algorithm) -> dict[str, Any]:
-    """An algorithm's parameters, to three figures."""
+    """Return an algorithm's parameters, to three figures."""
     fields_of: dict[str, Any] = asdict(algorithm)  # type: ignore[call-overload]
     return {name: float(f"{value:.3g}") if isinstance(value, float) else value for name, value in fields_of.items()}
 

@@ -97,7 +97,7 @@ class Tracer:
         return file if file.startswith(self._packages) else ""
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Take note of an event of `sys.setprofile`."""
+        """Count an event of `sys.setprofile`."""
         code = frame.f_code
         if event != "call":
             return
@@ -112,7 +112,7 @@ class Tracer:
                 self._note_reply()  # to the outermost program, where one has another in it
 
     def _note_call(self, frame: FrameType) -> None:
-        """A function of the packages begins."""
+        """Count the start of a function of the packages."""
         code = frame.f_code
         if code is self.stops_at:
             self.is_counting = False
@@ -164,12 +164,12 @@ class Tracer:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     print(json.dumps(asyncio.run(measure())), flush=True)
 
 
 async def measure() -> dict[str, Any]:
-    """The walks by name, and the frames."""
+    """Measure the walks by name, and the frames."""
     tracer = Tracer(Path.cwd().resolve())
     threading.setprofile(tracer)  # of threads that begin from now on
     sys.setprofile(tracer)
@@ -190,7 +190,7 @@ async def measure() -> dict[str, Any]:
 
 
 def support() -> Any:  # noqa: ANN401 -- a module of the checkout that is measured, not of this one
-    """The cluster of the checkout's tests."""
+    """Import the test support of the checkout, which has its cluster."""
     return import_module("tests.support.cluster")
 
 
@@ -250,7 +250,7 @@ async def served(app: FastAPI) -> AsyncIterator[str]:
 
 
 def client_of(learner: FastAPI) -> httpx.AsyncClient:
-    """A user's client of a learner in this process."""
+    """Return a user's client of a learner in this process."""
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(learner), base_url="http://learner", headers=support().AUTHORIZED
     )

@@ -45,7 +45,7 @@ class Draft(Psgd):
     """PSGD's rounds under other noise; nothing is claimed."""
 
     def claims(self, facts: OwnFacts) -> tuple[Guarantee, ...]:  # noqa: ARG002 -- as all algorithms
-        """None."""
+        """Return no guarantees: the drafts prove none."""
         return ()
 
     def event(self, round: int, facts: OwnFacts) -> Event:  # noqa: ARG002 -- as all algorithms
@@ -58,16 +58,16 @@ class FreshNoise(Draft):
     """Attempt 1: rho of epsilon~ drawn again in each round, and no eta."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sum of gradients + rho."""
+        """Return the sum of gradients + rho."""
         return add_l2_laplace(gradient_of(self, query, prepared, facts), self.scales(facts)[1], 1, noise)
 
 
 @algorithm
 class OneTimeNoise(Draft):
-    """Eta, drawn once and kept, and no rho."""
+    """Adds eta, drawn once a run, and no rho."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sum of gradients + eta."""
+        """Return the sum of gradients + eta."""
         total = gradient_of(self, query, prepared, facts)
         sigma, _ = self.scales(facts)
         return total + noise.once("eta", lambda: add_gaussian(np.zeros_like(total), sigma, facts.share, noise))
@@ -78,7 +78,7 @@ class RedrawnNoise(Draft):
     """Eta and rho, both drawn again in each round."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sum of gradients + rho + eta."""
+        """Return the sum of gradients + rho + eta."""
         sigma, beta = self.scales(facts)
         tilted = add_gaussian(gradient_of(self, query, prepared, facts), sigma, facts.share, noise)
         return add_l2_laplace(tilted, beta, 1, noise)
@@ -91,19 +91,19 @@ class Composed(Draft):
     halving: bool = True
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sum of gradients + rho."""
+        """Return the sum of gradients + rho."""
         return add_l2_laplace(gradient_of(self, query, prepared, facts), self.beta(query.round, facts), 1, noise)
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Epsilon_t."""
+        """Return the event of round t, whose noise is for epsilon_t."""
         return L2LaplaceEvent(self.part(round) * float(facts.epsilon.min()), facts.n_features)
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """The last round has the most."""
+        """Check the noise of the last round, which has the most."""
         fitting(l2_laplace_deviation(self.beta(self.n_rounds, facts), facts.n_features))
 
     def part(self, round: int) -> float:
-        """Epsilon_t / epsilon."""
+        """Return the part of the budget that a round gets, epsilon_t / epsilon."""
         return 2.0**-round if self.halving else 1 / self.n_rounds
 
     def beta(self, round: int, facts: OwnFacts) -> float:

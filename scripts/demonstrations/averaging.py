@@ -36,7 +36,7 @@ def _right(neighbours: Neighbours, draft: Psgd) -> float:
 
 
 def mean(answers: FloatArray) -> FloatArray:
-    """The mean answer, (..., d)."""
+    """Return the mean answer, (..., d)."""
     return np.asarray(answers.mean(axis=0))
 
 

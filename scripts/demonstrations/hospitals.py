@@ -47,12 +47,12 @@ class Hospitals:
             return cls(root, urls["learner"], deployment.user_token, tuple(urls), records, diagnoses, stack.pop_all())
 
     def stop(self) -> None:
-        """Stop all services, and leave nothing behind."""
+        """Stop all services, and remove their files."""
         self._running.close()
 
     @property
     def table(self) -> Path:
-        """The public biopsies as a CSV file."""
+        """Write the public biopsies as a CSV file."""
         return held_out_file(self.root)
 
 

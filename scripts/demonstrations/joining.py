@@ -35,7 +35,7 @@ _PATIENCE = 60.0
 
 
 def main() -> None:
-    """Play, and print."""
+    """Play all roles, and print what they type and read."""
     with tempfile.TemporaryDirectory(prefix="parley-joining-") as folder, ExitStack() as stack:
         root = Path(folder)
         tables = deal(root)
@@ -114,12 +114,12 @@ def typed(folder: Path, command: str, *arguments: object, environment: dict[str,
 
 
 def after(output: str, prefix: str) -> str:
-    """The rest of the line after some words."""
+    """Return what follows some words on their line."""
     return output.partition(prefix)[2].split("\n")[0].strip()
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Wait; raises TimeoutError."""
+    """Wait until a condition holds; raises TimeoutError."""
     deadline = time.monotonic() + _PATIENCE
     while not is_so():
         if time.monotonic() > deadline:
@@ -128,12 +128,12 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 def waits(root: Path, run: str, config: tuple[object, ...]) -> bool:
-    """Whether a run waits for an owner's word."""
+    """Whether a run waits for an owner's consent."""
     return run in typed(root, "parley-party", "pending", *config)
 
 
 def is_up(client: LearnerClient) -> bool:
-    """Whether the learner answers."""
+    """Whether the learner answers that it is ready."""
     try:
         client.ask("GET", "/readyz")
     except ParleyError:

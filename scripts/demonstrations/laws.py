@@ -49,11 +49,11 @@ class LocalAverageByCoordinates(LocalAverage):
         return add_laplace(minimisers, scale, noise, 1 / facts.share)
 
     def event(self, round: int, facts: OwnFacts) -> Event:  # noqa: ARG002 -- as all algorithms
-        """The 1-norm of the move over the scale."""
+        """Return the event of a round: the 1-norm of the sensitivity over the scale."""
         return LaplaceEvent(float(facts.own_epsilon))
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Of the scale."""
+        """Check that noise of this scale fits the numbers of an answer."""
         fitting(math.sqrt(2 * facts.n_weights) / self.beta(facts))
 
 
@@ -62,7 +62,7 @@ class PsgdByOwnData(Psgd):
     """PSGD whose eta_k has a variance by the party's own data; for runs in which all contribute."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sum of gradients + rho + eta_k."""
+        """Return the sum of gradients + rho + eta_k."""
         total = gradient_sum(facts.loss, prepared, query.message, self.clip_norm)
         sigma, beta = self.scales(facts)
         own_sigma = sigma * np.sqrt(facts.own_examples / facts.n_total)
@@ -89,7 +89,7 @@ def _accuracy(kind: Algorithm, shares: tuple[float, ...]) -> Metric:
 
 
 def _error(*metrics: Metric) -> float:
-    """Two standard errors of the difference of means."""
+    """Return two standard errors of the difference of means."""
     return 2 * math.hypot(*(metric.sd for metric in metrics)) / math.sqrt(REPEAT)
 
 

@@ -94,7 +94,7 @@ def compose_yml(parties: Sequence[str]) -> str:
 
 
 def _party(name: str, build: str) -> str:
-    """A party's service."""
+    """Return the Compose service of a party."""
     return f"""
   {name}:
     <<: *party

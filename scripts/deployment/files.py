@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def make_folder(path: Path, mode: int = 0o755) -> Path:
-    """A folder of this mode."""
+    """Make a folder with this mode."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
     return path

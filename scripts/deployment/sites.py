@@ -28,7 +28,7 @@ HOSPITALS = hospitals(5)
 
 
 def services_of(parties: Sequence[str]) -> tuple[str, ...]:
-    """All services of a deployment of these parties."""
+    """Return all services of a deployment of these parties."""
     return (LEARNER, KEY_HOLDER, *parties)
 
 
@@ -50,7 +50,7 @@ class Site:
 
     @property
     def url(self) -> str:
-        """Where others reach it."""
+        """The URL at which the other services reach it."""
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
 

@@ -20,11 +20,11 @@ class Curve:
     bound: Mapping[float, float] | None = None
 
     def mean(self, x: float) -> float:
-        """The mean of the runs at x."""
+        """Return the mean of the runs at x."""
         return float(self.runs[x].mean())
 
     def sd(self, x: float) -> float:
-        """Their deviation; 0 of one run."""
+        """Return the standard deviation of the runs at x; 0 for one run."""
         return float(self.runs[x].std(ddof=1)) if len(self.runs[x]) > 1 else 0.0
 
 

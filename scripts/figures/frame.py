@@ -96,7 +96,7 @@ class Figure(Generic[Table]):
 
 
 def all_figures() -> tuple[Figure[Any], ...]:
-    """Of all papers, in their order."""
+    """Return the figures of all papers, in their order."""
     return tuple(figure for paper in PAPERS for figure in import_module(f"scripts.figures.{paper}").FIGURES)
 
 

@@ -105,7 +105,7 @@ def over_parties(results: Results) -> list[Curve]:
 
 
 def _gathered(runs: Iterable[tuple[tuple[str, str], float, float]]) -> list[Curve]:
-    """Curves of (panel and name, x, value)."""
+    """Gather values into curves, from (panel and name, x, value)."""
     values = defaultdict[tuple[str, str], dict[float, list[float]]](lambda: defaultdict(list))
     for name, x, value in runs:
         values[name][x].append(value)
@@ -187,7 +187,7 @@ def judge_risks(curves: Sequence[Curve]) -> Iterable[Verdict]:
 
 
 def _slope(points: Mapping[float, float]) -> float:
-    """The slope of log y over log x."""
+    """Return the slope of log y over log x."""
     return float(np.polyfit(np.log(list(points)), np.log(list(points.values())), 1)[0])
 
 
@@ -196,7 +196,7 @@ def _few(curves: Iterable[Curve], x: float) -> str:
 
 
 def _of_accuracies(name: str, title: str, panels: Mapping[str, str], judge: Judge) -> Figure[list[Curve]]:
-    """A figure of accuracies over 1/epsilon."""
+    """Return a figure of accuracies over 1/epsilon."""
     full, quick = (
         sweep(accuracies_on, panels, trials, epsilons=EPSILONS, repeat=repeat)
         for trials, repeat in ((TRIALS, REPEAT), (QUICK_TRIALS, QUICK_REPEAT))
@@ -205,7 +205,7 @@ def _of_accuracies(name: str, title: str, panels: Mapping[str, str], judge: Judg
 
 
 def _of_averages(name: str, title: str) -> Figure[list[Curve]]:
-    """A figure of averages without noise."""
+    """Return a figure of averages without noise."""
     panels = {"": "har", ", intercept": "har with an intercept"}
     full, quick = (sweep(averages_on, panels, trials) for trials in (TRIALS, QUICK_TRIALS))
     return Figure(PAPER, name, title, full, quick, over_ways, partial(write, "x"), draw_ways, judge_averages)

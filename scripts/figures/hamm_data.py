@@ -51,7 +51,7 @@ Draw = Callable[[int], Split]
 
 
 def har(trial: int, *, intercept: bool = False) -> Split:
-    """1,000 parties of 6."""
+    """Deal rows of HAR to 1,000 parties, 6 each."""
     train, test = (_table("har-smartphones", f"har-{part}") for part in ("train", "test"))
     owned, public, remaining = _dealt(trial, len(train["activity"]), (1000 * 6, 1000))
     del remaining  # of those who train; the test is of others
@@ -63,7 +63,7 @@ def har(trial: int, *, intercept: bool = False) -> Split:
 
 
 def kdd99(parties: int) -> Draw:
-    """So many parties of 22."""
+    """Deal rows of KDD99 to so many parties, 22 each."""
 
     def draw(trial: int) -> Split:
         rows, corrected = _connections()
@@ -80,7 +80,7 @@ def kdd99(parties: int) -> Draw:
 
 
 def url(trial: int) -> Split:
-    """400 parties of 9."""
+    """Deal rows of the URL data to 400 parties, 9 each."""
     table = _table("url-subset", "url-subset")
     owned, public, test = _dealt(trial, len(table["label"]), (400 * 9, 1000))
     row, index, value = _entries()

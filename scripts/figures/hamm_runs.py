@@ -91,7 +91,7 @@ class Kept:
     noise: Noise
 
     async def answer(self, run: str, query: Query) -> Reply:  # noqa: ARG002
-        """The sum, with the noise of all."""
+        """Return the sum of all answers, with the noise of all."""
         algorithm, alone = self.algorithm, all_noise(self.facts)
         if isinstance(algorithm, ParameterAverage):
             value = algorithm.local(query, self.total, alone, self.noise)
@@ -125,7 +125,7 @@ class Trial:
         )  # fmt: skip
 
     def run(self, algorithm: Asked, epsilon: float, noise: Noise) -> Model:
-        """The model of an algorithm."""
+        """Run an algorithm, and return its model."""
         facts = self.facts(epsilon)
         if isinstance(algorithm, ParameterAverage):
             total = self.prepared(algorithm).sum(axis=0)
@@ -159,7 +159,7 @@ class Trial:
         return simulate(Local(LAMBDA), self.split.parties, self.facts(1.0), NoNoise()).weights
 
     def worth(self, model: Model) -> float:
-        """A model's accuracy on the test rows."""
+        """Return a model's accuracy on the test rows."""
         return accuracy(model, self.split.test)
 
     def batch(self) -> float:
@@ -202,14 +202,14 @@ def accuracies_on(split: str, number: int, epsilons: Sequence[float], repeat: in
 
 
 def averages_on(split: str, number: int) -> list[tuple[str, float]]:
-    """`averages` of a trial with its number."""
+    """Return `averages` for a trial, by its number."""
     return list(averages(Trial(DRAWS[split](number))))
 
 
 def risks_on(
     split: str, number: int, parties: Sequence[int], epsilons: Sequence[float], repeat: int
 ) -> list[tuple[float, int, float, float]]:
-    """`excess_risks` of a trial with its number."""
+    """Return `excess_risks` for a trial, by its number."""
     return list(excess_risks(DRAWS[split](number), number, parties, epsilons, repeat))
 
 

@@ -50,7 +50,7 @@ Results = Mapping[Any, Any]
 
 
 def over_epsilon(data: str, seconds: float, runs: int, epsilons: Sequence[float] = EPSILONS) -> Sweep:
-    """A point for each loss and run."""
+    """Return a point for each loss and run."""
     points = {
         (panel, run): Point.of(
             accuracies, FOLDER[data], about_seconds=seconds, setting=asdict(Setting(data, loss)), epsilons=epsilons,
@@ -79,7 +79,7 @@ def over_columns(runs: int) -> Sweep:
 
 
 def read_epsilons(results: Results) -> list[Curve]:
-    """A panel a loss, a line a method."""
+    """Read the results as curves: a panel for each loss, a line for each method."""
     curves = []
     for panel in dict.fromkeys(panel for panel, _ in results):
         mine = [result for (name, _), result in results.items() if name == panel]
@@ -177,7 +177,7 @@ def of_excess(runs: int) -> Sweep:
 
 
 def read_excess(results: Results) -> list[Curve]:
-    """A line a method, with its bound."""
+    """Read the results as curves: a line for each method, with its bound."""
     return [
         Curve("", name, {columns: np.array(result[name]["excess"]) for columns, result in results.items()},
               {columns: result[name]["bound"] for columns, result in results.items()})
@@ -220,7 +220,7 @@ def of_orthant(runs: int) -> Sweep:
 
 
 def read_orthant(results: Results) -> list[Curve]:
-    """A line with the constraint and one without."""
+    """Read the results as curves: a line with the constraint and one without."""
     return [
         Curve("", name, {
             columns: np.array([result[name] for (at, _), result in results.items() if at == columns])

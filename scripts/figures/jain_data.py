@@ -37,7 +37,7 @@ def every_row(data: str, norm: Norm, columns: int = 0) -> SparseShard:
 
 
 def split(data: str, run: int, norm: Norm = "euclidean", columns: int = 0) -> tuple[SparseShard, SparseShard]:
-    """Training and test rows of a run."""
+    """Return the training and test rows of a run."""
     rows = every_row(data, norm, columns)
     order = np.random.default_rng([4, run]).permutation(len(rows.y))
     first, test = np.split(order, [int(_TRAIN * len(order))])
@@ -45,7 +45,7 @@ def split(data: str, run: int, norm: Norm = "euclidean", columns: int = 0) -> tu
 
 
 def some(rows: SparseShard, which: np.ndarray[tuple[int], np.dtype[np.int64]]) -> SparseShard:
-    """Some rows of one party."""
+    """Return some rows of one party."""
     return SparseShard(rows.rows[which], rows.y[which], norm=rows.norm)
 
 

@@ -124,7 +124,7 @@ def judge(curves: Sequence[Curve]) -> Iterator[Verdict]:
 
 
 def _bound(curve: Curve) -> float:
-    """At the most rounds."""
+    """Return a curve's bound at the largest number of rounds."""
     return (curve.bound or {})[ROUNDS[-1]]
 
 

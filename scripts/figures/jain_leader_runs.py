@@ -115,7 +115,7 @@ def regrets(adversary: str, actions: int, rounds: int, epsilons: list[float], se
 
 
 def counters(epsilon: float) -> str:
-    """What counters of that epsilon are called."""
+    """Return the name of the counters of an epsilon."""
     return f"counters, ε = {epsilon:g}"
 
 

@@ -154,15 +154,15 @@ class Mirrored(SeededNoise):
         self._sign = sign
 
     def gaussian(self, sigma: Scale, shape: Shape) -> FloatArray:
-        """As `Noise.gaussian`, or its negative."""
+        """Return what `Noise.gaussian` draws, or its negative."""
         return self._sign * super().gaussian(sigma, shape)
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
-        """As `Noise.l2_laplace`, or its negative."""
+        """Return what `Noise.l2_laplace` draws, or its negative."""
         return self._sign * super().l2_laplace(beta, shape, parts)
 
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:
-        """As `Noise.discrete_gaussian`, or its negative."""
+        """Return what `Noise.discrete_gaussian` draws, or its negative."""
         return self._sign * super().discrete_gaussian(sigma, shape)
 
 

@@ -69,7 +69,7 @@ def problem_of(train: SparseShard, scale: float, strength: float) -> SimplexProb
 
 
 def drawn(site: SimplexSampling, train: SparseShard, seed: list[int]) -> Model:
-    """A model of a site's draws."""
+    """Return a model of a site's draws."""
     return _model(site, theta_near_minimiser(site.problem, train, site.error), seed)
 
 

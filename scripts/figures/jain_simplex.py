@@ -107,7 +107,7 @@ def of_excess(by: str, runs: int) -> Sweep:
 
 
 def read_excess(results: Results) -> list[Curve]:
-    """One line, and its bound."""
+    """Read the results as one curve with its bound."""
     runs = {x: np.array(result["excess"]) for x, result in results.items()}
     return [Curve("", "samples (tight)", runs, {x: result["bound"] for x, result in results.items()})]
 

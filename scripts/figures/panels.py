@@ -48,7 +48,7 @@ class Outcome:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Outcome:
-        """From a `SimulationResult` as JSON."""
+        """Read an outcome from a `SimulationResult` as JSON."""
         stated = {field.name: document[field.name] for field in fields(SimulationSettings) if field.name in document}
         settings = SimulationSettings(**stated)
         epsilons = {promise["view"]: promise["epsilon"] for promise in reversed(document["guarantees"])}
@@ -57,28 +57,28 @@ class Outcome:
 
     @property
     def mean(self) -> float:
-        """The mean accuracy."""
+        """The mean of the accuracies."""
         return math.fsum(self.accuracies.tolist()) / len(self.accuracies)
 
     @property
     def standard_error(self) -> float:
-        """Of the mean."""
+        """The standard error of the mean accuracy."""
         return standard_error(self.accuracies)
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """What came out, by place."""
+    """The outcomes of simulations, by place."""
 
     outcomes: Mapping[Place, Outcome]
 
     @classmethod
     def of(cls, results: Mapping[Place, Mapping[str, Any]]) -> Panels:
-        """From what `simulated` returned."""
+        """Read the outcomes from what `simulated` returned."""
         return cls({place: Outcome.of(document) for place, document in results.items()})
 
     def outcome(self, line: str, **settings: object) -> Outcome:
-        """Of a line at these settings."""
+        """Return the outcome of a line at these settings."""
         return next(
             outcome
             for place, outcome in self.outcomes.items()

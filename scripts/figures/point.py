@@ -50,7 +50,7 @@ class Point:
 
     @property
     def module(self) -> str:
-        """Where the function is."""
+        """The dotted name of the module that has the function."""
         return self.function.partition(":")[0]
 
     @property
@@ -70,7 +70,7 @@ class Point:
         return hashlib.sha256(_canonical(self.specification).encode()).hexdigest()
 
     def compute(self) -> Any:  # noqa: ANN401 -- any JSON value
-        """What the function returns."""
+        """Call the function with the arguments, and return its result."""
         return getattr(import_module(self.module), self.function.partition(":")[2])(**json.loads(self.arguments))
 
 

@@ -73,7 +73,7 @@ def simulations(data: str) -> dict[Place, SimulationSettings]:
 
 
 def grid(name: str, data: str, title: str) -> Figure[Panels]:
-    """Accuracy by skew."""
+    """Return a figure of accuracy by skew."""
     every, x_label = simulations(data), "skew (party k owns a share $\\propto k^{\\mathrm{skew}}$)"
     return Figure(
         PAPER, name, title, sweep(every), sweep(every, QUICK_REPEAT), Panels.of, write, partial(draw, LINES, x_label),
@@ -82,7 +82,7 @@ def grid(name: str, data: str, title: str) -> Figure[Panels]:
 
 
 def settings_of(data: str, line: str, parties: int, skew: float, epsilon: float) -> SimulationSettings:
-    """What is simulated for a line at a point."""
+    """Return the settings of the simulation for a line at a point."""
     algorithm, parameters = _ALGORITHMS[line]
     return SimulationSettings(
         data, algorithm=algorithm, parameters=parameters, parties=parties, skew=skew, epsilon=epsilon, delta=DELTA,
@@ -97,7 +97,7 @@ def judge(panels: Panels) -> Iterator[Verdict]:
 
 
 def judge_at(panels: Panels, epsilon: float) -> Iterator[Verdict]:
-    """The claims at one epsilon."""
+    """Judge the claims at one epsilon."""
     for parties in PARTIES:
         yield _suffers_from_skew(panels, epsilon, parties)
     yield _suffers_from_parties(panels, epsilon)
@@ -126,21 +126,21 @@ def _suffers_from_parties(panels: Panels, epsilon: float) -> Verdict:
 
 
 def _flat(panels: Panels, epsilon: float) -> Verdict:
-    """PSGD's mean is the same everywhere."""
+    """Judge whether PSGD's mean accuracy is the same everywhere."""
     means = [panels.outcome("psgd", epsilon=epsilon, parties=k, skew=s).mean for k in PARTIES for s in SKEWS]
     evidence = f"{min(means):.3f} to {max(means):.3f}"
     return Verdict(f"ε = {epsilon:g}: PSGD is flat in K and skew", max(means) - min(means) < EQUAL, evidence)
 
 
 def _like_gop(panels: Panels, epsilon: float) -> Verdict:
-    """PSGD's mean is GOP's."""
+    """Judge whether PSGD's mean accuracy equals that of GOP."""
     psgd, gop = (panels.outcome(line, epsilon=epsilon, parties=10, skew=0.0).mean for line in ("psgd", "gop"))
     evidence = f"PSGD {psgd:.3f}, GOP {gop:.3f}"
     return Verdict(f"ε = {epsilon:g}: PSGD does as well as GOP, without a curator", gop - psgd < EQUAL, evidence)
 
 
 def _tight(panels: Panels, epsilon: float) -> Verdict:
-    """dp_gd is far above PSGD."""
+    """Judge whether dp_gd is far above PSGD."""
     tight, paper = (panels.outcome(line, epsilon=epsilon, parties=10, skew=0.0) for line in ("dp_gd", "psgd"))
     evidence = f"dp_gd {tight.mean:.3f}, PSGD {paper.mean:.3f}"
     claim = f"ε = {epsilon:g}: dp_gd beats PSGD and covers the whole transcript"

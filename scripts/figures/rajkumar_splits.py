@@ -54,7 +54,7 @@ RANDOM = Deal(
 
 
 def place(deal: Deal, epsilon: float, line: str, x: int) -> Place:
-    """Where a line's point is drawn."""
+    """Return the place at which a line's point is drawn."""
     return Place(deal.title, f"ε = {epsilon:g}", line, x)
 
 
@@ -71,7 +71,7 @@ def simulations(data: SimulationSettings, deal: Deal) -> dict[Place, SimulationS
 
 
 def figure(number: int, title: str, data: SimulationSettings, deal: Deal) -> Figure[Panels]:
-    """Accuracy by split."""
+    """Return a figure of accuracy by split."""
     every = simulations(data, deal)
     return Figure(
         PAPER, f"rajkumar_fig{number}_{deal.name}", title, sweep(every), sweep(every, QUICK_REPEAT),
@@ -91,7 +91,7 @@ def _outcome(panels: Panels, deal: Deal, epsilon: float, line: str, x: int) -> O
 
 
 def _judged(deal: Deal, outcome: Callable[[str, int], Outcome]) -> Iterator[Verdict]:
-    """The claims at one epsilon."""
+    """Judge the claims at one epsilon."""
     xs = list(deal.splits)
     first, last = (outcome("local_average", x) for x in (xs[0], xs[-1]))
     certainty = errors(fall(first, last))

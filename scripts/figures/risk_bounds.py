@@ -73,7 +73,7 @@ class RiskBound:
 
     @property
     def excess(self) -> float:
-        """The bound."""
+        """The bound on the expected excess risk."""
         return self.by_regularization + self.by_noise
 
 

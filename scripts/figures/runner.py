@@ -37,7 +37,7 @@ class Cache:
         return self._path(point).exists()
 
     def result(self, point: Point) -> Any:  # noqa: ANN401 -- any JSON value
-        """What came out; raises FileNotFoundError."""
+        """Return the result of a point from the cache; raises FileNotFoundError."""
         return json.loads(self._path(point).read_text(encoding="utf-8"))["result"]
 
     def keep(self, point: Point, result: str) -> None:

@@ -8,5 +8,5 @@ from parley.learner.experiments.simulation import SimulationSettings, run_simula
 
 
 def simulated(**settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- the fields of SimulationSettings
-    """`SimulationResult.to_json`."""
+    """Run a simulation, and return `SimulationResult.to_json`."""
     return run_simulation(SimulationSettings(**settings)).to_json()

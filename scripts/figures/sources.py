@@ -24,7 +24,7 @@ LIBRARIES = {library: version(library) for library in ("numpy", "scipy", "scikit
 
 @cache
 def digest_of_code(module: str, root: Path = ROOT) -> str:
-    """Of what a module of this tree may run."""
+    """Return the digest of the code that a module of this tree may run."""
     package_files = (path for package in WHOLE for path in (root / package).rglob("*.py"))
     return _digest({*package_files, *imported(module, root)}, root)
 

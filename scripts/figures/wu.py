@@ -73,17 +73,17 @@ def along_the_rounds(setting: Setting) -> Plan:
 
 
 def over_budgets(setting: Setting) -> Plan:
-    """For each of two numbers of examples."""
+    """Return the plan of lines over the budget, one for each of two numbers of examples."""
     return {f"n = {n:,}": {e: Owners.alike(n, e) for e in EPSILONS} for n in SIZES[setting.folder][1::2]}
 
 
 def over_sizes(setting: Setting) -> Plan:
-    """For each of three budgets."""
+    """Return the plan of lines over the number of examples, one for each of three budgets."""
     return {f"ε = {e:g}": {n: Owners.alike(n, e) for n in SIZES[setting.folder]} for e in EPSILONS[1:4]}
 
 
 def surface(setting: Setting) -> Plan:
-    """Over both."""
+    """Return the plan of a surface: over sizes and budgets."""
     return {f"{n}": {e: Owners.alike(n, e) for e in EPSILONS} for n in SIZES[setting.folder]}
 
 
@@ -111,7 +111,7 @@ def sweep(measure: Callable[..., Any], setting: Setting, plan: Plan, repeat: int
 
 
 def lines(setting: Setting, plan: Plan) -> Callable[[Mapping[Any, Any]], list[Series]]:
-    """What reads each line of a plan."""
+    """Return the function that reads each line of a plan."""
 
     def read(results: Mapping[Any, Any]) -> list[Series]:
         return [
@@ -165,7 +165,7 @@ def judge_surface(series: Sequence[Series]) -> Iterable[Verdict]:
 
 
 def judge_slopes(x: str) -> Judge:
-    """Psi ~ x^-2."""
+    """Return a judge of whether psi falls as x^-2."""
 
     def judge(series: Sequence[Series]) -> Iterable[Verdict]:
         for one in series:

@@ -40,12 +40,12 @@ class Series:
 
     @property
     def mean(self) -> FloatArray:
-        """Over the runs, (m,)."""
+        """The mean of psi over the runs, (m,)."""
         return np.asarray(self.psi.mean(axis=1))
 
     @property
     def median(self) -> FloatArray:
-        """Over the runs, (m,)."""
+        """The median of psi over the runs, (m,)."""
         return np.asarray(np.median(self.psi, axis=1))
 
     @property
@@ -63,7 +63,7 @@ class Series:
 
 @contextmanager
 def canvas(title: str, path: Path) -> Iterator[Axes]:
-    """Axes of one panel, saved in the end."""
+    """Yield the axes of one panel, which is saved at the end."""
     with mpl.rc_context({"backend": "agg", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
         figure.suptitle(title, fontsize=11, x=0.01, ha="left")

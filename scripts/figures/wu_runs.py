@@ -61,7 +61,7 @@ class Setting:
 
     @property
     def regularization(self) -> float:
-        """Lambda."""
+        """The regularisation lambda."""
         return float(self.parameters["regularization"])
 
 
@@ -116,7 +116,7 @@ class Owners:
         return replace(self, epsilons=(NEARLY_EXACT,) * len(self.sizes))
 
     def facts(self, setting: Setting) -> FederationFacts:
-        """What all agree on."""
+        """Return the facts that all owners agree on."""
         k = len(self.sizes)
         return FederationFacts(
             parties=tuple(f"owner-{i + 1}" for i in range(k)),
@@ -163,7 +163,7 @@ def has_room(setting: Setting, owners: Owners) -> bool:
 
 
 def predicted(setting: Setting, owners: Owners) -> Forecast:
-    """The forecast, which sees no example."""
+    """Return the forecast, which sees no example."""
     answer = forecast(build_algorithm(setting.algorithm, setting.parameters), owners.facts(setting))
     if not isinstance(answer, Forecast):
         raise TypeError(answer.reason)
@@ -178,7 +178,7 @@ class Watched:
     asked: list[FloatArray]
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """What the inner federation answers."""
+        """Return the answer of the inner federation."""
         self.asked.append(query.message)
         return await self.inner.answer(run, query)
 
@@ -196,7 +196,7 @@ class _Run:
 
     @classmethod
     def of(cls, setting: Setting, owners: Owners) -> _Run:
-        """Of owners whose examples are the first ones."""
+        """Make it for owners whose examples are the first ones."""
         shard, n = examples(setting), sum(owners.sizes)
         if n > len(shard.y):
             raise ValueError(f"{setting.name} has too few examples here")
@@ -206,7 +206,7 @@ class _Run:
         return cls(setting, algorithm, owned, deal(owned, owners.sizes), owners.facts(setting), best)
 
     def psi(self, model: Model) -> float:
-        """A model's relative fitness."""
+        """Return a model's relative fitness psi."""
         return relative_fitness(self.facts.loss, model, self.best, self.own, self.setting.regularization)
 
 

@@ -62,7 +62,7 @@ class Grid:
                     yield (panel, line, x), replace(self.base, **{**changes, **terms, **self.x(x)})
 
     def sweep(self, repeat: int) -> Sweep:
-        """Each point, so many times a chunk."""
+        """Return each point, in so many chunks."""
         points = {}
         for label, setting in self.settings():
             seconds = repeat * _SECONDS * setting.sites / 10
@@ -75,7 +75,7 @@ class Grid:
         return Sweep(points, str(repeat * self.chunks))
 
     def read(self, results: Mapping[tuple[str, str, float, int], Any]) -> list[Curve]:
-        """A curve for each line of each panel."""
+        """Read the results as a curve for each line of each panel."""
         curves: dict[tuple[str, str], Curve] = {}
         for (panel, line, x, _), errors in results.items():
             runs, bound = errors if self.measure is distances_on else (errors, None)

@@ -36,7 +36,7 @@ _LINES = {
 
 
 def line_of(name: str) -> Line:
-    """How a line is drawn; tight noise is dashed."""
+    """Return the style of a line; tight noise is dashed."""
     line = _LINES[name.removesuffix(TIGHT)]
     return Line(name, line.colour, line.marker, "--") if name.endswith(TIGHT) else line
 
@@ -76,7 +76,7 @@ def draw_histograms(title: str, curves: Sequence[Curve], path: Path) -> None:
 
 
 def _panels(curves: Sequence[Curve], title: str) -> tuple[Canvas, list[tuple[Axes, list[Curve]]]]:
-    """An empty panel for each of the curves' panels."""
+    """Return an empty panel for each of the curves' panels."""
     names = list(dict.fromkeys(curve.panel for curve in curves))
     with mpl.rc_context({"backend": "agg", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         canvas, axes = plt.subplots(
@@ -91,7 +91,7 @@ def _panels(curves: Sequence[Curve], title: str) -> tuple[Canvas, list[tuple[Axe
 
 
 def _save(canvas: Canvas, y_label: str, path: Path, named: dict[str, Artist]) -> None:
-    """With one legend below."""
+    """Save a canvas with one legend below all panels."""
     canvas.supylabel(y_label, fontsize=10)
     canvas.legend(list(named.values()), list(named), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     canvas.savefig(path, dpi=150)

@@ -63,12 +63,12 @@ class Setting:
 
     @property
     def sizes(self) -> list[int]:
-        """Of the sites."""
+        """The numbers of rows of the sites."""
         return [self.rows] * (self.sites - 1) + [self.own[0] if self.own else self.rows]
 
     @property
     def epsilons(self) -> list[float]:
-        """Of the sites."""
+        """The budgets epsilon of the sites."""
         return [self.epsilon] * (self.sites - 1) + [self.own[1] if self.own else self.epsilon]
 
     @property
@@ -130,7 +130,7 @@ class Dealt:
 
     @property
     def model(self) -> Model:
-        """What the setting's method learns."""
+        """Return the model that the setting's method learns."""
         setting, (*sites, aggregator) = self.setting, self.parts
         match setting.method:
             case "global":
@@ -160,13 +160,13 @@ def errors_on(repeat: int, first: int = 0, **setting: Any) -> list[float]:  # no
 
 
 def errors_of(setting: Setting, rows: Rows, numbers: range) -> Iterator[float]:
-    """The error rate on test rows of each run."""
+    """Return the error rate on test rows of each run."""
     for number in numbers:
         yield 1 - accuracy(Dealt(setting, rows, number).model, rows.test)
 
 
 def distances_on(repeat: int, **setting: Any) -> tuple[list[float], float]:  # noqa: ANN401
-    """`distances_of` on data by its name."""
+    """Return `distances_of` on data by its name."""
     return distances_of(Setting(**setting), rows_of(setting["data"]), repeat)
 
 

@@ -54,20 +54,20 @@ _CODE = re.compile("``([^`]+)``")
 
 
 def write(path: str, text: str) -> None:
-    """A page of the site."""
+    """Write a page of the site."""
     with mkdocs_gen_files.open(path, "w") as file:
         file.write(text)
 
 
 def settings_page(whose: str, model: type[BaseModel]) -> str:
-    """Every setting, as ``config --explain`` tells it."""
+    """Return a page with every setting, as ``config --explain`` prints it."""
     rows = [f"`{setting.head}`\n:   {_prose(setting.meaning)}\n" for setting in explain_settings(model)]
     introduction = "Every setting, its type, its default and what it means, as `config --explain` prints them."
     return "\n".join([f"# Settings of {whose}\n\n{introduction}\n", *rows])
 
 
 def command_page(app: typer.Typer) -> str:
-    """A command line, as its ``--help`` says it."""
+    """Return a page on a command line, from its ``--help``."""
     command = typer.main.get_command(app)
     context = typer.Context(command, info_name=command.name)
     return get_docs_for_click(obj=command, ctx=context, name=command.name or "", title=command.name)
@@ -122,7 +122,7 @@ def _prose(text: str) -> str:
 
 
 def problems_page() -> str:
-    """Every type of problem that a service answers with."""
+    """Return a page with every type of problem that a service answers with."""
     rows = ["| type | status | means |", "|---|---|---|"]
     kinds = {error.kind: error for _, error in inspect.getmembers(errors, _is_error)}
     for kind, error in sorted(kinds.items()):
@@ -137,7 +137,7 @@ def _is_error(value: object) -> bool:
 
 
 def python_page() -> str:
-    """The client for Python, by mkdocstrings."""
+    """Return the page on the client for Python, by mkdocstrings."""
     parts = [
         "# Python client\n\nEverything here is typed, and raises the errors of [the problem types](problems.md).\n"
     ]
@@ -145,7 +145,7 @@ def python_page() -> str:
 
 
 def main() -> None:
-    """Write all pages."""
+    """Write all pages of the site that are made of code."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for name, (whose, model) in SETTINGS.items():
         write(f"reference/settings-{name}.md", settings_page(whose, model))

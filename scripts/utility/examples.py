@@ -159,13 +159,13 @@ def kdd99() -> Examples:
 
 
 def mnist() -> Examples:
-    """The publisher's split."""
+    """Return MNIST in the publisher's split."""
     train, test = (shard_of(MNIST, pixels(read_columns(found("mnist", f"{part}.parquet")))) for part in _BOTH)
     return Examples(build_loss(MNIST), lambda _draw: (train, test), is_redrawn=False)
 
 
 def har() -> Examples:
-    """The publisher's split, by people."""
+    """Return HAR in the publisher's split, by people."""
     train, test = (
         load_examples(found("har-smartphones", f"har-{part}.parquet"), HAR, clip=True).shard for part in _BOTH
     )
@@ -173,13 +173,13 @@ def har() -> Examples:
 
 
 def cod_rna() -> Examples:
-    """A quarter of the training file held out."""
+    """Return Cod-RNA; a quarter of the training file is held out."""
     rows = load_examples(found("cod-rna", "cod-rna-train.parquet"), COD_RNA, clip=True).shard
     return Examples(build_loss(COD_RNA), quarter(rows))
 
 
 def lending_club() -> Examples:
-    """Interest rates; a quarter held out."""
+    """Return loans' interest rates; a quarter is held out."""
     rows = published(LENDING_CLUB, found("lending-club", "loans-2007-2011.parquet"))
     assert rows is not None, "a path was given"  # noqa: S101
     return Examples(build_loss(LENDING_CLUB), quarter(rows))
@@ -194,13 +194,13 @@ def card_fraud(owned: int) -> Examples:
 
 
 def wdbc() -> Examples:
-    """Breast cancer; a quarter held out."""
+    """Return the breast cancer data; a quarter is held out."""
     study = datasets.WDBC
     return Examples(build_loss(study), quarter(shard_of(study, datasets.wdbc_columns(), clip=True)))
 
 
 def digits() -> Examples:
-    """Scikit-learn's digits; a quarter held out."""
+    """Return scikit-learn's digits; a quarter is held out."""
     return Examples(build_loss(DIGITS), quarter(shard_of(DIGITS, datasets.digits_columns())))
 
 
@@ -211,7 +211,7 @@ def simulated() -> Examples:
 
 
 def connections(columns: Columns) -> Columns:
-    """KDD99's columns as the study has them."""
+    """Return KDD99's columns as the study has them."""
     logs = {name: np.log1p(columns[name]) for name in _COUNTS}
     return {**columns, **logs, "label": np.where(columns["label"] == "normal", "normal", "attack").astype(object)}
 
@@ -235,12 +235,12 @@ def quarter(rows: Shard, held_out: int | None = None) -> Split:
 
 
 def some(rows: Shard, chosen: IntArray) -> Shard:
-    """Some rows of a shard of one party."""
+    """Return some rows of a shard of one party."""
     return Shard.adopt(rows.X[chosen], rows.y[chosen])
 
 
 def found(*parts: str) -> Path:
-    """A file of ``$PARLEY_DATA``; raises AbsentError."""
+    """Return the path of a file of ``$PARLEY_DATA``; raises AbsentError."""
     path = Path(os.environ.get("PARLEY_DATA") or "$PARLEY_DATA", *parts)
     if not path.exists():
         raise AbsentError(f"PARLEY_DATA has no {'/'.join(parts)}")
