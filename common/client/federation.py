@@ -78,7 +78,7 @@ class PartyPool(ABC):
         return tuple(sorted({index for contributors in self._recent for index in contributors}))
 
     @property
-    def asked(self) -> tuple[PartyClient, ...]:
+    def active_parties(self) -> tuple[PartyClient, ...]:
         """The parties that are asked, in the order of the specification."""
         return tuple(self._parties[index] for index in self.active)
 
@@ -124,7 +124,7 @@ class PartyPool(ABC):
     def _settle(self, contributors: tuple[int, ...], silent: Mapping[str, str]) -> None:
         """End a round with these contributors, and report which of the silent parties are dropped."""
         self._recent.append(contributors)
-        still = {party.name for party in self.asked}
+        still = {party.name for party in self.active_parties}
         self.report = RoundReport(
             dropped={name: reason for name, reason in silent.items() if name not in still},
             missed={name: reason for name, reason in silent.items() if name in still},
@@ -140,7 +140,10 @@ class HttpFederation(PartyPool):
         with traced_round(run, query.round):
             started, took = time.monotonic(), dict[str, float]()
             outcomes = await ask_all(
-                self.asked, partial(PartyClient.answer, run=run, query=query, width=width), self._deadline, took
+                self.active_parties,
+                partial(PartyClient.answer, run=run, query=query, width=width),
+                self._deadline,
+                took,
             )
             answers = self._conclude(query.round, outcomes, took)
             self.report = replace(self.report, seconds=time.monotonic() - started)

@@ -299,9 +299,9 @@ def renew_for(address: LearnerAddress) -> None:
     keep_renewed(address.certificate, renewed, address.name)
 
 
-def is_due(held: Credentials) -> bool:
+def is_due(credentials: Credentials) -> bool:
     """Whether a certificate is to be renewed now."""
-    return held.share_left < _SHARE_LEFT
+    return credentials.share_left < _SHARE_LEFT
 
 
 def read_credentials(certificate: Path, key: Path) -> Credentials:

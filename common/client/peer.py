@@ -103,13 +103,13 @@ class Peer:
         """Return the error that says that this peer's answer cannot be used."""
         return self.refusal(f"{self.name} refused: {detail}", reason=reason, **{self.role: self.name}, **facts)
 
-    async def held(self) -> Sequence[str]:
-        """Return the receipts of other services that it holds."""
+    async def stored_receipts(self) -> Sequence[str]:
+        """Return the receipts of other services that it stores."""
         content, _ = await self._request("GET", "/v1/receipts")
         return self._parse(HeldReceipts, content).receipts
 
-    async def hold(self, texts: Sequence[str]) -> None:
-        """Make it hold receipts of other services; it keeps the newest of each whose key it has."""
+    async def store_receipts(self, texts: Sequence[str]) -> None:
+        """Make it store receipts of other services; it keeps the newest of each whose key it has."""
         await self._request("PUT", "/v1/receipts", HeldReceipts(receipts=tuple(texts)).model_dump_json().encode())
 
     async def _request(  # noqa: PLR0913 -- a request, and what its response must be

@@ -329,7 +329,7 @@ class Descent(Method):
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sums over the rounds of a step times what later rounds leave of it, and of the squares."""
-        moved = np.array(self.steps)[:, None] * self._left(h + self.tilt)
+        moved = np.array(self.steps)[:, None] * self._remaining(h + self.tilt)
         return moved.sum(axis=0), (moved**2).sum(axis=0)
 
     def bound(self, problem: Problem, load: Load) -> float:
@@ -382,11 +382,11 @@ class Descent(Method):
             saturated=flat / 2 * (radius / 3) ** 2 * float((self.weights**2).sum()),
         )
 
-    def _left(self, h: FloatArray) -> FloatArray:
-        """What part of a round's step is left in the model, at curvatures h (m,) of the objective, (T, m).
+    def _remaining(self, h: FloatArray) -> FloatArray:
+        """Return the part of a round's step that remains in the model, at curvatures h (m,) of the objective, (T, m).
 
-        With momentum m and the decay 1 - a_k h of a step a_k, left_k = w_k + (decay + m) left_{k+1} - m left_{k+2}, w_k
-        being what part the round's iterate has in the model.
+        With momentum m and the decay 1 - a_k h of a step a_k, the part p_k is w_k + (decay + m) p_{k+1} - m p_{k+2},
+        where w_k is the part of the round's iterate in the model.
         """
         decay, m = 1 - np.outer(self.steps, h), self.momentum
         if self.average is None and not m:

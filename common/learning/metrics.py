@@ -42,7 +42,7 @@ def accuracy(model: Model, shard: Shard) -> float:
 
 def recall(model: Model, shard: Shard) -> float:
     """The share of positive examples that are predicted positive; raises InvalidInputError where there is none."""
-    positive, _ = _both_classes(model, shard, needed=1)
+    positive, _ = _both_classes(model, shard, n_required=1)
     return float((positive > 0).mean())
 
 
@@ -105,19 +105,19 @@ def _hits(model: Model, shard: Shard) -> float:
 
 def _auc(model: Model, shard: Shard) -> float:
     """The AUC of one model."""
-    positive, negative = _both_classes(model, shard, needed=2)
+    positive, negative = _both_classes(model, shard, n_required=2)
     ordered = np.sort(negative)
     below, not_above = (np.searchsorted(ordered, positive, side) for side in ("left", "right"))
     return float((below + not_above).mean() / 2 / len(negative))
 
 
-def _both_classes(model: Model, shard: Shard, needed: int) -> tuple[FloatArray, FloatArray]:
-    """The scores of the positive and of the negative examples; the first ``needed`` of them must not be empty."""
+def _both_classes(model: Model, shard: Shard, n_required: int) -> tuple[FloatArray, FloatArray]:
+    """The scores of the positive and of the negative examples; the first ``n_required`` of them must not be empty."""
     if model.kind != "linear":
         raise InvalidInputError(f"a {model.kind} model has no positive class")
     scores, examples = model_scores(model, shard), examples_of(shard)
     classes = scores[examples & (shard.y > 0)], scores[examples & (shard.y <= 0)]
-    if not all(len(side) for side in classes[:needed]):
+    if not all(len(side) for side in classes[:n_required]):
         raise InvalidInputError("examples of one class only: the rate of the other cannot be measured")
     return classes
 

@@ -242,9 +242,9 @@ class _Problems:
         gram, labels, offset = parts
         return cls(loss, gram, labels, np.append(strength, 1.0), offset)
 
-    def some(self, which: BoolArray) -> _Problems:
+    def some(self, selected: BoolArray) -> _Problems:
         """Some of the problems, (m,)."""
-        return _Problems(self.loss, *_some(which, self.gram, self.labels, self.strength, self.offset))
+        return _Problems(self.loss, *_some(selected, self.gram, self.labels, self.strength, self.offset))
 
     def solved(self, tolerance: float) -> FloatArray:
         """The unknowns (m - 1, K, n) where the gradient is no longer than the tolerance, or gets no shorter."""
@@ -374,9 +374,9 @@ def _last(stack: FloatArray) -> FloatArray:
     return np.ascontiguousarray(np.moveaxis(stack, 0, -1))
 
 
-def _some(which: BoolArray, *parts: FloatArray) -> Iterator[FloatArray]:
+def _some(selected: BoolArray, *parts: FloatArray) -> Iterator[FloatArray]:
     """Some of the problems (m,) of arrays (..., m), whose problems stay side by side in memory."""
-    return (np.compress(which, part, axis=-1) for part in parts)
+    return (np.compress(selected, part, axis=-1) for part in parts)
 
 
 def _raised(systems: FloatArray, by: FloatArray) -> FloatArray:

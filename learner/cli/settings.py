@@ -1,4 +1,4 @@
-"""``parley-learner config`` and ``parley-learner check``: what settings there are, and would this learner start."""
+"""``parley-learner config``, which prints settings, and ``check``, which says whether a learner would start."""
 
 from __future__ import annotations
 
@@ -46,13 +46,10 @@ def learner_config_command(
     """Print the settings in effect, and whether file or environment says so; secrets are hidden."""
     if explain:
         settings = list(explaining.explain_settings(learner_settings.LearnerSettings))
-        lines, rows = (
-            [f"{setting.head}\n    {setting.meaning}" for setting in settings],
-            [asdict(setting) for setting in settings],
-        )
+        lines, rows = [f"{one.head}\n    {one.meaning}" for one in settings], [asdict(one) for one in settings]
     else:
-        settings = list(explaining.settings_in_effect(learner_settings.LearnerSettings.load(config)))
-        lines, rows = [setting.line for setting in settings], [asdict(setting) for setting in settings]
+        in_effect = list(explaining.settings_in_effect(learner_settings.LearnerSettings.load(config)))
+        lines, rows = [one.line for one in in_effect], [asdict(one) for one in in_effect]
     out.result(rows, lines)
 
 

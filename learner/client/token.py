@@ -50,11 +50,11 @@ def _content(file: Path) -> str:
         raise InvalidInputError(f"the token file {file} cannot be read") from None
 
 
-def _checked(text: str, where: str) -> str:
+def _checked(text: str, source: str) -> str:
     """Return a token without blanks around it; raises InvalidInputError if it is empty or no header can hold it."""
     token = text.strip()
     if not token:
-        raise InvalidInputError(f"{where} is empty")
+        raise InvalidInputError(f"{source} is empty")
     if not _VISIBLE.issuperset(token):
-        raise InvalidInputError(f"{where} holds more than one word of visible ASCII characters")
+        raise InvalidInputError(f"{source} holds more than one word of visible ASCII characters")
     return token

@@ -42,7 +42,7 @@ class Witnesses:
     async def ask(self, names: Iterable[str]) -> None:
         """Ask these peers for their receipts of all; each signer must account for its own before it is asked more."""
         witnesses = [self._peers[name] for name in names if name in self._peers]
-        answers = await asyncio.gather(*(_soon(witness.held, _PATIENCE_TO_ASK) for witness in witnesses))
+        answers = await asyncio.gather(*(_soon(witness.stored_receipts, _PATIENCE_TO_ASK) for witness in witnesses))
         for text in {text for texts in answers for text in texts or ()}:
             try:
                 signer = read_receipt(text).signer
@@ -72,7 +72,7 @@ class Witnesses:
             return
 
         async def hold() -> bool:
-            await witness.hold([receipt.text for receipt in news])
+            await witness.store_receipts([receipt.text for receipt in news])
             return True
 
         if await _soon(hold, _PATIENCE_TO_HAND_ON):

@@ -119,7 +119,7 @@ class SecureSumFederation(PartyPool):
             return contribution
 
         took: dict[str, float] = {}
-        outcomes = await ask_all(self.asked, contribute, self._deadline, took)
+        outcomes = await ask_all(self.active_parties, contribute, self._deadline, took)
         answers = self._conclude(round, outcomes, took)
         contributions = {self._parties[index].name: contribution for index, contribution in answers.items()}
         silent = {**self.report.dropped, **self.report.missed}

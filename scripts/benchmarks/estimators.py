@@ -39,7 +39,7 @@ from parley.common.files.studies import read_study
 from parley.common.files.tables import read_columns
 from parley.learner.estimators import PrivateClassifier
 from parley.learner.experiments.datasets import BIOPSIES, DIGITS, TEST_FRACTION, digits_columns, wdbc_columns
-from scripts.utility.examples import AbsentError, found
+from scripts.utility.examples import AbsentError, data_path
 
 EPSILONS = (0.1, 1.0)
 _ADULT = Path(__file__).parents[2] / "tests" / "data" / "adult" / "study.json"
@@ -135,7 +135,7 @@ def adult() -> Set:
     """UCI's split of Adult; raises AbsentError."""
     study = read_study(_ADULT)
     parts = [
-        rows_of_columns(study, read_columns(found("adult", f"adult-{part}.parquet"))) for part in ("train", "test")
+        rows_of_columns(study, read_columns(data_path("adult", f"adult-{part}.parquet"))) for part in ("train", "test")
     ]
     return Set(study, lambda _: (parts[0], parts[1]))
 

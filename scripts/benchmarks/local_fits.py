@@ -137,7 +137,7 @@ def har() -> Case:
 
 def kdd99() -> Case:
     """20,000 parties; of the other connections as many as `TESTS` are for the test."""
-    table = read_columns(examples.found("kdd99", "train-10pct.parquet"))
+    table = read_columns(examples.data_path("kdd99", "train-10pct.parquet"))
     rows = shard_of(examples.KDD99, examples.connections(table), clip=True)
     order = np.random.default_rng(1).permutation(len(rows.y))
     shares, test = order[: 20_000 * 22].reshape(20_000, 22), order[20_000 * 22 :][:TESTS]

@@ -31,7 +31,7 @@ from parley.common.learning.losses import Huber, Logistic, Loss
 from parley.common.privacy.mechanisms.site import Law, SiteTerms
 from parley.common.privacy.noise import SystemNoise
 from scripts.loopback import resident_mb
-from scripts.utility.examples import AbsentError, found
+from scripts.utility.examples import AbsentError, data_path
 
 COLUMNS, TRAINING, ENTRIES = 3_231_961, 3_990, 256
 REGULARIZATION, EPSILON, DELTA = 1e-3, 1.0, 1e-3
@@ -45,7 +45,7 @@ BLOATED = 41_674, 100_008, 8
 def main() -> None:
     """Measure, and print the figures."""
     try:
-        found("url-subset", "url-subset.parquet")
+        data_path("url-subset", "url-subset.parquet")
     except AbsentError as absent:
         sys.exit(str(absent))
     figures = {}
@@ -87,7 +87,7 @@ def url() -> tuple[SparseShard, SparseShard]:
     """The rows to learn from and those to test on."""
     from pyarrow import parquet  # noqa: PLC0415 -- only here
 
-    table = parquet.read_table(found("url-subset", "url-subset.parquet"), columns=["label", "index", "value"])
+    table = parquet.read_table(data_path("url-subset", "url-subset.parquet"), columns=["label", "index", "value"])
     index, value = (table[name].combine_chunks() for name in ("index", "value"))
     entries = (value.values.to_numpy().astype(np.float64), index.values.to_numpy() - 1, index.offsets.to_numpy())
     rows = csr_array(entries, shape=(table.num_rows, COLUMNS))

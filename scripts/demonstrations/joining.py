@@ -25,7 +25,7 @@ from pyarrow.csv import write_csv
 from parley.common.errors import ParleyError
 from parley.learner.cli.client import LearnerClient
 from scripts.loopback import COMMANDS, free_ports, processes
-from scripts.utility.examples import AbsentError, found
+from scripts.utility.examples import AbsentError, data_path
 
 NAMES = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 LABEL, POSITIVE = "income", ">50K"
@@ -76,7 +76,7 @@ def main() -> None:
 
 def deal(root: Path) -> dict[str, Path]:
     """Adult's training rows as a raw CSV, and a quarter of it in each owner's own folder."""
-    table = pq.read_table(found("adult", "adult-train.parquet"))
+    table = pq.read_table(data_path("adult", "adult-train.parquet"))
     write_csv(table, root / "adult.csv")
     parts, tables = np.array_split(np.random.default_rng(1).permutation(len(table)), len(NAMES)), {}
     for name, rows in zip(NAMES, parts, strict=True):
@@ -149,7 +149,7 @@ def listening(pid: int) -> set[str]:
 
 def accuracy(client: LearnerClient, run: str) -> float:
     """The model's share of right predictions on 2,000 test rows, asked of the learner."""
-    table = pq.read_table(found("adult", "adult-test.parquet")).slice(0, 2000)
+    table = pq.read_table(data_path("adult", "adult-test.parquet")).slice(0, 2000)
     records = table.to_pylist()
     labels = [record.pop(LABEL) for record in records]
     predicted = client.ask("POST", f"/v1/runs/{run}/predictions", {"records": records})

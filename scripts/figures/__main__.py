@@ -16,7 +16,7 @@ from typing import Any
 from scripts.figures.frame import Figure, Sweep, all_figures
 from scripts.figures.reproduction import FAILS, Row, update
 from scripts.figures.runner import Cache, complete, dask_cluster, processes
-from scripts.utility.examples import AbsentError, found
+from scripts.utility.examples import AbsentError, data_path
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ def _with_data(figures: Iterable[Figure[Any]], *, quick: bool) -> Iterator[tuple
         sweep = figure.quick if quick else figure.full
         try:
             for folder in {folder for point in sweep.points.values() for folder in point.data}:
-                found(folder)
+                data_path(folder)
         except AbsentError as absent:
             print(f"{figure.name}: not drawn: {absent}")
         else:

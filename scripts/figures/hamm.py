@@ -81,7 +81,7 @@ def _about(split: str) -> float:
 
 
 def over_epsilons(results: Results) -> list[Curve]:
-    """The accuracies of all lines in each panel."""
+    """Return the accuracies of all lines in each panel, over epsilon."""
     return _gathered(((panel, name), x, value) for (panel, _), trial in results.items() for name, x, value in trial)
 
 

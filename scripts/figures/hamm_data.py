@@ -133,7 +133,7 @@ def _some(table: Columns, rows: IntArray) -> Columns:
 
 @cache
 def _table(folder: str, name: str) -> Columns:
-    return read_columns(examples.found(folder, f"{name}.parquet"))
+    return read_columns(examples.data_path(folder, f"{name}.parquet"))
 
 
 @cache

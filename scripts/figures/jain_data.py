@@ -51,14 +51,14 @@ def some(rows: SparseShard, which: np.ndarray[tuple[int], np.dtype[np.int64]]) -
 
 def _cod_rna() -> tuple[csr_array[np.float64, tuple[int, int]], FloatArray]:
     study = examples.COD_RNA.model_copy(update={"norm": "max", "row_norm": "largest"})
-    shard = load_examples(examples.found("cod-rna", "cod-rna-train.parquet"), study, clip=True).shard
+    shard = load_examples(examples.data_path("cod-rna", "cod-rna-train.parquet"), study, clip=True).shard
     return csr_array(shard.X), shard.y
 
 
 def _url() -> tuple[csr_array[np.float64, tuple[int, int]], FloatArray]:
     from pyarrow.parquet import read_table  # noqa: PLC0415 -- large
 
-    table = read_table(examples.found("url-subset", "url-subset.parquet"), columns=["index", "value", "label"])
+    table = read_table(examples.data_path("url-subset", "url-subset.parquet"), columns=["index", "value", "label"])
     index, value = (table[name].combine_chunks() for name in ("index", "value"))
     data, places = (column.flatten().to_numpy(zero_copy_only=False) for column in (value, index))
     starts = index.offsets.to_numpy()

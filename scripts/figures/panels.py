@@ -134,12 +134,12 @@ def _csv_row(place: Place, outcome: Outcome) -> dict[str, object]:
         "accuracy_mean": f"{outcome.mean:.5f}",
         "accuracy_sd": f"{np.std(outcome.accuracies, ddof=1):.5f}",
         "accuracy_standard_error": f"{outcome.standard_error:.5f}",
-        "model_epsilon": _told(outcome.epsilons.get("model")),
-        "transcript_epsilon": _told(outcome.epsilons.get("transcript")),
+        "model_epsilon": _formatted(outcome.epsilons.get("model")),
+        "transcript_epsilon": _formatted(outcome.epsilons.get("transcript")),
     }
 
 
-def _told(epsilon: float | None) -> str:
+def _formatted(epsilon: float | None) -> str:
     return "" if epsilon is None else f"{epsilon:.4g}"
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from scripts.utility.examples import found
+from scripts.utility.examples import data_path
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ("common", "learner")
@@ -50,7 +50,7 @@ def imported(module: str, root: Path = ROOT) -> set[Path]:
 
 def digest_of_data(folder: str) -> str:
     """Of the files in a folder of ``$PARLEY_DATA``; raises AbsentError."""
-    return _digest_of_folder(found(folder))
+    return _digest_of_folder(data_path(folder))
 
 
 @cache

@@ -69,22 +69,22 @@ Judge = Callable[[Sequence[Series]], Iterable[Verdict]]
 def along_the_rounds(setting: Setting) -> Plan:
     """For three budgets; the x are the rounds, which all runs have."""
     n = SIZES[setting.folder][-2]
-    return {f"ε = {e:g}": {0: Owners.alike(n, e)} for e in EPSILONS[::2]}
+    return {f"ε = {e:g}": {0: Owners.equal(n, e)} for e in EPSILONS[::2]}
 
 
 def over_budgets(setting: Setting) -> Plan:
     """Return the plan of lines over the budget, one for each of two numbers of examples."""
-    return {f"n = {n:,}": {e: Owners.alike(n, e) for e in EPSILONS} for n in SIZES[setting.folder][1::2]}
+    return {f"n = {n:,}": {e: Owners.equal(n, e) for e in EPSILONS} for n in SIZES[setting.folder][1::2]}
 
 
 def over_sizes(setting: Setting) -> Plan:
     """Return the plan of lines over the number of examples, one for each of three budgets."""
-    return {f"ε = {e:g}": {n: Owners.alike(n, e) for n in SIZES[setting.folder]} for e in EPSILONS[1:4]}
+    return {f"ε = {e:g}": {n: Owners.equal(n, e) for n in SIZES[setting.folder]} for e in EPSILONS[1:4]}
 
 
 def surface(setting: Setting) -> Plan:
     """Return the plan of a surface: over sizes and budgets."""
-    return {f"{n}": {e: Owners.alike(n, e) for e in EPSILONS} for n in SIZES[setting.folder]}
+    return {f"{n}": {e: Owners.equal(n, e) for e in EPSILONS} for n in SIZES[setting.folder]}
 
 
 def collaborations(setting: Setting) -> Plan:

@@ -106,13 +106,13 @@ class Owners:
     epsilons: tuple[float, ...]
 
     @classmethod
-    def alike(cls, n_total: int, epsilon: float, owners: int = 3) -> Owners:
+    def equal(cls, n_total: int, epsilon: float, owners: int = 3) -> Owners:
         """Owners of one size and budget, with n examples in all."""
         return cls((n_total // owners,) * owners, (epsilon,) * owners)
 
     @property
     def exact(self) -> Owners:
-        """The same with budgets that are hardly any."""
+        """Return the same owners with budgets so large that there is hardly any noise."""
         return replace(self, epsilons=(NEARLY_EXACT,) * len(self.sizes))
 
     def facts(self, setting: Setting) -> FederationFacts:

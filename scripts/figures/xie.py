@@ -66,13 +66,13 @@ def named(curves: Sequence[Curve]) -> dict[str, dict[str, Curve]]:
 def in_band(claim: str, curve: Curve, x: float, band: Band) -> Verdict:
     """Whether a mean lies in a band: from, to, and what the thesis has."""
     least, most, published = band
-    return Verdict(f"{curve.panel}: {claim}", least <= curve.mean(x) <= most, _told(curve, x), published)
+    return Verdict(f"{curve.panel}: {claim}", least <= curve.mean(x) <= most, _figure_at(curve, x), published)
 
 
 def in_order(claim: str, x: float, curves: Sequence[Curve], published: str = "") -> Verdict:
     """Whether each curve's error at x is surely less than the next one's, run by run."""
     holds = all(sure(worse.runs[x] - better.runs[x]) for better, worse in pairwise(curves))
-    evidence = ", ".join(f"{curve.name} {_told(curve, x)}" for curve in curves)
+    evidence = ", ".join(f"{curve.name} {_figure_at(curve, x)}" for curve in curves)
     return Verdict(f"{curves[0].panel}: {claim}", holds, evidence, published)
 
 
@@ -81,7 +81,7 @@ def falls(curve: Curve, subject: str) -> Verdict:
     first, last = min(curve.runs), max(curve.runs)
     holds = sure(curve.runs[first] - curve.runs[last])
     claim = f"{curve.panel}: the error of {curve.name} falls with {subject} (ours)"
-    return Verdict(claim, holds, f"{_told(curve, first)} → {_told(curve, last)}")
+    return Verdict(claim, holds, f"{_figure_at(curve, first)} → {_figure_at(curve, last)}")
 
 
 def judge_numbers(curves: Sequence[Curve]) -> Iterable[Verdict]:
@@ -126,7 +126,7 @@ def judge_lambda(curves: Sequence[Curve]) -> Iterable[Verdict]:
         best = min(curve.runs, key=curve.mean)
         ends = [curve.runs[end] - curve.runs[best] for end in (min(curve.runs), max(curve.runs))]
         claim = f"{curve.panel}: a Λ between the ends is best for {curve.name} (ours; the best is drawn from the runs)"
-        yield Verdict(claim, all(map(sure, ends)), f"{_told(curve, best)} at Λ = {best:g}")
+        yield Verdict(claim, all(map(sure, ends)), f"{_figure_at(curve, best)} at Λ = {best:g}")
 
 
 def judge_hessians(curves: Sequence[Curve]) -> Iterable[Verdict]:
@@ -182,7 +182,7 @@ def judge_bounds(curves: Sequence[Curve]) -> Iterable[Verdict]:
         yield Verdict(f"{curve.panel}: no mean squared distance is surely above its bound", within, evidence)
 
 
-def _told(curve: Curve, x: float) -> str:
+def _figure_at(curve: Curve, x: float) -> str:
     return f"{curve.mean(x):.3f} ± {standard_error(curve.runs[x]):.3f}"
 
 

@@ -94,7 +94,7 @@ def _on_sphere(X: FloatArray) -> FloatArray:
 
 
 def _mnist() -> tuple[Table, Table]:
-    train, test = (_digits(read_columns(examples.found("mnist", f"{part}.parquet"))) for part in ("train", "test"))
+    train, test = (_digits(read_columns(examples.data_path("mnist", f"{part}.parquet"))) for part in ("train", "test"))
     return train, test
 
 
@@ -106,14 +106,14 @@ def _digits(columns: Columns) -> Table:
 
 
 def _kdd99() -> tuple[Table, Table]:
-    columns = read_columns(examples.found("kdd99", "train-10pct.parquet"))
+    columns = read_columns(examples.data_path("kdd99", "train-10pct.parquet"))
     some = _drawn(columns, np.ones(len(columns["label"]), dtype=np.bool_))
     rows = shard_of(examples.KDD99, examples.connections(some), clip=True)
     return _parted(rows.X, rows.y > 0)
 
 
 def _covertype() -> tuple[Table, Table]:
-    folder = examples.found("covertype")
+    folder = examples.data_path("covertype")
     paths = [folder / f"covtype.{kind}" for kind in ("parquet", "csv")]
     columns = read_columns(next(filter(Path.exists, paths), paths[0]))
     some = _drawn(columns, np.isin(columns[_COVER_TYPE], [1, 2]))

@@ -62,7 +62,7 @@ class Grid:
                     yield (panel, line, x), replace(self.base, **{**changes, **terms, **self.x(x)})
 
     def sweep(self, repeat: int) -> Sweep:
-        """Return each point, in so many chunks."""
+        """Return the points to measure, each in chunks of ``repeat`` runs."""
         points = {}
         for label, setting in self.settings():
             seconds = repeat * _SECONDS * setting.sites / 10

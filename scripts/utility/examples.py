@@ -141,7 +141,7 @@ def adult(rows: int | None = None) -> Examples:
     )
     bounded_study = study.model_copy(update={"features": bounded})
     train, test = (
-        load_examples(found("adult", f"adult-{part}.parquet"), bounded_study, clip=True).shard for part in _BOTH
+        load_examples(data_path("adult", f"adult-{part}.parquet"), bounded_study, clip=True).shard for part in _BOTH
     )
     if rows is not None:
         train = some(train, np.random.default_rng([1, rows]).permutation(len(train.y))[:rows])
@@ -151,7 +151,7 @@ def adult(rows: int | None = None) -> Examples:
 def kdd99() -> Examples:
     """A quarter of the 10 % file held out, drawn once; beside it the corrected test file, which is of another law."""
     rows, corrected = (
-        shard_of(KDD99, connections(read_columns(found("kdd99", f"{name}.parquet"))), clip=True)
+        shard_of(KDD99, connections(read_columns(data_path("kdd99", f"{name}.parquet"))), clip=True)
         for name in ("train-10pct", "test-corrected")
     )
     parts = quarter(rows)(0)
@@ -160,27 +160,27 @@ def kdd99() -> Examples:
 
 def mnist() -> Examples:
     """Return MNIST in the publisher's split."""
-    train, test = (shard_of(MNIST, pixels(read_columns(found("mnist", f"{part}.parquet")))) for part in _BOTH)
+    train, test = (shard_of(MNIST, pixels(read_columns(data_path("mnist", f"{part}.parquet")))) for part in _BOTH)
     return Examples(build_loss(MNIST), lambda _draw: (train, test), is_redrawn=False)
 
 
 def har() -> Examples:
     """Return HAR in the publisher's split, by people."""
     train, test = (
-        load_examples(found("har-smartphones", f"har-{part}.parquet"), HAR, clip=True).shard for part in _BOTH
+        load_examples(data_path("har-smartphones", f"har-{part}.parquet"), HAR, clip=True).shard for part in _BOTH
     )
     return Examples(build_loss(HAR), lambda _draw: (train, test), is_redrawn=False)
 
 
 def cod_rna() -> Examples:
     """Return Cod-RNA; a quarter of the training file is held out."""
-    rows = load_examples(found("cod-rna", "cod-rna-train.parquet"), COD_RNA, clip=True).shard
+    rows = load_examples(data_path("cod-rna", "cod-rna-train.parquet"), COD_RNA, clip=True).shard
     return Examples(build_loss(COD_RNA), quarter(rows))
 
 
 def lending_club() -> Examples:
     """Return loans' interest rates; a quarter is held out."""
-    rows = published(LENDING_CLUB, found("lending-club", "loans-2007-2011.parquet"))
+    rows = published(LENDING_CLUB, data_path("lending-club", "loans-2007-2011.parquet"))
     assert rows is not None, "a path was given"  # noqa: S101
     return Examples(build_loss(LENDING_CLUB), quarter(rows))
 
@@ -188,7 +188,7 @@ def lending_club() -> Examples:
 def card_fraud(owned: int) -> Examples:
     """Frauds by logistic regression: owners have ``owned`` rows; the others, some 240 in 8,943, are held out."""
     study = CREDIT_CARD.model_copy(update={"loss": LogisticLoss()})
-    rows = published(study, found("creditcard-subset", "creditcard-subset.parquet"))
+    rows = published(study, data_path("creditcard-subset", "creditcard-subset.parquet"))
     assert rows is not None, "a path was given"  # noqa: S101
     return Examples(build_loss(study), quarter(rows, held_out=len(rows.y) - owned))
 
@@ -239,7 +239,7 @@ def some(rows: Shard, chosen: IntArray) -> Shard:
     return Shard.adopt(rows.X[chosen], rows.y[chosen])
 
 
-def found(*parts: str) -> Path:
+def data_path(*parts: str) -> Path:
     """Return the path of a file of ``$PARLEY_DATA``; raises AbsentError."""
     path = Path(os.environ.get("PARLEY_DATA") or "$PARLEY_DATA", *parts)
     if not path.exists():
