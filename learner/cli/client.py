@@ -41,9 +41,7 @@ class LearnerClient(BlockingConnection):
             page = self.ask(*route.to({"limit": size} | after))
             yield from page[items]
             for item in page.get("damaged", ()):
-                typer.echo(
-                    f"{item} is damaged in the learner's database: ask for it alone, to hear what helps", err=True
-                )
+                typer.echo(f"{item} is damaged in the learner's database: ask for it alone to see what helps", err=True)
             if page["next"] is None:
                 return
             after, limit = {"after": page["next"]}, limit and limit - size

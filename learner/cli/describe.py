@@ -48,9 +48,10 @@ def describe_command(
 ) -> None:
     """Count what a study's columns hold over all owners, so that bounds and values can be checked before a run.
 
-    Of numbers: mean, deviation, share at each bound, histogram; of categories and classes: the share of each value. It
-    is a run like any other: private, approved by each owner, and charged to its ledger. How wide intervals will be is
-    said first, on standard error. Behind ± is half of the interval that holds the owners' own figure in 95 of 100 runs.
+    A number gets its mean, deviation, share at each bound and histogram; categories and classes get the share of each
+    value. It is a run like any other: private, approved by each owner, and charged to its ledger. The widths of the
+    intervals are printed first, on standard error. The figure behind ± is half the width of the interval, which holds
+    the true figure of the owners' rows in 95 of 100 runs.
     """
     parameters = {"bins": bins} | ({"columns": dict(map(_column, column))} if column else {})
     body = terms.body(algorithm="describe", parameters=parameters, purpose=purpose)

@@ -351,7 +351,7 @@ _MOST_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class PublicRowsFit:
-    """How a public table fits its study; ``blanks`` are shares of rows, by column, most first, of what is not filled.
+    """How a public table fits its study; ``blanks`` has the share of blanks by unfilled column, most first.
 
     ``label`` is the column to be learnt, which is neither filled nor left out.
     """

@@ -155,12 +155,12 @@ def forecast_command(
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Say what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
+    """Print what a run would achieve, what it would leave each owner, and who should be left out. Costs no privacy.
 
-    From sizes and budgets alone, no data. *Excess fitness* is by how much the mean loss exceeds the least of any model;
-    an owner's *value* is by how much it would be worse without the owner. *Alone* is the excess fitness of the owner's
-    own model, of its own examples without noise: joining is worth it where the best coalition does better. The interval
-    is of data like those that the forecast was made by.
+    The forecast uses sizes and budgets alone, no data. *Excess fitness* is by how much the mean loss exceeds the least
+    of any model; an owner's *value* is by how much it would be worse without the owner. *Alone* is the excess fitness
+    of a model of the owner's own examples, without noise: joining is worth it if the best coalition does better.
+    Intervals hold for data like those that the forecasts were calibrated on.
     """
     body = terms.body(owners=dict(map(_parse_owner, owner)) if owner else None)
     with learner.open() as client:

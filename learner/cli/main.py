@@ -155,7 +155,7 @@ def submit(
 ) -> None:
     """Ask for a run: all parties are asked to approve it, then the algorithm is run.
 
-    Says first, on standard error, what to expect of it, what owners would get alone, and how long it takes.
+    The command first prints on standard error what to expect of the run, what owners would get alone, and its time.
     """
     body = terms.body(cohort=read_cohort(cohort), evaluate=evaluate, purpose=submission.purpose)
     with learner.open() as client:
@@ -191,7 +191,7 @@ def watch_command(
 ) -> None:
     """Watch runs to their ends: rounds, objective, epsilon spent, parties dropped. Exit status 0 if all completed.
 
-    Of several runs, each line begins with its run. As JSON, one event a line, with its run.
+    With several runs, each line begins with the run's identifier. With --format json, each line is an event of a run.
     """
     with learner.open() as client:
         watched = runs or [run["id"] for run in client.pages(routes.LIST_RUNS, "runs") if run["state"] not in ENDS]
@@ -223,7 +223,7 @@ def receipts(
 ) -> None:
     """Print the newest receipt that the learner holds of a party or key holder, whose owner has lost its ledger.
 
-    The owner's `parley-party recover --receipt FILE` charges what it says may have been spent.
+    The owner's `parley-party recover --receipt FILE` charges what may have been spent according to it.
     """
     with learner.open() as client:
         newest = client.ask(*routes.SHOW_RECEIPT.to(name=name))
@@ -284,7 +284,7 @@ def resume(
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Have a paused run ask again at once. It goes on by itself too, but later."""
+    """Make a paused run ask its parties again at once. Without this command it does so later."""
     with learner.open() as client:
         view = client.ask(*routes.RESUME.to(run=run))
     out.result(view, f"{view['id']} was {view['state']}, and asks again")

@@ -84,8 +84,8 @@ def export_command(
 ) -> None:
     """Write a model as a file that other tools predict with from raw columns, without Parley.
 
-    What the study makes of a record is in the file: values that stand in for missing ones, bounds, scales, categories,
-    random features, division. Texts must be spelt as the study spells them.
+    The file holds all that the study does to a record: values that replace missing ones, bounds, scales, categories,
+    random features, division. Texts must be spelt as in the study.
     """
     predictor = predictions.Predictor.of(read_model_file(model))
     exported.check_portable(predictor)
@@ -118,7 +118,8 @@ def predict_command(
         list[str] | None, typer.Option("--keep", metavar="COLUMN", help="copy a column of the table; repeat for more")
     ] = None,
     skip: Annotated[
-        bool, typer.Option("--skip", help="predict nothing for rows that the study has no place for, and count them")
+        bool,
+        typer.Option("--skip", help="leave the prediction of rows that do not fit the study empty, and count them"),
     ] = False,
     csv: CsvOption = None,
     save: Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")] = None,
@@ -142,7 +143,7 @@ def predict_command(
         names = (_ROW, *dict.fromkeys(keep or []), _PREDICTION, *(_chances(predictor) if proba else ()))
         count, skipped = _write(predictions_of_rows, names, save, as_json=out.is_json)
     where = f" in {save}" if save else ""
-    without = f"; {skipped:,} of them have no prediction, for the study has no place for them" if skipped else ""
+    without = f"; {skipped:,} of them have no prediction, because they do not fit the study" if skipped else ""
     for note in rows.notes:
         typer.echo(note, err=True)
     typer.echo(f"{so_many(count, 'row')}{where}{without}", err=True)

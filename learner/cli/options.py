@@ -72,8 +72,8 @@ CohortOption = Annotated[
     typer.Option(
         "--cohort",
         metavar="LEAST[,MOST[,SECONDS[,HOURS]]]",
-        help="take those parties that answer within so many seconds, at least so many and of more than so many a part; "
-        "wait so many hours for owners to say yes",
+        help="run among the parties that answer within SECONDS: LEAST or more, and MOST are drawn if more answer; "
+        "wait HOURS for owners to consent",
     ),
 ]
 AnswerEveryOption = Annotated[
@@ -94,8 +94,8 @@ ColludersOption = Annotated[
     typer.Option(
         "--colluders",
         min=0,
-        help="parties that may collude, whose noise is then known; if not given, 1 in a secure sum, for a party can "
-        "subtract its own noise from the sums that the models give away",
+        help="parties that may collude, whose noise does not count; if not given, 1 in a secure sum, because a party can "
+        "subtract its own noise from the sums that the models reveal",
     ),
 ]
 SecureSumOption = Annotated[
@@ -130,7 +130,7 @@ class LearnerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetOptions:
-    """What a run may cost. The fields of this and of what extends it are the API's, each with its option."""
+    """The price of a run. Its fields, and those of its subclasses, are the API's, each with its option."""
 
     epsilon: EpsilonOption
     delta: DeltaOption

@@ -36,8 +36,8 @@ def bounds_command(
 ) -> None:
     """Print a study with tighter bounds: those of public rows. It names the rows by their file's SHA-256.
 
-    Tight bounds make more of what differs between records, at the same noise. Never take them from private rows: what
-    is computed from those must be paid for. No service is asked.
+    With tight bounds, differences between records are larger beside the same noise. Never take bounds from private
+    rows: everything computed from those must be paid for. No service is asked.
     """
     terms, columns, digest = _read(study, table, csv)
     typer.echo(auxiliary.with_bounds_of(terms, columns, share, digest).model_dump_json(indent=2))
@@ -63,8 +63,9 @@ def project_command(
     """Make a study with a projection: on principal components of public rows, which it names by their file's SHA-256.
 
     With fewer columns there is less noise in an answer of the same cost. The rows must be public: never fit a
-    projection to private rows, for what is computed from those must be paid for. What part of the rows' variance the
-    components hold, and what part of the rows lies beyond the radius, is said on standard error. No service is asked.
+    projection to private rows, because everything computed from those must be paid for. The command prints on standard
+    error the share of the rows' variance that the components hold, and the share of the rows beyond the radius. No
+    service is asked.
     """
     terms, columns, digest = _read(study, table, csv)
     made = auxiliary.with_projection_of(terms, columns, components, radius_quantile, digest)
@@ -84,7 +85,7 @@ def project_command(
 
 
 def _read(study: Path, table: Path, csv: str | None) -> tuple[Study, Columns, str]:
-    """A study, the columns of a public table that it names, and the SHA-256 of the table's file."""
+    """Return a study, the columns of a public table that it names, and the SHA-256 of the table's file."""
     terms = studies.read_study(study)
     columns = tables.read_columns(table, terms.text_values, sources.parse_csv_format(csv), wanted=terms.table_names)
     return terms, columns, hashlib.sha256(table.read_bytes()).hexdigest()

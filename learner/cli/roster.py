@@ -26,8 +26,8 @@ roster_app = CommandLine(
     epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
-StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study that the party is to hold rows of")]
-HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation counts")]
+StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study whose rows the party will hold")]
+HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json")]
 
 
@@ -53,7 +53,7 @@ def list_command(
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Who is invited, who has joined, and whether they are connected. The words of a key its owner alone reads out."""
+    """List who is invited, who has joined, and who is connected. Only the owner of a key reads out its words."""
     with learner.open() as client:
         members = client.ask(*routes.SHOW_ROSTER.to())
     out.result(members, lambda: display.show_members(members, progress.terminal()))
@@ -67,7 +67,7 @@ def confirm_command(
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Have who has joined take part, if the words that its owner reads out are those of its key."""
+    """Let a party or key holder that has joined take part, if its owner reads out the words of its key."""
     with learner.open() as client:
         client.ask(*routes.CONFIRM_MEMBER.to(name=name), {"words": " ".join(words)})
     out.done(f"{name} takes part", name=name, state="member")
@@ -80,7 +80,7 @@ def remove_command(
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Have a member, or an invitation, count no more. What its ledger holds stays there."""
+    """Remove a member or withdraw an invitation. What a member's ledger holds stays there."""
     with learner.open() as client:
         client.ask(*routes.REMOVE_MEMBER.to(name=name))
     out.done(f"{name} is removed", name=name, state="removed")

@@ -59,13 +59,13 @@ def learner_check_command(
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Say whether this learner would start: settings, studies, tokens, certificates; and whether others answer.
+    """Check whether this learner would start, with its settings, studies, tokens and certificates, and whom it reaches.
 
-    Each party and key holder that has a URL is asked who it is. Of those that connect themselves the learner is asked,
-    where it runs and a user's token is given, whether they have.
+    The command asks each party and key holder that has a URL. For those that connect themselves, it asks the learner
+    whether they have, if the learner runs and a user's token is given.
 
-    Exit status 0 if it would and all answer; 1 if one does not, or has not connected; 3, and one line on standard
-    error, if something cannot be used.
+    Exit status 0 if it would start and all answer; 1 if one does not answer or has not connected; 3, with one line on
+    standard error, if a setting or a file cannot be used.
     """
     settings = learner_settings.LearnerSettings.load(config)
     facts, reached = _check_settings(settings), _ask_peers(settings)

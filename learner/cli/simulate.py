@@ -64,7 +64,7 @@ def simulate_command(
     public_rows: Annotated[
         int | None,
         typer.Option(
-            help="how many training examples are public rows, for ensembles; a fifth, at most 2,000, if not said"
+            help="how many training examples are public rows, for ensembles; a fifth, at most 2,000, if not given"
         ),
     ] = None,
     baselines: Annotated[
@@ -76,9 +76,9 @@ def simulate_command(
 ) -> None:
     """Try an algorithm on data in this process: how good its models are on held-out examples, and the guarantee.
 
-    Of classes, two or more, the accuracy, and of two the AUC; of a real label the RMSE in the label's units, and R².
-    Beside it what no model, all data without privacy, each owner's own data, and the best algorithm at the same budget,
-    with its parameters left open, come to: this run itself, if none that was tried does better.
+    For classes it prints the accuracy, and for two classes the AUC; for a real label the RMSE in the label's units and
+    R². Beside these it prints the same for no model, for all data without privacy, for each owner's own data, and for
+    the best algorithm at the same budget, with parameters chosen by itself: this run, if none that was tried is better.
     """
     parameters = read_parameters(parameter)
     settings = simulation.SimulationSettings(

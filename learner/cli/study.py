@@ -79,7 +79,7 @@ class AuthorOptions:
             "--fill",
             metavar="COLUMN=VALUE",
             help="what stands in for a missing value; with --missing value the median of a public file, the middle of "
-            "the bounds, or 'other', if not said; repeat",
+            "the bounds, or 'other', if not given; repeat",
         ),
     ] = None
     share: Annotated[
@@ -87,15 +87,13 @@ class AuthorOptions:
         typer.Option(
             "--share",
             metavar="VALUE=PART",
-            help="what part of the population a class is, where that is common knowledge; repeat for each",
+            help="the share of a class in the population, if it is public knowledge; repeat for each",
         ),
     ] = None
     mean: Annotated[
-        float | None, typer.Option("--mean", help="of a label that is a number: its mean, where that is known")
+        float | None, typer.Option("--mean", help="the mean of a label that is a number, if it is public knowledge")
     ] = None
-    deviation: Annotated[
-        float | None, typer.Option("--deviation", help="and by how much it deviates, in its units")
-    ] = None
+    deviation: Annotated[float | None, typer.Option("--deviation", help="its standard deviation, in its units")] = None
     other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False
     public: Annotated[bool, typer.Option("--public", help="the file is public: its values and ranges may be used")] = (
         False
@@ -145,7 +143,7 @@ def study_init_command(
         ),
     ] = None,
     *,
-    named: Annotated[str | None, typer.Option("--data", help="the same, as other commands take it")] = None,
+    named: Annotated[str | None, typer.Option("--data", help="the same table, named as in other commands")] = None,
     table: TableOption = None,
     csv: CsvOption = None,
     target: Annotated[
@@ -153,16 +151,16 @@ def study_init_command(
     ] = Path("study.json"),
     words: AuthorOptions,
     ask: Annotated[
-        bool | None, typer.Option("--ask/--no-ask", help="ask for what is not said; if at a terminal")
+        bool | None, typer.Option("--ask/--no-ask", help="ask for what is missing; default: at a terminal")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="write over a file that is there")] = False,
     out: Printer,
 ) -> None:
     """Write a study of a table: its columns with bounds or values, and a description each. No service is asked.
 
-    Of a file that is not --public only names and kinds are read: bounds and values are what you say, and what is known
-    of the label, by which runs are scaled and forecasts closer. What looks like
-    an identifier is left out unless you ask for it by name.
+    Unless the file is --public, only names and kinds of its columns are read: you give the bounds and values, and what
+    is public knowledge about the label, which scales runs and makes forecasts closer. Columns that look like
+    identifiers are left out unless you name them.
     """
     if (data is None) == (named is None):
         raise typer.BadParameter("say once which table: TABLE, or --data TABLE", param_hint="'DATA'")
@@ -222,7 +220,7 @@ def study_check_command(
     *,
     out: Printer,
 ) -> None:
-    """Say what of a table does not fit a study: names of columns and counts of rows, never a value.
+    """Print what does not fit a study in a table: names of columns and counts of rows, never a value.
 
     Exit status 0 if it fits, 1 if not, 3 if study or table cannot be read.
     """
