@@ -123,14 +123,14 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
 
     approvals: dict[str, Consented] = {}
     absent: dict[str, str] = {}
-    unapproved = {party.name: party for party in parties}
+    pending = {party.name: party for party in parties}
     while True:
-        outcomes = await ask_all(tuple(unapproved.values()), approve, seconds)
+        outcomes = await ask_all(tuple(pending.values()), approve, seconds)
         if cohort is None:
-            approvals |= zip(unapproved, all_of(outcomes), strict=True)
+            approvals |= zip(pending, all_of(outcomes), strict=True)
         else:
-            turnout = _Turnout[Consented].of(unapproved, outcomes)
-            approvals = {name: approval for name, approval in approvals.items() if name not in unapproved}
+            turnout = _Turnout[Consented].of(pending, outcomes)
+            approvals = {name: approval for name, approval in approvals.items() if name not in pending}
             turnout.check_owners(cohort, waited)
             turnout.check(cohort, f"approved within {seconds:g} s", len(approvals))
             approvals |= turnout.present
@@ -145,7 +145,7 @@ async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long i
             raise UnavailableError(f"not prepared within {preparation:g} s: {', '.join(unready)}", unprepared=unready)
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-        unapproved = {name: unapproved[name] for name in unready}
+        pending = {name: pending[name] for name in unready}
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class Coalitions:
         return self._improved(self._least(np.concatenate([first, self._no_stricter()])))
 
     def values(self, best: Members) -> FloatArray:
-        """By how much the best coalition's excess is worse when an owner of it leaves, or better when one joins, (K,).
+        """Return by how much the best coalition's excess rises if an owner leaves it, or falls if one joins, (K,).
 
         Where too few are left to run, what is left is a model of zeros.
         """
@@ -181,7 +181,7 @@ class Coalitions:
         return self.algorithm.coupled or self.facts.secure_sum
 
     def _keys(self) -> FloatArray:
-        """By what to order the owners, (orders, K): A_l / w_l; where they are coupled, also own noise, and size."""
+        """Return the keys that order owners, (orders, K): A_l / w_l; for coupled owners also own noise, and size."""
         terms = {"secure_sum": False, "colluders": 0, "minimum_contributors": len(self.facts.parties)}
         apart = replace(self.facts, **terms)  # type: ignore[arg-type]
         everyone = np.eye(len(self.facts.parties), dtype=np.bool_)

@@ -140,7 +140,7 @@ _ROW_L1 = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be learnt: weights of so many features, by a loss.
+    """A learning problem: weights of so many features, and a loss.
 
     ``constant`` is the best constant, or None if the study says nothing about its label.
     """
@@ -156,7 +156,7 @@ class Problem:
 
     @property
     def n_weights(self) -> int:
-        """How many numbers a model is; each gets noise."""
+        """The number of weights of a model; each gets noise."""
         return self.n_features * self.loss.outputs
 
     @property
@@ -234,7 +234,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LinearRange:
-    """Where a method is not linear.
+    """The range in which a method is linear, and what holds outside it.
 
     ``zigzag`` is the excess by steps across a kink, ``most`` that of any model it can return. Fresh noise of a variance
     beyond ``room`` makes a projection bind; then at least ``saturated`` is left of its excess.
@@ -259,7 +259,7 @@ class Forecaster(Protocol):
 
     @property
     def coupled(self) -> bool:
-        """Whether what one owner brings changes how the others' answers are used, or their noise."""
+        """Whether one owner's examples or budget change how the others' answers are used, or their noise."""
 
     def dynamics(self, facts: FederationFacts) -> Method:
         """The way in which the learner trains; raises InvalidInputError for an algorithm that cannot run."""
@@ -287,7 +287,7 @@ class Method(ABC):
 
     @abstractmethod
     def bound(self, problem: Problem, load: Load) -> float:
-        """What is proven of E J - J*; infinite where nothing is."""
+        """Return the proven bound on E J - J*; infinite if nothing is proven."""
 
     def gradient_share(self, problem: Problem) -> float:  # noqa: ARG002 -- what methods differ in
         """Return the share of the data's gradient that clipping leaves; 1 by default."""
@@ -298,7 +298,7 @@ class Method(ABC):
         return np.zeros_like(least_loss)
 
     def limits(self, problem: Problem) -> LinearRange:  # noqa: ARG002 -- what methods differ in
-        """Where the method is not linear; nowhere by default."""
+        """Return the range in which the method is linear; all by default."""
         return LinearRange()
 
 

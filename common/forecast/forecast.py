@@ -47,7 +47,7 @@ _VACUOUS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class OwnerForecast:
-    """What a run means to one owner.
+    """The forecast for one owner of a run.
 
     ``value`` is by how much the excess of the best coalition would be worse without this owner (positive), or with it
     added (negative: it should stay out). ``alone`` is the excess of the owner's own model, trained without noise on its
@@ -76,7 +76,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What to expect of a run with all owners, and of the best coalition among them.
+    """The forecast of a run with all owners, and of the best coalition among them.
 
     ``excess`` and ``best`` are excess fitness, whose interval holds the outcome at ``rate``. ``proven`` is what can be
     proven where all answer; ``printed``, where a paper states a bound, is what that says, which lacks the dimension.
@@ -194,7 +194,7 @@ def _error_lost(loss: Loss, excess: float) -> float | None:
 
 
 def _bound(run: CoalitionRun, problem: Problem) -> Bound:
-    """What is proven where all parties answer; a problem of one feature takes the noise of one for that of all."""
+    """Return the proven bound if all parties answer; with a problem of one feature, the bound that a paper prints."""
     load = run.load(len(run.weights), -1)
     excess = run.method.bound(problem, load)
     return Bound(problem.n_weights * (load.fresh + load.once), excess if math.isfinite(excess) else None)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
-    """How to forecast an algorithm; or, in words, why there is no forecast."""
+    """Return the forecaster of an algorithm; or, in words, why there is none."""
     entry = _entry_of(algorithm)
     if isinstance(entry, ForecasterEntry):
         return entry.unless(algorithm) or _Bound(algorithm, entry)
@@ -46,7 +46,7 @@ def forecaster_of(algorithm: Algorithm) -> Forecaster | str:
 
 
 def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | None:
-    """What to expect, in words, of an algorithm that trains no model; None of one that does."""
+    """Return what to expect, in words, of an algorithm that trains no model; None for one that does."""
     entry = _entry_of(algorithm)
     return entry.words(algorithm, facts) if isinstance(entry, Expectation) else None
 
@@ -80,7 +80,7 @@ class NoForecaster:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What to expect, in words, where there is no model to forecast."""
+    """The entry of an algorithm that trains no model: a function that says, in words, what to expect."""
 
     words: Callable[[Any, FederationFacts], str]
 
@@ -173,7 +173,7 @@ def _wu_answers(algorithm: WuStronglyConvex | WuSubgradient, facts: OwnFacts) ->
 
 
 def _average(algorithm: AverageMethod, facts: FederationFacts) -> Average:
-    """Of noise inside the sites' objectives, with the regularisation that their proofs add, on average."""
+    """Return an average; for noise inside the sites' objectives, with the mean regularisation that proofs add."""
     if algorithm.mechanism == "output":
         return Average(algorithm.regularization)
     ridges = [ridge for ridge, _ in _tilts(algorithm, facts.everyone)]
@@ -236,14 +236,14 @@ def _no_noise(_algorithm: Pooled, _facts: OwnFacts) -> Answers:
 
 
 def _describe(algorithm: Describe, facts: FederationFacts) -> str:
-    """How wide the interval of each count will be, where all contribute."""
+    """Say how wide the interval of each count will be if all contribute."""
     reach, rows = 1.96 * algorithm.deviation(facts, range(len(facts.parties))), facts.n_total
     reach = min(reach, float(rows))
     return f"it trains no model: of {rows:,} rows, each count will be right to ± {reach:,.0f} rows ({reach / rows:.1%})"
 
 
 def _ensemble(algorithm: Ensemble, facts: FederationFacts) -> str:
-    """How wide the interval of each count of votes will be, where there is noise on them."""
+    """Say how wide the interval of each count of votes will be if they get noise."""
     reason = "no forecast is known of a model that is learnt from votes"
     if not algorithm.hides_votes:
         return reason

@@ -129,7 +129,7 @@ def _directions(problem: Problem, share: FloatArray, decay: FloatArray) -> tuple
 
 
 def _on_grid(grid: FloatArray, values: FloatArray, counts: FloatArray) -> FloatArray:
-    """How many of the values (W, n) are nearest to each place of a logarithmic grid, (W, m)."""
+    """Count the values (W, n) that are nearest to each place of a logarithmic grid, (W, m)."""
     step = np.log(grid[1] / grid[0])
     nearest = np.clip(np.rint(np.log(values / grid[0]) / step), 0, len(grid) - 1).astype(np.int64)
     nearest_counts = np.zeros((len(values), len(grid)))

@@ -132,7 +132,7 @@ class ValueSums:
 
     @property
     def n_lanes(self) -> int:
-        """How many numbers its sums are."""
+        """The number of its sums, one for each value."""
         return len(self.values)
 
     @property
@@ -196,12 +196,12 @@ class ColumnSums:
 
     @property
     def n_lanes(self) -> int:
-        """How many numbers the sums are."""
+        """The number of sums."""
         return self.drops + sum(column.n_lanes for column in self.columns)
 
     @property
     def sensitivity(self) -> float:
-        """How far one record replaced by another, or by a dropped row, moves the sums: in the 2-norm, rounded up."""
+        """The largest 2-norm by which replacing a record, by another or a dropped row, moves the sums; rounded up."""
         replaced = math.fsum(column.most_apart for column in self.columns)
         dropped = self.drops + math.fsum(column.longest for column in self.columns)
         return math.nextafter(math.sqrt(max(replaced, dropped)), math.inf)

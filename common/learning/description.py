@@ -86,7 +86,7 @@ class DescribedValues(Strict):
 
 
 class Description(Strict):
-    """What a study's columns hold over the rows of all who contributed.
+    """The description of a study's columns over the rows of all contributors.
 
     ``rows`` were not dropped for a missing value. ``deviation`` is that of the noise on each count, in rows.
     """
@@ -98,7 +98,7 @@ class Description(Strict):
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """How many rows there are, as far as is known: between 0 and ``most``; and the noise on each sum."""
+    """The estimated number of rows, between 0 and ``most``, and the deviation of the noise on it and on each sum."""
 
     rows: float
     rows_deviation: float

@@ -30,7 +30,7 @@ class Loss(Protocol):
 
     @property
     def outputs(self) -> int:
-        """How many scores an example has."""
+        """The number of scores of an example."""
 
     @property
     def lipschitz(self) -> float:

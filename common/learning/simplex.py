@@ -69,7 +69,7 @@ class SimplexProblem:
         return 2 * self.scale * self.n_examples * self.slope / self.strength
 
     def rounding(self) -> float:
-        """How far rounding moves a coordinate of g, at most.
+        """Return the most by which rounding moves a coordinate of g.
 
         A score of m products is off by (m + 2) u R, and theta, whose exponents are up to `range`, by as many u; a slope
         by c times that and some u; a sum of n terms by as many u as are added in blocks.
@@ -80,18 +80,18 @@ class SimplexProblem:
         return float(2 * _U * n * (self.loss.smoothness * of_score + (8 + added) * self.slope))
 
     def steps(self, error: float) -> int:
-        """How many damped steps bring log theta within a range of ``error``, where that is sure to come about."""
+        """Return how many damped steps surely bring log theta within a range of ``error``, if `is_solvable`."""
         first = 2 * self.range + math.log(2 * self.n_features)  # at least sqrt(2 D) of any start that is clipped
         steps = 2 * math.log(max(first / self.near(error), 1.0)) / math.log1p(1 / (2 * self.condition))
         return math.ceil(steps) + 1
 
     def is_solvable(self, error: float) -> bool:
-        """Whether rounding lets it come about, in so many steps as a solver takes at most."""
+        """Whether a solver surely reaches this ``error`` despite rounding, in at most ``_MOST_STEPS`` steps."""
         surely = self.near(error) >= 4 * self.scale * self.rounding() / self.strength
         return surely and self.steps(error) <= _MOST_STEPS
 
     def near(self, error: float) -> float:
-        """How near theta must be in the 1-norm, for its gradient's log theta to be within a range of ``error``."""
+        """Return how near theta must be in the 1-norm for log theta of its gradient to be within ``error``."""
         rounded = 2 * self.scale * self.rounding() / self.strength + 8 * _U * (self.range + 8)
         return (error - rounded) / (2 * self.condition)
 
@@ -105,7 +105,7 @@ def gradient_near_minimiser(problem: SimplexProblem, shard: Shard, error: float)
 
 
 def _in_columns(risk: _SimplexRisk, error: float) -> FloatArray:
-    """That gradient in the columns that occur."""
+    """Return the gradient of `gradient_near_minimiser` in the columns that occur."""
     problem = risk.problem
     bound = problem.n_examples * problem.slope
     near, steps = problem.near(error), problem.steps(error)
@@ -119,7 +119,10 @@ def _in_columns(risk: _SimplexRisk, error: float) -> FloatArray:
 
 
 def theta_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) -> tuple[IntArray, IntArray]:
-    """That theta up to a factor, of x, then of -x, as mantissas and exponents (2d,): none is too small for a float."""
+    """Return theta near the minimiser up to a factor, of x, then of -x, as mantissas and exponents (2d,).
+
+    With exponents of their own, no entry is too small for a float.
+    """
     powers = log_theta(problem, gradient_near_minimiser(problem, shard, error)).reshape(-1) / math.log(2)
     exponents = np.floor(powers)
     mantissas = np.minimum(np.trunc(np.exp2(powers - exponents) * 2.0**52), 2.0**53 - 1)
@@ -226,7 +229,7 @@ class _SimplexRisk:
 
 
 def _by_newton(risk: _SimplexRisk, near: float) -> FloatArray:
-    """Where Newton's method ends, from theta uniform: v is near the gradient there, as a rule."""
+    """Return the v where Newton's method ends, from a uniform theta; as a rule it is near the gradient there."""
     v = np.zeros(risk.shard.n_features)
     value, g = risk.value(v), risk.gradient(v)
     with np.errstate(all="ignore"):  # a step that leads out of the numbers is none, and no warning reports it

@@ -165,7 +165,7 @@ _WORTH = 8  # measured: the least of what n^2 / d is where conjugate gradients a
 
 
 def are_few(loss: Loss, shard: Shard) -> BoolArray:
-    """Whether examples are so few that their span is the faster way, (...), for each party by its own alone."""
+    """Whether a party's examples are so few that their span is the faster way, (...), for each party by itself."""
     n, d = shard.n_examples, shard.n_features
     return np.asarray(n < d if loss.outputs == 1 else (n < d) & (n**2 < _WORTH * d))
 
@@ -425,7 +425,7 @@ def _inverses(systems: FloatArray) -> FloatArray:
 
 
 def _by_lapack(solve: Callable[..., FloatArray], systems: FloatArray, *sides: FloatArray) -> FloatArray:
-    """What is found for systems (m, ..., n, n); zeros for a problem, and for no other, that rounding leaves without."""
+    """Solve systems (m, ..., n, n); a system that rounding makes singular gets zeros, and no other does."""
     try:
         return np.asarray(solve(systems, *sides))
     except np.linalg.LinAlgError:

@@ -37,7 +37,7 @@ class Statistic:
     description: str | None = None
 
     def is_for(self, label: LabelKind) -> bool:
-        """Whether it is one of such labels: what is for classes is also for two."""
+        """Whether it applies to such labels: a statistic for classes also applies to two classes."""
         return self.label == label or (self.label == "classes" and label == "two classes")
 
 
@@ -52,7 +52,7 @@ def _majority(counts: NoisyCounts) -> FigureEstimate:
 
 
 def _recall(counts: NoisyCounts) -> dict[str, FigureEstimate]:
-    """Of the rows of each class, the share that are predicted as such."""
+    """The share of each class's rows that are predicted as that class, by name."""
     return {
         name: counts.share((counts.predicted == index) & (counts.label == index), counts.label == index)
         for index, name in enumerate(counts.classes)
@@ -70,7 +70,7 @@ def _confusion(counts: NoisyCounts) -> tuple[tuple[float, ...], ...]:
 
 
 def _calibration(counts: NoisyCounts) -> tuple[CalibrationBin, ...]:
-    """By bins of the score: the share of positive examples, which should be the bin's probability."""
+    """The share of positive examples in each bin of the score, which should be the bin's probability."""
     return counts.calibration()
 
 
@@ -80,7 +80,7 @@ def _rmse(errors: NoisyErrors) -> FigureEstimate:
 
 
 def _r_squared(errors: NoisyErrors) -> FigureEstimate:
-    """By how much the mean squared error is less than that of the labels' mean, as a share."""
+    """The share by which the mean squared error is less than that of the labels' mean."""
     return errors.r_squared()
 
 

@@ -94,7 +94,7 @@ ColludersOption = Annotated[
     typer.Option(
         "--colluders",
         min=0,
-        help="parties that may collude, whose noise does not count; if not given, 1 in a secure sum, because a party can "
+        help="parties that may collude, whose noise does not count; if not given, 1 in a secure sum: a party can "
         "subtract its own noise from the sums that the models reveal",
     ),
 ]
