@@ -156,7 +156,7 @@ class Laboratory:
         return f"{np.mean(values):.3f} ± {np.std(values):.3f}"
 
     def facts(self, epsilon: float) -> FederationFacts:
-        """What the owners agree on for a secure sum."""
+        """Return the facts that the owners agree on for a secure sum."""
         return FederationFacts.uniform(
             self.shards.n_examples,
             epsilon=epsilon,

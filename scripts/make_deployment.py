@@ -105,7 +105,7 @@ def make_deployment(root: Path, place: Callable[[str], Site], parties: Sequence[
 
 
 def compose_steps(deployment: Deployment) -> list[list[str]]:
-    """What compose is asked for, in order, from the images to services that run."""
+    """Return the arguments of Compose for each step, from building the images to starting the services."""
     started = deployment.services.items()
     firsts = [
         ["run", "--rm", "--no-deps", name, *service.first[1:], "--config", f"/etc/parley/{_mounted(name)}.toml"]
@@ -116,12 +116,12 @@ def compose_steps(deployment: Deployment) -> list[list[str]]:
 
 
 def _mounted(name: str) -> str:
-    """What a service's settings file is called in its container."""
+    """Return the name of a service's settings file in its container."""
     return "keyholder" if name == KEY_HOLDER else "party"
 
 
 def _service(root: Path, site: Site) -> Service:
-    """How a service is started."""
+    """Return how a service is started: its command, its settings and its URL."""
     config = root / "config" / f"{site.name}.toml"
     if site.name == LEARNER:
         return Service(("parley-learner", "serve"), config, site.url)

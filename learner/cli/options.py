@@ -167,7 +167,7 @@ class TrainingOptions(AnyRunOptions):
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """How a run is asked for, and whether the command stays."""
+    """How a command asks for a run, and whether it stays to watch it."""
 
     purpose: PurposeOption = ""
     idempotency_key: KeyOption = None

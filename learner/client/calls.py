@@ -229,7 +229,7 @@ class Calls:
         owners: Mapping[str, int] | None = None,
         **options: Unpack[RunOptions],
     ) -> Call[ForecastView]:
-        """What a run would achieve and cost each owner, at no cost of privacy.
+        """Forecast what a run would achieve and cost each owner, at no cost of privacy.
 
         ``owners`` gives the numbers of examples by name; without it, the parties of the roster are asked for theirs.
         """
@@ -291,7 +291,7 @@ class Calls:
 
     @api_call
     def description(self, run: str) -> Call[Description]:
-        """What a run of the algorithm `describe` found of the study's columns."""
+        """The description of a study's columns, from a run of the algorithm `describe`."""
         return Call(*routes.SHOW_DESCRIPTION.to(run=run), Description.model_validate_json)
 
     @api_call

@@ -196,7 +196,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[RunEvent]:
 
 @dataclass(slots=True)
 class Watching:
-    """How far a run has been watched.
+    """The progress of watching a run.
 
     ``patience`` is how many seconds may pass without a word from the learner, once the connection is lost.
     """
@@ -211,7 +211,7 @@ class Watching:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What to ask for: the events after the last one that came."""
+        """The headers that ask for the events after the last one that came."""
         self._parser = EventParser()  # half an event that was cut off is sent again
         return {"Last-Event-ID": str(self._after), "Accept": "text/event-stream"}
 

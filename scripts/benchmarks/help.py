@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def milliseconds(service: str, *words: str) -> float:
-    """How long a command's help takes, from the start of its process to its end."""
+    """Return the milliseconds that a command's help takes, from the start of its process to its end."""
     command: list[str | Path] = [COMMANDS / f"parley-{service}", *words, "--help"]
     started = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 -- our own commands

@@ -61,7 +61,7 @@ class Case:
 
     @property
     def n_classes(self) -> int:
-        """How many classes the labels are of."""
+        """The number of classes of the labels."""
         return max(self.loss.outputs, 2)
 
 

@@ -148,7 +148,7 @@ def measure_event(page: webdriver.Chrome, learner: httpx.Client) -> None:
 
 
 def measure_list(page: webdriver.Chrome, hospitals: Hospitals, runs: int) -> None:
-    """How soon a list is there: of a few runs, then of many."""
+    """Measure how soon a list appears: of a few runs, then of many."""
     few, _ = first_view(page, hospitals.url, 1)
     (path,) = hospitals.root.glob("**/learner.sqlite")
     with closing(sqlite3.connect(path)) as store, store:

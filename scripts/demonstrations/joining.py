@@ -105,7 +105,7 @@ def join(root: Path, name: str, table: Path, client: LearnerClient, stack: ExitS
 
 
 def typed(folder: Path, command: str, *arguments: object, environment: dict[str, str] | None = None) -> str:
-    """What a command prints that is run in a folder; its errors are shown."""
+    """Run a command in a folder and return what it prints; its errors are shown."""
     line: Sequence[str] = [str(COMMANDS / command), *map(str, arguments)]
     done = subprocess.run(line, cwd=folder, env=environment, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603 -- ours
     if done.returncode:

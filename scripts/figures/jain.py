@@ -186,7 +186,7 @@ def read_excess(results: Results) -> list[Curve]:
 
 
 def slope(curve: Curve) -> float:
-    """Of the logarithm of the mean over that of x, by least squares."""
+    """Return the slope of the logarithm of the mean over that of x, by least squares."""
     xs = sorted(curve.runs)
     return float(np.polyfit(np.log(xs), np.log([curve.mean(x) for x in xs]), 1)[0])
 

@@ -37,7 +37,7 @@ _SHARP = 1e15  # beta of noise that is none
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a model becomes private, and by whose noise."""
+    """A way to make a model private: the mechanism, and the law of its noise."""
 
     mechanism: Mechanism
     law: Law = "gaussian"

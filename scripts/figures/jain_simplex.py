@@ -126,7 +126,7 @@ def judge_over_p(curves: Sequence[Curve]) -> Iterator[Verdict]:
 
 
 def judge_over_n(curves: Sequence[Curve]) -> Iterator[Verdict]:
-    """By n to the power of -1/3, or faster."""
+    """Judge whether the excess risk falls as n to the power of -1/3, or faster."""
     (curve,) = curves
     exponent = slope(curve)
     yield Verdict("excess risk falls as n^(-1/3) or faster", exponent <= -1 / 3, f"slope {exponent:.3f}", "n^(-1/3)")

@@ -40,7 +40,7 @@ class Row:
 
     @classmethod
     def of(cls, figure: Figure[Any], sweep: Sweep, verdict: Verdict) -> Row:
-        """What one sweep of a figure says of a claim; too few runs say nothing."""
+        """Make the row of what one sweep of a figure says about a claim; too few runs say nothing."""
         word = TOO_FEW if sweep is figure.quick else HOLDS if verdict.holds else FAILS
         return cls(figure.name, verdict.claim, verdict.published, verdict.evidence, sweep.runs, word)
 

@@ -49,7 +49,7 @@ def imported(module: str, root: Path = ROOT) -> set[Path]:
 
 
 def digest_of_data(folder: str) -> str:
-    """Of the files in a folder of ``$PARLEY_DATA``; raises AbsentError."""
+    """Return the digest of the files in a folder of ``$PARLEY_DATA``; raises AbsentError."""
     return _digest_of_folder(data_path(folder))
 
 

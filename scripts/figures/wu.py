@@ -67,7 +67,7 @@ Judge = Callable[[Sequence[Series]], Iterable[Verdict]]
 
 
 def along_the_rounds(setting: Setting) -> Plan:
-    """For three budgets; the x are the rounds, which all runs have."""
+    """Return the plan of lines along the rounds, one for each of three budgets; every run has all x."""
     n = SIZES[setting.folder][-2]
     return {f"ε = {e:g}": {0: Owners.equal(n, e)} for e in EPSILONS[::2]}
 

@@ -26,7 +26,7 @@ ALONE = "without the first"
 
 
 def scenarios(setting: Setting) -> Mapping[str, tuple[int, float]]:
-    """How many examples each of the two others has, and what budget."""
+    """Return the number of examples and the budget of each of the two others, by scenario."""
     large = SIZES[setting.folder][-1] // 3
     sizes = {"large": large, "small": large // SMALL}
     return {f"two {name} ones, ε = {e:g}": (n, e) for name, n in sizes.items() for e in (10.0, 1.0)}

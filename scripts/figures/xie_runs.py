@@ -117,7 +117,7 @@ class Dealt:
         return Model(to_reals(released))
 
     def facts(self, sizes: list[int], epsilons: list[float], **terms: Any) -> FederationFacts:  # noqa: ANN401
-        """What parties of these sizes and budgets agree on."""
+        """Return the facts that parties of these sizes and budgets agree on."""
         k = len(sizes)
         spec_terms: dict[str, Any] = {
             "parties": tuple(f"site-{i + 1}" for i in range(k)),

@@ -187,7 +187,7 @@ def complete(study: Study, columns: Columns) -> Columns:
 
 
 def _absent(column: _Column) -> npt.NDArray[np.bool_]:
-    """Where a number is missing, or a text."""
+    """Return the mask of missing numbers or texts."""
     return np.isnan(column) if column.dtype.kind == "f" else np.array([value is None for value in column.tolist()])
 
 
