@@ -1,6 +1,6 @@
 """Who should take part in a run: the excess fitness of coalitions of owners, and the best among them.
 
-A coalition C whose answers weigh w_l, with noise of variance v_l, on n_l examples, comes to
+A coalition C whose answers weigh w_l, with noise of variance v_l, on n_l examples, has the excess
 (`parley.common.forecast.excess_risk`)
 
     excess(C) = start + psi(A_C / W_C^2),  A_C = sum over l of (noise v_l + sample w_l^2 / n_l),  W_C = sum of w_l,
@@ -105,7 +105,7 @@ class CoalitionRun:
     def load(self, least: int, order: Literal[1, -1]) -> Load:
         """The load when any ``least`` or more of the parties answer: the least for ``order`` 1, the largest for -1.
 
-        Of each part by itself, as if the parties of the most noise were those of the fewest examples. The error of an
+        Each part is taken by itself, as if the parties of the most noise were those of the fewest examples. The error of an
         average of models is at most the mean of theirs, by Jensen's inequality: this is the largest load's. The
         least's is as if theirs were independent.
         """
