@@ -105,9 +105,9 @@ class CoalitionRun:
     def load(self, least: int, order: Literal[1, -1]) -> Load:
         """The load when any ``least`` or more of the parties answer: the least for ``order`` 1, the largest for -1.
 
-        Each part is taken by itself, as if the parties of the most noise were those of the fewest examples. The error of an
-        average of models is at most the mean of theirs, by Jensen's inequality: this is the largest load's. The
-        least's is as if theirs were independent.
+        Each part is taken by itself, as if the parties with the most noise were those with the fewest examples. The
+        error of an average of models is at most the mean of their errors, by Jensen's inequality: the largest load has
+        that. The least load has the error of independent models.
         """
         weights = np.cumsum(np.sort(self.weights)[::-order])[least - 1 :]
 

@@ -20,9 +20,9 @@ gamma of its mean and variance, which the fourth moments of heavier noise widen.
 worlds of the start, and of what each of the three disturbances makes of a unit. So it is a function of one linear form,
 whose least `parley.common.forecast.coalitions` can find. Where it would leave the interval, the interval is widened.
 
-The hinge has no curvature: the Huber loss with h = 1/2 replaces it, and the high end adds the zigzag of steps across its
-kink. A projection that binds keeps noise from doing more harm: the low end grows with the noise only
-while three deviations of it fit the set.
+The hinge has no curvature: the Huber loss with h = 1/2 replaces it, and the high end adds the zigzag of steps across
+the hinge's kink. A projection that binds keeps noise from doing more harm: the low end grows with the noise only while
+three deviations of it fit the set.
 """
 
 from __future__ import annotations
