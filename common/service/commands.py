@@ -63,8 +63,8 @@ TableOption = Annotated[
     typer.Option(
         "--table",
         metavar="NAME=WHERE",
-        help="where a table of a query is: a file, folder/*.parquet, file.sqlite::table, or in PostgreSQL "
-        "env:VARIABLE::table or file:SECRET::table, by where its connection string is; repeat",
+        help="the place of a query's table: a file, folder/*.parquet, file.sqlite::table, or in PostgreSQL "
+        "env:VARIABLE::table or file:SECRET::table, which name its connection string; repeat",
     ),
 ]
 
@@ -74,7 +74,7 @@ CsvOption = Annotated[
     typer.Option(
         "--csv",
         metavar="KEY=VALUE ...",
-        help='how CSV files are written, where that is not detected: "separator=; decimal=, thousands=. '
+        help='how CSV files are written, if that is not detected: "separator=; decimal=, thousands=. '
         'encoding=windows-1252 missing=-99 skip=2 end=1"',
     ),
 ]
@@ -85,12 +85,12 @@ ValueOption = Annotated[
     typer.Option(
         "--value",
         metavar="COLUMN:VALUE=MEANING",
-        help="what a value of your table means in the study's words, such as smoker:True=yes; with nothing after = it "
-        "is a missing one, as in age:-999=. Repeat for more",
+        help="what a value of your table means in the study's words, such as smoker:True=yes; a value with nothing "
+        "after = counts as missing, such as age:-999=; repeat",
     ),
 ]
 AsIsOption = Annotated[
-    bool, typer.Option("--as-is", help="Take the table although some of it is most likely read wrongly.")
+    bool, typer.Option("--as-is", help="take the table although some of it is probably read wrongly")
 ]
 
 

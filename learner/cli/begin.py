@@ -35,10 +35,10 @@ def init_learner_command(
     folder: Annotated[Path, typer.Option("--out", help="folder to make")] = Path("learner"),
     name: Annotated[str, typer.Option("--name", help="the learner's name")] = "learner",
     listen: Annotated[
-        str | None, typer.Option("--listen", help="address to listen on, if not all (on loopback: that one)")
+        str | None, typer.Option("--listen", help="address to listen on; default: all, or for a loopback URL that one")
     ] = None,
     plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind something that has it")
+        bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind a proxy that has TLS")
     ] = False,
     compose: Annotated[
         bool, typer.Option("--compose", help="write a Compose file too, which runs the learner in a container")
@@ -83,15 +83,15 @@ token_hash = "{tokens.hash_token(token)}"
         raise InvalidInputError(f"{root} cannot be written: {error.strerror}") from None
     words = " ".join(key_words.words_of(envelope.public_hex(key)))
     start = _start(root / "learner.toml", where.host, port, compose=compose)
-    asking = {"PARLEY_URL": url.rstrip("/"), "PARLEY_TOKEN_FILE": str(secrets / "operator.token")}
-    asking |= {} if plain_http else {"PARLEY_CA": str(secrets / "authority.pem")}
+    environment = {"PARLEY_URL": url.rstrip("/"), "PARLEY_TOKEN_FILE": str(secrets / "operator.token")}
+    environment |= {} if plain_http else {"PARLEY_CA": str(secrets / "authority.pem")}
     text = f"""\
 a learner in {root}; owners will ask for the words of its key:
   {words}
 put studies into {root / "studies"}, one JSON file each, start it, and invite owners:
-  export {" ".join(f"{name}={quote(value)}" for name, value in asking.items())}
+  export {" ".join(f"{name}={quote(value)}" for name, value in environment.items())}
   parley-learner invite NAME --study STUDY"""
-    out.done(text, folder=str(root), words=words, start=start, environment=asking)
+    out.done(text, folder=str(root), words=words, start=start, environment=environment)
     out.next(start)
 
 
@@ -110,14 +110,16 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
     if not 0 < (url.port or 443) < _PORTS:
         raise InvalidInputError(f"{url}: a port is a number from 1 to {_PORTS - 1}")
     if "%" in url.host:
-        raise InvalidInputError(f"{url}: a zone (%...) means something on one machine alone: say an address without it")
+        raise InvalidInputError(f"{url}: a zone (%...) has a meaning on one machine only: give an address without it")
     if (url.scheme == "http") != plain_http:
-        raise InvalidInputError("https:// means TLS, and http:// needs the word --plain-http")
+        raise InvalidInputError("https:// means TLS, and http:// needs the option --plain-http")
     reached = "127.0.0.1" if url.host == "localhost" else url.host
     everywhere = "::" if ":" in url.host else _EVERYWHERE
     host = listen.strip("[]") if listen else reached if strict.is_loopback(reached) and not compose else everywhere
     if compose and strict.is_loopback(host):
-        raise InvalidInputError(f"--listen {host}: nobody reaches that within a container; leave it out")
+        raise InvalidInputError(
+            f"--listen {host}: nobody reaches this address within a container; leave the option out"
+        )
     return host, url.port or (80 if plain_http else 443)
 
 

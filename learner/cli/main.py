@@ -249,7 +249,7 @@ def opened(
 )
 def public(
     table: Annotated[Path, typer.Argument(help="a CSV or Parquet file with the study's features; no label is needed")],
-    study: Annotated[str, typer.Option(help="a study that the learner knows, whose columns they are")],
+    study: Annotated[str, typer.Option(help="a study of the learner; the rows have its columns")],
     start: Annotated[bool, typer.Option("--start", help="keep weights that fit the rows, to start from")] = False,
     labelled: Annotated[bool, typer.Option("--labelled", help="keep the rows' labels too, as `feature` needs")] = False,
     *,

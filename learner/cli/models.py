@@ -152,7 +152,7 @@ def predict_command(
 def _check_kept(keep: list[str]) -> list[str]:
     """Return the columns to copy; raises InvalidInputError for one with the name of a column of the output."""
     if taken := [name for name in keep if name in {_ROW, _PREDICTION} or name.startswith("P(")]:
-        raise InvalidInputError(f"the column {taken[0]!r} cannot be kept: what is predicted has a column of that name")
+        raise InvalidInputError(f"the column {taken[0]!r} cannot be kept: the output has a column of that name")
     return keep
 
 
@@ -210,7 +210,7 @@ def _blocks(rows: FeatureRows, *, skip: bool) -> Iterator[tuple[Any, BoolArray, 
     except InvalidDataError:
         raise
     except InvalidInputError as error:
-        raise InvalidInputError(f"{error.detail}; --skip predicts nothing for such rows, and goes on") from None
+        raise InvalidInputError(f"{error.detail}; with --skip, such rows get no prediction") from None
 
 
 def _chances(predictor: Predictor) -> tuple[str, ...]:

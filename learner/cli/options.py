@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables win over it")
+    Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables override it")
 ]
 UrlOption = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="where the learner listens")]
 CaOption = Annotated[
     Path | None,
-    typer.Option("--ca", envvar="PARLEY_CA", help="the authority of an https learner that this machine does not know"),
+    typer.Option(
+        "--ca", envvar="PARLEY_CA", help="file with the authority of an https learner, if this machine does not know it"
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
@@ -65,7 +67,9 @@ BudgetOption = Annotated[
 ]
 MinimumOption = Annotated[
     int | None,
-    typer.Option("--minimum-contributors", help="least number of parties in each sum; silent ones beyond are dropped"),
+    typer.Option(
+        "--minimum-contributors", help="the least number of parties in each sum; other silent parties are dropped"
+    ),
 ]
 CohortOption = Annotated[
     str | None,
@@ -79,7 +83,7 @@ CohortOption = Annotated[
 AnswerEveryOption = Annotated[
     int,
     typer.Option(
-        "--answer-every", min=1, help="asynchronous rounds, above 1: drop a party that misses so many rounds in a row"
+        "--answer-every", min=1, help="above 1: asynchronous rounds, which drop a party that misses so many in a row"
     ),
 ]
 AdjacencyOption = Annotated[

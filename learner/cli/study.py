@@ -143,7 +143,9 @@ def study_init_command(
         ),
     ] = None,
     *,
-    named: Annotated[str | None, typer.Option("--data", help="the same table, named as in other commands")] = None,
+    data_option: Annotated[
+        str | None, typer.Option("--data", help="the same table, named as in other commands")
+    ] = None,
     table: TableOption = None,
     csv: CsvOption = None,
     target: Annotated[
@@ -162,16 +164,16 @@ def study_init_command(
     is public knowledge about the label, which scales runs and makes forecasts closer. Columns that look like
     identifiers are left out unless you name them.
     """
-    if (data is None) == (named is None):
+    if (data is None) == (data_option is None):
         raise typer.BadParameter("say once which table: TABLE, or --data TABLE", param_hint="'DATA'")
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
-    where = data or named or ""
+    where = data or data_option or ""
     source = sources.parse_source(where, table or (), csv)
     columns = study_fit.survey_table(source, public=words.public, show_note=out.aside)
     choices = words.choices([column.name for column in columns], drafting.study_name(source))
-    asking = sys.stdin.isatty() if ask is None else ask
-    draft = drafting.draft_study(columns, choices, _prompt if asking else None)
+    is_interactive = sys.stdin.isatty() if ask is None else ask
+    draft = drafting.draft_study(columns, choices, _prompt if is_interactive else None)
     rows = drafting.fit_public_rows(draft.study, source, columns) if words.public else None
     _write_whole(target, draft.study.model_dump_json(indent=2, exclude_none=True))
     _print_draft(draft, rows, target, out)

@@ -324,8 +324,8 @@ def test_a_learner_listens_where_its_url_reaches_it(
         ("https://[::1", "is not https://host:port"),
         ("https://[::1]:port", "is not https://host:port"),
         ("https://[::1]:99999", "a port is a number from 1 to 65535"),
-        ("https://[fe80::1%25eth0]:8100", "means something on one machine alone"),
-        ("https://[fe80::1%eth0]", "means something on one machine alone"),
+        ("https://[fe80::1%25eth0]:8100", "has a meaning on one machine only"),
+        ("https://[fe80::1%eth0]", "has a meaning on one machine only"),
     ],
 )
 def test_what_is_no_address_for_all_is_refused_in_words(tmp_path: Path, url: str, told: str) -> None:
