@@ -115,7 +115,7 @@ def test_rows_of_lists(tmp_path: Path) -> None:
     ("table", "options", "why"),
     [
         (GOOD.replace("0.5", "SECRET"), (), "row 1: feature 'dose' is not a number"),
-        (GOOD.replace("-0.25", ""), (), "row 2: feature 'dose' is missing; --skip predicts nothing for such"),
+        (GOOD.replace("-0.25", ""), (), "row 2: feature 'dose' is missing; with --skip, such rows get no"),
         (GOOD.replace("dose", "dosis"), (), "lacks 'dose'"),
         (GOOD, ("--keep", "name"), "lacks 'name'"),
         (GOOD.replace("note", "id"), ("--keep", "id"), "names columns twice: see places 1, 5"),
