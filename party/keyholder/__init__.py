@@ -1,1 +1,1 @@
-"""The key holder: its service, settings and commands, its sessions, their journal and their keys."""
+"""The key holder: its service, settings and commands, and its sessions with their journal and keys."""

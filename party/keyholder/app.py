@@ -1,4 +1,4 @@
-"""The key holder on the web: thin routes over `Sessions`."""
+"""The key holder's HTTP service: thin routes over `Sessions`."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class SessionStatus(Strict):
 
 
 def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = None) -> FastAPI:
-    """The application of a key holder; ``keys`` are made in a process of their own by default.
+    """Build the application of a key holder; by default ``keys`` are made in a separate process.
 
     Raises OwnKeyError when gmpy2 is missing or the identity key's file cannot be used.
     """
     require_gmpy2()
-    check_journal(settings.state)  # before an identity is made for a journal that is not there
+    check_journal(settings.state)  # first, so that no identity is made where there is no journal
     identity = settings.identity
     journal = Journal(settings.state, identity)
     sessions = Sessions(
@@ -107,7 +107,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
 
 
 async def _sweep(sessions: Sessions) -> None:
-    """End idle sessions, once an hour; while the journal cannot be written, the next time."""
+    """End idle sessions once an hour; if the journal cannot be written, try again an hour later."""
     while True:
         await asyncio.sleep(3600)
         with suppress(UnavailableError, LedgerError):
@@ -122,26 +122,28 @@ def _add_facts(app: FastAPI, desk: Desk, facts: KeyHolderFacts) -> None:
 
 
 def _add_sessions(app: FastAPI, desk: Desk, sessions: Sessions) -> None:
-    """The routes by which a session begins and ends."""
+    """Add the routes by which a session begins and ends."""
 
     @app.post("/v1/sessions", summary="Begin a session", tags=["sessions"], status_code=201)
-    async def begin_session(request: Request, response: Response, asked: NewSession) -> SessionKey:
+    async def begin_session(request: Request, response: Response, new_session: NewSession) -> SessionKey:
         """Make a Paillier key for this session alone. Asked again, the answer is the same."""
         learner = caller(request)
-        found = await desk.do(request, response, lambda: sessions.begin(learner, asked.session, asked.key_bits))
-        return SessionKey(session=found.id, modulus=f"{found.n:x}")
+        begun = await desk.do(
+            request, response, lambda: sessions.begin(learner, new_session.session, new_session.key_bits)
+        )
+        return SessionKey(session=begun.id, modulus=f"{begun.n:x}")
 
     @app.get("/v1/sessions/{session}", summary="Where a session stands", tags=["sessions"])
     async def show_session(request: Request, response: Response, session: SessionId) -> SessionStatus:
         """Its state, its roster, and how many rounds were opened."""
         learner = caller(request)
-        found = await desk.do(request, response, lambda: sessions.journal.get(learner, session))
+        book = await desk.do(request, response, lambda: sessions.journal.get(learner, session))
         return SessionStatus(
             session=session,
-            state=found.state,
-            modulus=f"{found.n:x}",
-            roster=roster_digest(found),
-            opened=found.opened,
+            state=book.state,
+            modulus=f"{book.n:x}",
+            roster=roster_digest(book),
+            opened=book.opened,
         )
 
     @app.put(
@@ -164,7 +166,7 @@ def _add_sessions(app: FastAPI, desk: Desk, sessions: Sessions) -> None:
 
 
 def _add_rounds(app: FastAPI, opener: Desk, sessions: Sessions) -> None:
-    """The route of a session's rounds."""
+    """Add the route of a session's rounds."""
 
     @app.put(
         "/v1/sessions/{session}/rounds/{round}",
@@ -181,8 +183,8 @@ def _add_rounds(app: FastAPI, opener: Desk, sessions: Sessions) -> None:
 
         A round is opened for one set. The same set again gets the same bytes.
         """
-        learner, asked = caller(request), await signed.read_signed(request)
-        opened, receipt = await opener.answer(request, lambda: sessions.open(learner, session, round, asked))
+        learner, opening = caller(request), await signed.read_signed(request)
+        opened, receipt = await opener.answer(request, lambda: sessions.open(learner, session, round, opening))
         response = signed.signed_response(opened)
         response.headers[RECEIPT_HEADER] = receipt
         return response

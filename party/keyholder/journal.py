@@ -1,27 +1,20 @@
-"""What a key holder has promised: its sessions, and the one set that it opened in each round; in one chain of records.
+"""A key holder's journal: its sessions, and the one set that it opened in each round, in one chain of records.
 
-An opening is committed, which SQLite syncs, before its answer leaves; the chain is read in the same transaction, so
-that no second set gets into a round, whichever thread or process asks. The sums of a round that is over are erased, its
+An opening is committed, which SQLite syncs, before its answer leaves. The chain is read in the same transaction, so no
+second set can be opened in a round, whichever thread or process asks. The sums of a round that is over are erased; its
 receipt stays.
 
-By what a journal knows that it is where it was written: a file that no copy has.
-
-Each record of the journal names an empty file that was made for it, by device, inode and time of change (ctime), and
-the boot of the machine; the file of the record before is deleted. All that puts files back (cp, tar, rsync, a backup of
-files, another volume) makes that file anew or changes it, and nothing sets a ctime: so a journal that was put back,
-whole or in part and wherever, names a file that is not there. What puts a disk back as it was (a snapshot of a virtual
-machine) starts the machine anew.
+The journal detects that it was copied or put back by a file that no copy has, its anchor. Each record names an empty
+file that was made for it, by device, inode and time of change (ctime), and by the boot of the machine; the file of the
+record before is deleted. Every tool that restores files (cp, tar, rsync, a backup of files, another volume) creates
+that file again or changes it, and no tool can set a ctime. So a journal that was restored, completely or in part and
+at any place, names a file that does not exist. A restored disk (a snapshot of a virtual machine) means a new boot.
 
 A process that is killed leaves file and record as they are, and a record that was not committed leaves the file of the
-one before: so a service that starts again in its place goes on.
+record before. So a service that starts again in the same place goes on.
 
-Not noticed: storage that goes back under a machine that runs on (``zfs rollback``, a snapshot of a volume under the
-same device number), and a snapshot of a machine's memory.
-
-What a key holder's journal is made of, and what follows from it: one frozen class a kind of record. Pure.
-
-Attached to a roster: ``roster``, as the learner signed it. Attached to an opening: ``receipt``, the answer's head, and
-``sums``, which are erased once the round is over.
+Two cases are not detected: storage that is rolled back under a running machine (``zfs rollback``, a snapshot of a
+volume under the same device number), and a snapshot of a machine's memory.
 """
 
 from __future__ import annotations
@@ -61,6 +54,9 @@ from parley.common.storage.keys import writing
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
+# ── anchors: whether the journal is where it was written ─────────────────────
+
+
 class Anchors:
     """The folder of the file that a journal's newest record names. Methods raise UnavailableError."""
 
@@ -68,7 +64,7 @@ class Anchors:
         self._directory = directory
 
     def make(self) -> str:
-        """Make the file of a record that is about to be written, which names it so."""
+        """Make the file for a record that will be written next; return the words by which the record names it."""
         with writing(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = self._directory / secrets.token_hex(8)
@@ -76,11 +72,11 @@ class Anchors:
             return _spelt(path)
 
     def others(self, anchor: str | None) -> list[Path]:
-        """The files of other records, and of those that were never committed."""
-        held = anchor and anchor.partition(" ")[0]
+        """Return the files of other records, also of those that were never committed."""
+        named = anchor and anchor.partition(" ")[0]
         with writing(self._directory):
             files = list(self._directory.iterdir()) if self._directory.exists() else []
-        return [path for path in files if path.name != held]
+        return [path for path in files if path.name != named]
 
     def keep_only(self, anchor: str | None) -> None:
         """Delete the files of all other records."""
@@ -99,32 +95,37 @@ class Anchors:
 
 
 def _spelt(path: Path) -> str:
-    """A file as a record names it."""
-    found = path.stat(follow_symlinks=False)
-    return f"{path.name} {_boot()} {found.st_dev} {found.st_ino} {found.st_ctime_ns}"
+    """Return the words by which a record names a file."""
+    status = path.stat(follow_symlinks=False)
+    return f"{path.name} {_boot()} {status.st_dev} {status.st_ino} {status.st_ctime_ns}"
 
 
 @cache
 def _boot() -> str:
-    """This boot of the machine; where no file says it, this process: no journal outlives that then."""
+    """Return the machine's boot ID; without one, a random ID of this process, so that a restart ends all sessions."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
         return secrets.token_hex(16)
 
 
+# ── records, and the books that follow from them ─────────────────────────────
+#
+# There is one frozen class for each kind of record. Attached to a roster: ``roster``, as the learner signed it.
+# Attached to an opening: ``receipt``, the answer's head, and ``sums``, which are erased once the round is over.
+
 _DAY = 86_400
 SessionEnd = Literal["learner", "idle", "copy"]
-"""By whom or why: the learner's word, nothing new for long, or a journal that is not where it was written."""
+"""Why a session ended: its learner ended it, nothing new was asked, or the journal is not where it was written."""
 SessionName = tuple[str, str]
 """Learner and session."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalBegun:
-    """The journal of ``holder``, who signs with ``key``; ``nonce`` makes its first link unlike any other's.
+    """The journal of ``holder``, which signs with ``key``, begins; ``nonce`` makes its first link unique.
 
-    ``recovered`` are the first links of the journals that this one replaces, whose sessions are all over.
+    ``recovered`` are the first links of the journals that this one replaces, whose sessions have all ended.
     """
 
     holder: str
@@ -182,7 +183,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def spell(record: JournalRecord, at: int, anchor: str | None = None) -> dict[str, Any]:
-    """A record as the chain holds it, of the time ``at`` in seconds since 1970; ``anchor`` is by `Anchors`."""
+    """Return a record as the chain stores it; ``at`` is its time in seconds since 1970, ``anchor`` its file's name."""
     return {
         "kind": _NAMES[type(record)],
         "at": at,
@@ -192,20 +193,20 @@ def spell(record: JournalRecord, at: int, anchor: str | None = None) -> dict[str
 
 
 def read_record(number: int, values: Mapping[str, Any]) -> tuple[int, JournalRecord]:
-    """The time of a record, and the record; raises VersionError for one that this Parley does not know."""
-    given = {name: value for name, value in values.items() if name not in {"attached", "anchor"}}
+    """Read a record's time, in seconds since 1970, and the record. Raises VersionError for an unknown kind or field."""
+    record_fields = {name: value for name, value in values.items() if name not in {"attached", "anchor"}}
     try:
-        at, kind = given.pop("at"), given.pop("kind")
-        return at, _KINDS[kind](**given)
+        at, kind = record_fields.pop("at"), record_fields.pop("kind")
+        return at, _KINDS[kind](**record_fields)
     except (TypeError, KeyError):
         raise VersionError(f"entry {number} was written by another version of Parley: use that one") from None
 
 
 @dataclass(slots=True)
 class SessionBook:
-    """Where a session stands: its key, the entries of its roster and of the last opening, when it was last used.
+    """Where a session stands: its key, the entries of its roster and its last opening, and when it was last used.
 
-    ``end`` says why it is over, None while it goes on.
+    ``end`` says why it ended; None if it has not.
     """
 
     n: int
@@ -218,10 +219,10 @@ class SessionBook:
 
 @dataclass(slots=True)
 class JournalBooks:
-    """All that follows from the records told so far.
+    """All that follows from the records taken so far.
 
     ``keys`` are those of parties, each with its name; ``days`` says how many sessions a learner has begun by day (UTC).
-    ``anchor`` is the newest record's; versions before wrote none.
+    ``anchor`` is the newest record's; older versions wrote none.
     """
 
     begun: JournalBegun | None = None
@@ -231,11 +232,11 @@ class JournalBooks:
     anchor: str | None = None
 
     def begun_today(self, learner: str, now: int) -> int:
-        """How many sessions a learner has begun on the day of ``now``, in seconds since 1970."""
+        """Return how many sessions a learner has begun on the day of ``now``, which is in seconds since 1970."""
         return self.days[learner, now // _DAY]
 
     def tell(self, number: int, values: Mapping[str, Any]) -> None:
-        """Take one more record; raises LedgerError where it contradicts those before."""
+        """Take the next record. Raises LedgerError where it contradicts earlier ones."""
         at, record = read_record(number, values)
         if (self.begun is None) != isinstance(record, JournalBegun):
             raise LedgerError(f"entry {number}: a journal begins once")
@@ -262,8 +263,10 @@ class JournalBooks:
                 book.last = number, record
                 book.opened += 1
             case SessionEnded():
-                book.end, book.last = record.by, None  # which is sent no more
+                book.end, book.last = record.by, None  # its last opening is sent no more
 
+
+# ── the journal on disk ──────────────────────────────────────────────────────
 
 _JOURNAL = chain_schema("journal", 0x50_4B_45_59)  # which spells PKEY
 _WAY_OUT = "Run parley-party keyholder recover, which ends all sessions and begins a new journal"
@@ -271,7 +274,7 @@ _WAY_OUT = "Run parley-party keyholder recover, which ends all sessions and begi
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as the journal has it: its key's modulus, its roster, the last opening, how many rounds were opened."""
+    """A session in the journal: its key's modulus, its roster, its last opening, and how many rounds were opened."""
 
     learner: str
     id: str
@@ -288,12 +291,12 @@ class Session:
 
 
 class _JournalChain(SignedChain):
-    """The chain of a journal, which has ``replaced`` others: all of their sessions are over."""
+    """The chain of a journal, which has ``replaced`` others; all their sessions have ended."""
 
     replaced: frozenset[str] = frozenset()
 
     def has_replaced(self, receipt: Receipt) -> bool:
-        """Whether it has replaced the journal of a receipt."""
+        """Whether this journal has replaced that of a receipt."""
         return receipt.ledger in self.replaced
 
 
@@ -305,7 +308,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, identity: Identity) -> None:
-        """Open the journal; raises LedgerError where there is none, or only half of one: `create_journal` makes one."""
+        """Open the journal. Raises LedgerError where there is none, or only a part: `create_journal` makes one."""
         check_journal(directory)
         self._books = JournalBooks()
         self._anchors = Anchors(directory / "anchor")
@@ -322,7 +325,7 @@ class Journal:
         self.chain.close()
 
     def probe(self) -> None:
-        """Raise UnavailableError unless the largest sum that an open session may ask for can be written down next."""
+        """Raise UnavailableError unless the largest sum that an open session may ask for could be stored next."""
         self.chain.look()
         rosters = [book.roster for book in self._books.sessions.values() if book.roster is not None and not book.end]
         self._sums = {number: self._sums.get(number) or self._sum_bytes(number) for number in rosters}
@@ -330,11 +333,11 @@ class Journal:
 
     @property
     def party_keys(self) -> Collection[tuple[str, str]]:
-        """The parties on the rosters that were signed, each with its public key."""
+        """The parties on all signed rosters, each with its public key."""
         return self._books.keys
 
     def find(self, learner: str, session: str) -> Session | None:
-        """A learner's session, or None."""
+        """Return a learner's session, or None."""
         with self.chain.transaction():
             book = self._books.sessions.get((learner, session))
             if book is None:
@@ -351,20 +354,21 @@ class Journal:
             )
 
     def get(self, learner: str, session: str) -> Session:
-        """A learner's session; raises NotFoundError."""
-        if (found := self.find(learner, session)) is None:
+        """Return a learner's session. Raises NotFoundError."""
+        if (book := self.find(learner, session)) is None:
             raise NotFoundError(f"session {session} is not known here")
-        return found
+        return book
 
     def begun_today(self, learner: str) -> int:
-        """How many sessions a learner has begun since midnight, by UTC."""
+        """Return how many sessions a learner has begun since midnight, by UTC."""
         self.chain.look()
         return self._books.begun_today(learner, _now())
 
     def add(self, learner: str, session: str, n: int, keep: Callable[[], None] | None = None) -> None:
-        """Begin a session with the key of this modulus, unless it has begun; ``keep`` puts the key on the disk first.
+        """Begin a session with the key of this modulus, unless it has begun; ``keep`` stores the key on disk first.
 
-        Nobody else writes meanwhile: or a process that starts would take the key for one of no session (`sweep`).
+        Both happen in one transaction. Otherwise a process that starts meanwhile would delete the key, as one that
+        belongs to no session (`sweep`).
         """
         with self._appending() as chain:
             if (learner, session) not in self._books.sessions:
@@ -373,21 +377,22 @@ class Journal:
                 self._append(chain, SessionBegun(learner, session, f"{n:x}"))
 
     def sign(self, session: Session, roster: Signed) -> None:
-        """Note the roster of a session that has no other. Raises RosterError(roster_changed)."""
+        """Store a session's roster. Raises RosterError(roster_changed) if it has another or has ended."""
         proposal = roster.head.to_bytes()
         with self._appending() as chain:
             book = self._book(session)
-            known = None if book.roster is None else self.chain.attachment(book.roster, "roster")
-            if book.end or known not in (None, proposal):
+            signed_before = None if book.roster is None else self.chain.attachment(book.roster, "roster")
+            if book.end or signed_before not in (None, proposal):
                 raise RosterError("this session has another roster, or has ended", reason=Reason.ROSTER_CHANGED)
-            if known is None:
+            if signed_before is None:
                 keys = {party.name: party.key for party in Roster.parse(roster.body).parties}
                 self._append(chain, RosterSigned(session.learner, session.id, keys), {"roster": proposal})
 
     def append(self, session: Session, signed: Signed) -> Signed:
-        """Note an opening, on the disk when this returns; the one to send: this, or the same set's noted before.
+        """Store an opening, and return the one to send: this one, or an earlier one of the same set.
 
-        Raises RoundError(round_old, round_opened), or StateError when the session has ended meanwhile.
+        It is on the disk when this returns. Raises RoundError(round_old, round_opened), and StateError if the session
+        has ended meanwhile.
         """
         opened = Opened.parse(signed.body)
         with self._appending() as chain:
@@ -403,37 +408,37 @@ class Journal:
         return signed
 
     def end(self, session: Session) -> None:
-        """Note that a session has ended."""
+        """Store that a session's learner has ended it."""
         with self._appending() as chain:
             if not self._book(session).end:
                 self._end(chain, session.learner, session.id, "learner")
 
     def is_idle(self, learner: str, session: str, seconds: float) -> bool:
-        """Whether `expire` would end a session, as far as this process knows."""
+        """Whether `expire` would end a session, by the records that this process has read."""
         book = self._books.sessions.get((learner, session))
         return book is not None and not book.end and book.used <= _now() - seconds
 
     def expire(self, seconds: float) -> list[int]:
-        """End all sessions of which nothing new was asked for so long; the moduli of their keys."""
+        """End all sessions that nothing new was asked of for ``seconds``; return the moduli of their keys."""
         return self._end_all("idle", before=_now() - seconds)
 
     def end_copied(self) -> list[int]:
-        """End all sessions, unless this journal is where it was written (`Anchors`); the moduli of their keys.
+        """End all sessions unless this journal is where it was written (`Anchors`); return the moduli of their keys.
 
-        A journal that was put back has forgotten what it opened since, and would open another set.
+        A journal that was put back lacks the later openings, and would open another set.
         """
-        with self.chain.transaction():  # or another process would write meanwhile, and delete the anchor that was read
+        with self.chain.transaction():  # otherwise another process could write meanwhile and delete this anchor
             if self._anchors.holds(self._books.anchor):
                 return []
         return self._end_all("copy", before=math.inf)
 
     def active(self) -> list[int]:
-        """The moduli of all sessions that have not ended."""
+        """Return the moduli of all sessions that have not ended."""
         with self.chain.transaction():
             return self._active()
 
     def sweep(self, keep_only: Callable[[Collection[int]], None]) -> None:
-        """Have all keys deleted but those of sessions that have not ended, while nobody begins one."""
+        """Have the keys of all other sessions than the open ones deleted, while no process can begin a session."""
         with self.chain.transaction():
             keep_only(self._active())
 
@@ -441,7 +446,7 @@ class Journal:
         return [book.n for book in self._books.sessions.values() if not book.end]
 
     def _end_all(self, by: SessionEnd, before: float) -> list[int]:
-        """End all sessions that were last used so long ago, in seconds since 1970; the moduli of their keys."""
+        """End all sessions last used ``before`` a time in seconds since 1970; return the moduli of their keys."""
         ended = []
         with self._appending() as chain:
             for (learner, session), book in self._books.sessions.items():
@@ -457,19 +462,19 @@ class Journal:
 
     @contextmanager
     def _appending(self) -> Iterator[Appending]:
-        """A transaction that may append; nothing that it did is told before the anchor of the record before is gone."""
+        """Open a transaction that may append; before this returns, the anchors of earlier records are deleted."""
         with self.chain.transaction() as chain:
             yield chain
         if self._anchors.others(self._books.anchor):
-            with self.chain.transaction():  # while nobody writes, whose anchor is made before its record
+            with self.chain.transaction():  # so that nobody writes meanwhile: an anchor is made before its record
                 self._anchors.keep_only(self._books.anchor)
 
     def _append(self, chain: Appending, record: JournalRecord, attachments: Mapping[str, bytes] | None = None) -> None:
-        """Append a record, anchored to where it is written."""
+        """Append a record with its anchor."""
         chain.append(spell(record, _now(), self._anchors.make()), attachments)
 
     def _sum_bytes(self, roster: int) -> int:
-        """The length of the sums of a session, by the entry of its roster."""
+        """Return the length of a session's sums in bytes, by the entry of its roster."""
         layout = Roster.parse(Signed.from_bytes(self.chain.attachment(roster, "roster")).body).layout
         return layout.blocks * layout.block_bytes
 
@@ -477,12 +482,12 @@ class Journal:
         return self._books.sessions[session.learner, session.id]
 
     def _answer(self, number: int) -> Signed:
-        """An opening as it was sent."""
+        """Return an opening as it was sent."""
         head = Signed.from_bytes(self.chain.attachment(number, "receipt"))
         return Signed(head.body, head.signature, (self.chain.attachment(number, "sums"),))
 
     def _again(self, number: int, last: RoundOpened, opened: Opened) -> Signed:
-        """The last opening, where it is asked for again; raises RoundError for any other."""
+        """Return the last opening, if it is asked for again. Raises RoundError for any other."""
         if last.round > opened.round:
             raise RoundError(f"round {opened.round} is over", reason=Reason.ROUND_OLD)
         if last.contributors != opened.contributors:
@@ -491,23 +496,23 @@ class Journal:
 
 
 def create_journal(directory: Path, identity: Identity, recovered: Sequence[str] | None = None) -> None:
-    """Begin a key holder's journal in a directory; raises LedgerError where there is anything of one already.
+    """Begin a key holder's journal in a directory. Raises LedgerError where there is a journal, or a part of one.
 
-    One that tells of ``recovered`` journals takes the place of what there is, which is put aside.
+    With ``recovered``, which names the journals that it replaces, the new one may do so: what is there is put aside.
     """
     begun = JournalBegun(identity.name, identity.key, secrets.token_hex(32), list(recovered or ()))
     begin_chain(_stem(directory), _JOURNAL, spell(begun, _now()), replaces=recovered is not None)
 
 
 def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str] = ()) -> list[str]:
-    """Put a new journal in a directory, and what is there aside; the first links of the journals that it replaces.
+    """Begin a new journal in a directory, put aside what is there, and return the first links of the replaced journals.
 
-    They are known from what is left of the old one, and from ``receipts``. All their sessions are over: their keys are
-    to be destroyed. Raises LedgerError for a receipt that is none of this key holder's,
-    and ConflictError while somebody uses the journal.
+    The links come from what is left of the old journal, and from ``receipts``. All sessions have ended then: the caller
+    destroys their keys. Raises LedgerError for a receipt that is not of this key holder, and ConflictError while a
+    process uses the journal.
     """
-    shown = [verify_receipt(text, identity.name, read_receipt(text).key) for text in receipts]
-    links = [receipt.ledger for receipt in shown]
+    shown_receipts = [verify_receipt(text, identity.name, read_receipt(text).key) for text in receipts]
+    links = [receipt.ledger for receipt in shown_receipts]
     finish_beginning(_stem(directory))
     with unused(_stem(directory).with_suffix(".head")):
         if (first := next(salvage(_stem(directory).with_suffix(".db")), None)) is not None:
@@ -518,12 +523,12 @@ def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str]
 
 
 def has_journal(directory: Path) -> bool:
-    """Whether there is anything of a journal in a directory."""
+    """Whether a directory has a journal, or a part of one."""
     return has_begun(_stem(directory))
 
 
 def check_journal(directory: Path) -> None:
-    """Raise LedgerError, with the way out, where a directory has no journal or only a part of one."""
+    """Raise LedgerError, which says what to do, where a directory has no journal or only a part of one."""
     check_begun(
         _stem(directory),
         _JOURNAL,
@@ -544,5 +549,5 @@ def _forget(chain: Appending, book: SessionBook) -> None:
 
 
 def _now() -> int:
-    """Seconds since 1970."""
+    """Return the time in seconds since 1970."""
     return int(time.time())

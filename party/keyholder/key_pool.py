@@ -1,4 +1,4 @@
-"""Paillier keys made ahead, in a process of their own: looking for primes would hold the interpreter's lock.
+"""Paillier keys made ahead in a separate process, because a search for primes would hold the interpreter's lock.
 
 ``python -m parley.party.keyholder.key_pool BITS`` prints the two primes of a key in hexadecimal, and nothing else.
 """
@@ -27,14 +27,14 @@ class KeySource(Protocol):
     """Where a new session's key comes from."""
 
     def take(self) -> PaillierPrivateKey:
-        """A key that nobody has had. Raises UnavailableError when there is none yet."""
+        """Return a key that was never used. Raises UnavailableError if there is none yet."""
 
     def close(self) -> None:
-        """Make no more."""
+        """Stop making keys."""
 
 
 class KeyPool:
-    """One key of ``bits`` bits ahead of demand, in memory only: what is not taken is never written down."""
+    """Keeps one key of ``bits`` bits ready, in memory only: a key that is not taken is never stored."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits
@@ -45,7 +45,7 @@ class KeyPool:
         self._thread.start()
 
     def take(self) -> PaillierPrivateKey:
-        """The key made ahead, or the next one; raises UnavailableError after a while."""
+        """Return the key made ahead, or wait for the next one. Raises UnavailableError after 20 seconds."""
         try:
             return self._ready.get(timeout=_PATIENCE)
         except Empty:
@@ -73,7 +73,7 @@ class KeyPool:
                 break
 
     def _make(self) -> PaillierPrivateKey | None:
-        """A key made by a process; None where that fails or is stopped."""
+        """Make a key in a process; None if the process fails or is stopped."""
         command = [sys.executable, "-m", __name__, str(self._bits)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:  # noqa: S603
             self._process = process

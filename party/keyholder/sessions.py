@@ -1,7 +1,7 @@
 """What a key holder does for learners: begins sessions, signs rosters, opens sums, destroys keys.
 
-The journal alone remembers. A request builds its `KeyHolder` from what the journal says, so that nothing in memory can
-get ahead of the disk, however a request before it ended.
+All state is in the journal. Each request builds its `KeyHolderRole` from the journal, so that memory is never ahead of
+the disk, however an earlier request ended.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from parley.party.keyholder.journal import Journal, Session, SessionEnd
 from parley.party.keyholder.key_pool import KeySource
 from parley.party.keyholder.vault import Vault
 
-_WHY: Mapping[SessionEnd, str] = {
+_END_REASONS: Mapping[SessionEnd, str] = {
     "learner": "",
     "idle": ": nothing new was asked of it for too long",
     "copy": ": this key holder's machine was restarted, or its files were put back from a copy, and either ends all "
-    "sessions. Begin the run anew",
+    "sessions. Begin the run again",
 }
 
 
@@ -42,7 +42,7 @@ class Cores:
         self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="decrypt")
 
     def decrypt(self, key: PaillierPrivateKey, blocks: Sequence[int]) -> list[int]:
-        """`decrypt_blocks`, the blocks cut into a chunk a core."""
+        """Decrypt as `decrypt_blocks` does, with one chunk of blocks for each core."""
         size = -(-len(blocks) // self._count)
         chunks = [blocks[start : start + size] for start in range(0, len(blocks), size)]
         parts = self._threads.map(lambda chunk: decrypt_blocks(key, chunk), chunks)
@@ -56,7 +56,7 @@ class Cores:
 class Sessions:
     """All sessions of one key holder; safe to call from several threads.
 
-    They end where the journal is not where it was written: after a restore, a move, a restart of the machine.
+    All of them end if the journal is not where it was written: after a restore, a move, a restart of the machine.
 
     ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``; a learner may begin
     ``most_a_day``; requests have ``most_bytes`` at most. Methods raise NotFoundError for an unknown session,
@@ -101,7 +101,7 @@ class Sessions:
         self.journal.close()
 
     def begin(self, learner: str, session: str, key_bits: int) -> Session:
-        """A session with a Paillier key of its own; asked again, the same.
+        """Begin a session with its own Paillier key; a second call returns the same session.
 
         Raises KeyMaterialError(wrong_key_size) unless ``key_bits`` is the size that this key holder makes,
         StateError(out_of_turn) for a session that has ended, and ForbiddenError for one more than is allowed in a day.
@@ -111,53 +111,53 @@ class Sessions:
                 f"this key holder's keys have {self._key_bits} bits, not {key_bits}", reason=Reason.WRONG_KEY_SIZE
             )
         self._end_if_idle(learner, session)
-        if (found := self.journal.find(learner, session)) is None:
+        if (book := self.journal.find(learner, session)) is None:
             self._check_today(learner)
             key = self._keys.take()
             self.journal.add(learner, session, key.public_key.n, lambda: self._vault.store(key))
-            found = self.journal.get(learner, session)
+            book = self.journal.get(learner, session)
             structlog.get_logger().info("session", learner=learner, session=session)
-        _check_not_ended(found)
-        return found
+        _check_not_ended(book)
+        return book
 
     def sign(self, learner: str, session: str, proposal: Signed) -> bytes:
-        """This key holder's signature of a session's roster; a session has one roster.
+        """Sign a session's roster and return the signature; a session has one roster.
 
-        Raises ForbiddenError where a request to open the sum of all its parties' contributions would be too long: no
-        party contributes then.
+        Raises ForbiddenError if a request to open the sum of all parties' contributions would be too long, before any
+        party contributes.
         """
         self._end_if_idle(learner, session)
-        found = self.journal.get(learner, session)
-        role = self._role(found)
+        book = self.journal.get(learner, session)
+        role = self._role(book)
         signature = role.accept(proposal)
         if role.roster.session != session:
             raise RoundError("the roster is of another session", reason=Reason.WRONG_SESSION)
         if reason := too_long(role.roster.layout, len(role.roster.parties), self._most_bytes):
             raise ForbiddenError(reason, rule="body_bytes")
-        self.journal.sign(found, proposal)
+        self.journal.sign(book, proposal)
         return signature
 
     def open(self, learner: str, session: str, round: int, request: Signed) -> bytes:
-        """The sum of one set of contributions, as a frame; noted before this returns."""
+        """Open the sum of one set of contributions; return it as a frame, after the journal has stored it."""
         self._end_if_idle(learner, session)
-        found = self.journal.get(learner, session)
-        role = self._role(found)
+        book = self.journal.get(learner, session)
+        role = self._role(book)
         if Open.parse(request.body).round != round:
             raise RoundError("the request is for another round than its URL", reason=Reason.WRONG_ROUND)
-        opened = self.journal.append(found, role.open(request))
+        opened = self.journal.append(book, role.open(request))
         return opened.to_bytes()
 
     def end(self, learner: str, session: str) -> None:
         """End a session and destroy its key; the journal stays."""
-        found = self.journal.get(learner, session)
-        self.journal.end(found)
-        self._vault.destroy(found.n)
+        book = self.journal.get(learner, session)
+        self.journal.end(book)
+        self._vault.destroy(book.n)
         structlog.get_logger().info("ended", learner=learner, session=session)
 
     def expire(self) -> None:
-        """End the sessions that learners have left behind: of which nothing new was asked for ``idle_seconds``.
+        """End the sessions that nothing new was asked of for ``idle_seconds``, and destroy their keys.
 
-        Keys that could not be deleted before are tried again.
+        Also try again to delete keys that could not be deleted before.
         """
         self._vault.retry()
         for n in self.journal.expire(self._idle_seconds):
@@ -165,7 +165,7 @@ class Sessions:
             structlog.get_logger().info("expired")
 
     def _end_if_idle(self, learner: str, session: str) -> None:
-        """End a session that is asked about too late, so that to ask does not prolong it."""
+        """End a session that was idle for too long, so that a late request does not prolong it."""
         if self.journal.is_idle(learner, session, self._idle_seconds):
             self.expire()
 
@@ -178,7 +178,7 @@ class Sessions:
             )
 
     def _role(self, session: Session) -> KeyHolderRole:
-        """The key holder's role where the journal says it stands."""
+        """Build the key holder's role in a session, as the journal says it stands."""
         _check_not_ended(session)
         role = KeyHolderRole(
             self.identity,
@@ -199,10 +199,10 @@ def _check_not_ended(session: Session) -> None:
     """Raise StateError(out_of_turn) for a session that has ended."""
     if session.end:
         raise StateError(
-            f"the session has ended and its key is destroyed{_WHY[session.end]}", reason=Reason.OUT_OF_TURN
+            f"the session has ended and its key is destroyed{_END_REASONS[session.end]}", reason=Reason.OUT_OF_TURN
         )
 
 
 def roster_digest(session: Session) -> str | None:
-    """The hash of a session's roster, if it has one."""
+    """Return the hash of a session's roster, or None."""
     return None if session.roster is None else Roster.parse(session.roster.body).digest

@@ -71,8 +71,8 @@ class KeyHolderSettings(ServiceSettings):
 
     @property
     def certificates(self) -> tuple[Path, ...]:
-        """Its own, and those for learners that it connects to."""
-        return (*super().certificates, *(each.certificate for each in self.outbound if each.certificate))
+        """The certificate files of this service, and for learners that it connects to."""
+        return (*super().certificates, *(address.certificate for address in self.outbound if address.certificate))
 
     @property
     def pins(self) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The Paillier keys of a key holder's sessions: in memory while they serve, on disk only encrypted.
 
-A private Paillier key at rest: scrypt turns a secret into an AES-256-GCM key (RFC 7914, NIST SP 800-38D).
+On disk a private key is encrypted by AES-256-GCM, under a key that scrypt derives from the key holder's secret (RFC
+7914, NIST SP 800-38D). A file has, with lengths in bytes:
 
 "parley-paillier-1" | salt (16) | nonce (12) | AES-GCM(p | q, both big-endian and of the same width) with tag (16)
 """
@@ -29,7 +30,7 @@ _HEAD_BYTES = len(_MAGIC) + _SALT_BYTES + _NONCE_BYTES
 
 
 def seal_key(key: PaillierPrivateKey, secret: bytes, random_bytes: RandomBytes) -> bytes:
-    """Encrypt a private key under a secret; keep the result in a file of mode 0600."""
+    """Encrypt a private key under a secret; the result belongs into a file of mode 0600."""
     width = (max(key.p, key.q).bit_length() + 7) // 8
     salt, nonce = random_bytes(_SALT_BYTES), random_bytes(_NONCE_BYTES)
     plain = key.p.to_bytes(width) + key.q.to_bytes(width)
@@ -51,7 +52,7 @@ def unseal_key(sealed: bytes, secret: bytes) -> PaillierPrivateKey:
 
 
 def _cipher(secret: bytes, salt: bytes) -> AESGCM:
-    """AES-256-GCM under the key that scrypt makes of the secret."""
+    """Return AES-256-GCM under the key that scrypt derives from the secret."""
     return AESGCM(Scrypt(salt=salt, length=32, n=2**15, r=8, p=1).derive(secret))
 
 
@@ -66,12 +67,12 @@ class Vault:
         self._undeleted: set[Path] = set()
 
     def store(self, key: PaillierPrivateKey) -> None:
-        """Keep a key, on the disk when this returns."""
+        """Store a key; it is on the disk when this returns."""
         write_private(self._path(key.public_key.n), seal_key(key, self._secret, os.urandom))
         self._keys[key.public_key.n] = key
 
     def load(self, n: int) -> PaillierPrivateKey:
-        """The key of a modulus. Raises OwnKeyError(key_file_unreadable, key_file_open, key_file_corrupt)."""
+        """Return the key of a modulus. Raises OwnKeyError(key_file_unreadable, key_file_open, key_file_corrupt)."""
         if n not in self._keys:
             path = self._path(n)
             sealed = read_private(path)
@@ -99,7 +100,7 @@ class Vault:
         self._delete(sorted(self._undeleted))
 
     def _delete(self, paths: Collection[Path]) -> None:
-        """Delete files; one that cannot be deleted does not keep the others."""
+        """Delete files; if one cannot be deleted, the others still are."""
         for path in paths:
             try:
                 path.unlink(missing_ok=True)
