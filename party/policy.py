@@ -1,10 +1,11 @@
 """The owner's consent: review a run's specification against the policy, and say what the run will cost.
 
-Pure: the same specification, policy and holding give the same decision. Nothing here believes a learner. The price
-follows from this party's own code, and so does what may be asked: the questions that the algorithm declares, round by
-round, so that no round can be asked a question that its price was not made for. No program is run, nothing is trained.
+These functions are pure: the same specification, policy and holding give the same decision. They trust nothing that a
+learner says. The price follows from this party's own code, and so does what may be asked: the algorithm declares its
+questions round by round, so no round can be asked a question that its price was not made for. No program is run and
+nothing is trained.
 
-What the policy of an owner who joins allows to begin with, and what is to be known of it.
+The last section has the first policy of an owner who joins by an invitation, and the cautions about policies and keys.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from parley.party.settings import PartySettings, Policy
 class Terms:
     """What a party needs to answer a run that it approved; ``facts`` are its own, ``public`` names the public rows.
 
-    ``digest`` is the specification's, by which what was prepared for it is kept. ``shift`` sets the unit of an answer,
-    2^(shift - 32).
+    ``digest`` is the specification's; what was prepared for the run is stored under it. ``shift`` sets the unit of an
+    answer, 2^(shift - 32).
     """
 
     algorithm: Algorithm
@@ -46,7 +47,7 @@ class Terms:
     shift: int
 
     def check(self, query: Query) -> None:
-        """Raise InvalidInputError unless this round may ask this, of sane numbers, or of the rows that are approved."""
+        """Raise InvalidInputError unless this round may ask this query, with valid numbers or the approved rows."""
         if not 1 <= query.round <= len(self.questions):
             raise InvalidInputError(f"round must lie between 1 and {len(self.questions)}")
         question = self.questions[query.round - 1]
@@ -56,24 +57,24 @@ class Terms:
 
 
 def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
-    """What the owner allows of one run, by its policy and the limits of its party's service; of none, the defaults."""
-    told = {name: getattr(policy, name) for name in OwnerRules.model_fields.keys() & Policy.model_fields.keys()}
+    """Return what the owner allows one run, by its policy and its service's limits (the defaults if None)."""
+    values = {name: getattr(policy, name) for name in OwnerRules.model_fields.keys() & Policy.model_fields.keys()}
     limits = limits or Limits()
-    return OwnerRules(**told, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes)
+    return OwnerRules(**values, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes)
 
 
-def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
-    spec: RunSpec, rules: OwnerRules, party: str, study: Study, n_examples: int, known: Collection[str] | None = None
+def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is checked against
+    spec: RunSpec, rules: OwnerRules, party: str, study: Study, n_examples: int, compared: Collection[str] | None = None
 ) -> Price:
-    """The price of a run that the owner allows.
+    """Return the price of a run that the owner allows.
 
-    ``known`` are the parties whose keys the owner has compared, itself among them; None where it has no secure sums.
+    ``compared`` are the parties whose keys the owner has compared, itself among them; None where it has no secure sums.
 
-    Raises ForbiddenError, whose ``rule`` says which rule refuses it, BudgetExhaustedError where no budget bears it, and
-    InvalidInputError where the specification contradicts itself.
+    Raises ForbiddenError, whose ``rule`` says which rule refuses the run, BudgetExhaustedError where no budget could
+    pay for it, and InvalidInputError where the specification contradicts itself.
     """
     run, index = ReviewedRun.of(spec), spec.index(party)
-    own = spec.facts().of(index)
+    own_facts = spec.facts().of(index)
     if spec.study.digest != study.digest:
         raise ForbiddenError("the study is not the one that the owner agreed to", rule="study")
     if spec.parties[index].n_examples != n_examples:
@@ -82,28 +83,28 @@ def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is held against
             rule="n_examples",
         )
     spec.check_hold_out()
-    _refuse_by(run.objections(spec.parties[index], rules, known))
-    run.algorithm.check_noise(own)
-    due = price(run.algorithm, own, rules.view)
-    if due.total == Cost(0, 0):
+    _refuse_by(run.objections(spec.parties[index], rules, compared))
+    run.algorithm.check_noise(own_facts)
+    run_price = price(run.algorithm, own_facts, rules.view)
+    if run_price.total == Cost(0, 0):
         raise InvalidInputError("this party has no part in any round of the run")
-    check_cost(due, rules)
-    return due
+    check_cost(run_price, rules)
+    return run_price
 
 
-def check_cost(due: Price, rules: OwnerRules) -> None:
-    """Raise ForbiddenError unless the owner's rules for one run allow one at this price, be it a run of its own."""
-    _refuse_by(dear(due.total, due.adjacency, rules))
+def check_cost(run_price: Price, rules: OwnerRules) -> None:
+    """Raise ForbiddenError unless the owner's rules for one run allow this price, also for a run of the owner's own."""
+    _refuse_by(dear(run_price.total, run_price.adjacency, rules))
 
 
 def _refuse_by(objections: Iterable[Objection]) -> None:
-    """Raise ForbiddenError by the first rule that is broken, if any is."""
+    """Raise ForbiddenError for the first rule that the run breaks, if there is one."""
     for rule, reason in objections:
         raise ForbiddenError(reason, rule=rule)
 
 
 def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) -> Terms:
-    """What the party needs to answer a run, and what its owner has chosen to train where a run leaves that to it."""
+    """Return what the party needs to answer a run, with the owner's ``classifier`` where the run leaves that open."""
     index, digest = spec.index(party), spec.digest
     chosen = tuple(classifier if other == index else None for other in range(len(spec.parties))) if classifier else ()
     facts = replace(spec.facts(), run=digest, classifiers=chosen)
@@ -111,8 +112,8 @@ def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) 
 
 
 def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:
-    """Whose keys count for secure sums with this learner: those that the owner has compared."""
-    pin = next(known.public_key for known in settings.learners if known.name == learner)
+    """Return the keys that count for secure sums with this learner: those that the owner has compared."""
+    pin = next(entry.public_key for entry in settings.learners if entry.name == learner)
     return PinnedKeys(
         learner=pin,
         key_holders=settings.key_holder_pins,
@@ -122,42 +123,44 @@ def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:
 
 
 def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
-    """What the owner insists on in a secure sum of this learner; raises ForbiddenError, see `PinnedKeys.policy`."""
+    """Return what the owner requires of this learner's secure sums. Raises ForbiddenError, see `PinnedKeys.policy`."""
     return pins_of(settings, learner).policy(rules_of(settings.policy, settings.limits))
 
 
+# ── the policy of an owner who joins ─────────────────────────────────────────
+
 _USUAL = ("dp_gd", "release", "average", "evaluate", "describe")
 _BY_LARGEST = ("simplex", "evaluate", "describe")
-"""Where rows are bounded in the largest coordinate."""
+"""The algorithms for studies whose rows are bounded in their largest coordinate."""
 _EACH = frozenset({"release", "simplex"})
-"""Those of them that show the learner each answer."""
+"""The algorithms that show the learner each answer."""
 
 
 def first_algorithms(study: Study) -> tuple[str, ...]:
-    """The algorithms to allow of a study: those that take its rows, by their norm, and sparse ones if they are."""
+    """Return the algorithms to allow for a study: those that take rows of its norm, and sparse rows if it has them."""
     names = _USUAL if study.norm == "euclidean" else _BY_LARGEST
     return tuple(name for name in names if REGISTRY[name].takes(study.norm, sparse=study.sparse is not None))
 
 
 def refused_for_sums(study: Study) -> tuple[str, ...]:
-    """Those of them that are refused where a secure sum is required."""
+    """Return those of a study's first algorithms that are refused where a secure sum is required."""
     return tuple(name for name in first_algorithms(study) if name in _EACH)
 
 
 def trained_by_sums(study: Study) -> tuple[str, ...]:
-    """Those of them that make a model, and by a secure sum."""
+    """Return those of a study's first algorithms that train a model by secure sums."""
     return tuple(name for name in first_algorithms(study) if REGISTRY[name].trains and name not in _EACH)
 
 
 def policy_cautions(policy: Policy, n_examples: int) -> tuple[str, ...]:
-    """Of a policy that allows a delta above 1/n: of the owner's own records, or of all that it holds as one."""
-    n, of = (n_examples, "records") if policy.adjacency == "replace_one" else (1, "party")
-    most = max(policy.delta, policy.max_delta_per_run)
-    return tuple(f"policy: {words}" for words in delta_caution(most, n, of))
+    """Return cautions about a policy whose delta is above 1/n, where n counts records, or is 1 for all of the data."""
+    n, unit = (n_examples, "records") if policy.adjacency == "replace_one" else (1, "party")
+    largest_delta = max(policy.delta, policy.max_delta_per_run)
+    return tuple(f"policy: {words}" for words in delta_caution(largest_delta, n, unit))
 
 
 def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:
-    """What the owner has to know of keys that it has not compared, and what to do.
+    """Return what the owner has to know about keys that it has not compared, and what to do.
 
     ``invited`` are key holders that an invitation names and the settings do not.
     """
@@ -165,14 +168,14 @@ def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[s
     holders = [holder.name for holder in (sums.key_holders if sums else ()) if holder.name in uncompared]
     holders += sorted(invited)
     strangers = [party.name for party in (sums.parties if sums else ()) if party.name in uncompared]
-    told = [
+    cautions = [
         f"the key of the key holder {name} was not compared, so it opens no sum of yours: ask its operator, not the "
         f"learner's, for its six words, by telephone: parley-party pin {name} WORDS"
         for name in holders
     ]
     if strangers:
-        told.append(
+        cautions.append(
             f"the keys of {', '.join(strangers)} were not compared, so a sum counts them as the learner's own: ask "
             "each owner for the six words, by telephone: parley-party pin NAME WORDS"
         )
-    return told
+    return cautions

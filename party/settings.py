@@ -1,4 +1,4 @@
-"""A party's settings: what it holds, whom it knows, what its owner allows."""
+"""A party's settings: its data, the learners and other parties that it knows, and what its owner allows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Data(DataSource):
 
 
 class Policy(Setting):
-    """What the owner allows. Everything is enforced here, whatever a learner says."""
+    """What the owner allows. The party enforces all of it itself, so nothing depends on what a learner says."""
 
     epsilon: Annotated[Epsilon, Field(description="epsilon that all runs of all learners together may cost")]
     delta: Annotated[Delta, Field(description="delta that all runs of all learners together may cost")]
@@ -89,8 +89,8 @@ class Policy(Setting):
         Composition,
         Field(
             description="how the costs of runs add up: by a filter of Gaussian differential privacy, by which a budget "
-            "bears many small runs (filter), or epsilons and deltas by themselves (basic), of which a run with a delta "
-            "costs all with its first answer"
+            "suffices for many small runs (filter), or as sums of epsilons and of deltas (basic), where a run with a "
+            "delta costs all with its first answer"
         ),
     ] = "filter"
     reservation_days: Annotated[
@@ -124,7 +124,7 @@ class Policy(Setting):
 
     @model_validator(mode="after")
     def _can_train(self) -> Self:
-        """Refuse at start what would fail in a run, and cost all of its price."""
+        """Refuse at start a classifier that would fail in a run and cost the run's full price."""
         if self.classifier is not None:
             require_extra("sklearn", "policy.classifier")
         return self
@@ -141,7 +141,7 @@ class KnownLearner(Caller):
 
 
 class Notify(Setting):
-    """How the owner hears that a run waits for its word."""
+    """How the owner is told that a run waits for its decision."""
 
     command: Annotated[
         tuple[str, ...],
@@ -151,7 +151,7 @@ class Notify(Setting):
 
 
 class OwnerPage(Setting):
-    """The owner's own page, on 127.0.0.1 alone."""
+    """The page on which the owner decides about runs; it is served on 127.0.0.1 alone."""
 
     port: Annotated[
         int, Field(ge=0, le=65535, description="port of the page on this machine; 0 for none (parley-party owner)")
@@ -159,7 +159,7 @@ class OwnerPage(Setting):
 
 
 class PinnedKey(Setting):
-    """Whose signatures are made by which key, by the owner's own word once it has compared the key with its owner."""
+    """The public key of a key holder or a party, which the owner pins; it counts once the owner has compared it."""
 
     name: Annotated[Identifier, Field(description="its own name")]
     public_key: Annotated[
@@ -177,7 +177,7 @@ class PinnedKey(Setting):
 
 
 class SecureSum(Setting):
-    """Whom the owner trusts with opening sums, and whose answers it trusts to be in them."""
+    """The key holders that the owner trusts to open sums, and the parties whose answers it trusts to be in them."""
 
     key_holders: Annotated[
         tuple[PinnedKey, ...],
@@ -202,7 +202,7 @@ class SecureSum(Setting):
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         pinned: tuple[PinnedKey, ...] = (*self.key_holders, *self.parties)
-        for values in ([each.name for each in pinned], [each.public_key for each in pinned]):
+        for values in ([pin.name for pin in pinned], [pin.public_key for pin in pinned]):
             if len(set(values)) != len(values):
                 raise ValueError("key_holders, parties: two share a name or a key")
         return self
@@ -233,7 +233,7 @@ class PartySettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _peers_distinct(self) -> Self:
-        """One owner must not count as two, nor this one as another."""
+        """Refuse peers that share a name or URL, or have this party's name: one owner must not count as two."""
         names = [self.name, *(peer.name for peer in self.peers)]
         for values in (names, [str(peer.url).rstrip("/") for peer in self.peers]):
             if len(set(values)) != len(values):
@@ -250,7 +250,7 @@ class PartySettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _pins_are_of_others(self) -> Self:
-        """Nobody opens its own sums, or hides itself: pins are neither this party's nor a learner's."""
+        """Refuse pins of this party or a learner: neither may open its own sums, or count as another party in them."""
         sums = self.secure_sum
         keys = {learner.public_key for learner in self.learners}
         for pin in (*sums.key_holders, *sums.parties) if sums else ():
@@ -262,18 +262,18 @@ class PartySettings(ServiceSettings):
 
     @property
     def certificates(self) -> tuple[Path, ...]:
-        """Its own, those for other owners' parties, and those for learners that it connects to."""
+        """The certificate files of this service, of other owners' parties, and for learners that it connects to."""
         others = (*self.peers, *self.outbound)
         return (*super().certificates, *(other.certificate for other in others if other.certificate))
 
     @cached_property
     def identity(self) -> Identity:
         """Who the party is to others; raises OwnKeyError, see `signing_key`, and InvalidInputError for a pin of it."""
-        own, sums = Identity(self.name, self.signing_key()), self.secure_sum
+        identity, sums = Identity(self.name, self.signing_key()), self.secure_sum
         for pin in (*sums.key_holders, *sums.parties) if sums else ():
-            if pin.public_key == own.key:
+            if pin.public_key == identity.key:
                 raise InvalidInputError(f"secure_sum: the key of {pin.name} is this party's own")
-        return own
+        return identity
 
     @property
     def key_holder_pins(self) -> dict[str, str]:
@@ -296,7 +296,7 @@ class PartySettings(ServiceSettings):
     def known_parties(self) -> frozenset[str] | None:
         """The parties that a sum may hide this one among: itself, and those whose keys were compared.
 
-        None where no key holder's key was, and so no sum is.
+        None if no key holder's key was compared: then there are no secure sums.
         """
         return frozenset({self.name, *self.party_pins}) if self.key_holder_pins else None
 

@@ -1,1 +1,1 @@
-"""From a learner's question to an answer that may leave, by itself or in a secure sum."""
+"""How a party answers a learner's question, by a noisy answer alone or within a secure sum."""

@@ -1,9 +1,9 @@
 """Noise drawn ahead of the answer that it hides.
 
-How long a draw takes depends on the bits that are drawn. So a round takes its noise from a stock, and what it used up
-is drawn again after its answer has left: the time to answer tells nothing of the noise, and is shorter. Only the first
+How long a draw takes depends on the bits that are drawn. So a round takes its noise from a stock, and the stock is
+refilled after the answer has left: the time to answer reveals nothing about the noise, and is shorter. Only the first
 draw of a kind, when there is none in stock, is made within its round. Small draws are made for many rounds at once,
-which costs little more than one. What is taken is never put back.
+which costs little more than one. Noise that was taken is never put back.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.privacy.noise import Scale, Shape, SystemNoise
 
 _KINDS_IN_STOCK = 64
-_NUMBERS_IN_STOCK = 2**23  # 64 MiB; of what is wider there is one kind, the newest, so that it too is drawn ahead
+_NUMBERS_IN_STOCK = 2**23  # 64 MiB; the newest kind is drawn ahead even if it alone is wider
 _NUMBERS_AT_ONCE = 2048
 _DRAWS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What is drawn: a law of `Noise` by name, its scale as bytes and shape, and the result's shape."""
+    """One kind of draw: a law of `Noise` by name, its scale as bytes and shape, and the result's shape."""
 
     law: str
     scale: bytes
@@ -36,30 +36,30 @@ class Draw:
     parts: tuple[float, ...]
 
     def make(self, count: int) -> list[npt.NDArray[Any]]:
-        """Draw it ``count`` times."""
+        """Draw ``count`` results."""
         scale = np.frombuffer(self.scale).reshape(self.scale_shape)
         drawn: npt.NDArray[Any] = getattr(SystemNoise(), self.law)(scale, (count, *self.shape), *self.parts)
         return list(drawn)
 
     @property
     def supply(self) -> int:
-        """How many to draw at once."""
+        """How many results to draw at once."""
         return min(max(_NUMBERS_AT_ONCE // max(math.prod(self.shape), 1), 1), _DRAWS_AT_ONCE)
 
 
 class NoisePool:
-    """Makes each round's noise, as `SystemNoise` would, from what was drawn before. For one thread."""
+    """Makes each round's noise, with the laws of `SystemNoise`, from draws made before. For one thread."""
 
     def __init__(self) -> None:
         self._ready: dict[Draw, list[npt.NDArray[Any]]] = {}
         self._used_up: list[Draw] = []
 
-    def __call__(self, kept: Mapping[str, npt.NDArray[Any]] | None = None) -> SystemNoise:
-        """A round's noise, which restores the one-time noise ``kept``."""
-        return _StockedNoise(self, kept)
+    def __call__(self, earlier: Mapping[str, npt.NDArray[Any]] | None = None) -> SystemNoise:
+        """Return a round's noise, which restores the one-time noise of ``earlier`` rounds."""
+        return _StockedNoise(self, earlier)
 
     def take(self, draw: Draw) -> npt.NDArray[Any]:
-        """Noise that nobody else gets."""
+        """Take a result out of the stock, or draw one if there is none; no other round gets it."""
         ready = self._ready.get(draw) or draw.make(1)
         noise = ready.pop()
         if not ready:
@@ -68,14 +68,14 @@ class NoisePool:
 
     @property
     def is_low(self) -> bool:
-        """Whether something is used up, for any thread: there is time to draw it again between two rounds."""
+        """Whether a kind is used up and should be drawn again between two rounds; any thread may ask."""
         return bool(self._used_up)
 
     def refill(self) -> None:
-        """Draw again what was used up; the kinds for which that was done longest ago give way."""
+        """Draw again what was used up, and drop the kinds that were drawn longest ago if there are too many."""
         for draw in self._used_up:
             if not self._ready.get(draw):
-                self._ready.pop(draw, None)  # to come last: those drawn longest ago come first
+                self._ready.pop(draw, None)  # so that it comes last: the dictionary's order is that of drawing
                 self._ready[draw] = draw.make(draw.supply)
         self._used_up.clear()
         while len(self._ready) > _KINDS_IN_STOCK or (len(self._ready) > 1 and self._numbers > _NUMBERS_IN_STOCK):
@@ -83,15 +83,15 @@ class NoisePool:
 
     @property
     def _numbers(self) -> int:
-        """How many there are in stock."""
+        """How many numbers there are in stock."""
         return sum(len(draws) * math.prod(draw.shape) for draw, draws in self._ready.items())
 
 
 class _StockedNoise(SystemNoise):
     """One round's noise, taken from a stock: the laws that the released integers carry."""
 
-    def __init__(self, stock: NoisePool, kept: Mapping[str, npt.NDArray[Any]] | None) -> None:
-        super().__init__(kept)
+    def __init__(self, stock: NoisePool, earlier: Mapping[str, npt.NDArray[Any]] | None) -> None:
+        super().__init__(earlier)
         self._stock = stock
 
     def discrete_gaussian(self, sigma: Scale, shape: Shape) -> IntArray:

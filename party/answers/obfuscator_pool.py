@@ -1,11 +1,11 @@
 """Obfuscators r^n mod n^2, drawn ahead by a process beside the party, and each used at most once.
 
-They are kept in memory only, on their way through a pipe as well: whatever a crash or a restart finds is drawn anew, so
-that none can be used twice. Once an answer has one, nobody knows it any more.
+They are kept in memory only, also on their way through the pipe: after a crash or a restart all are drawn again, so
+none can be used twice. Once an answer has used one, it is forgotten.
 
 ``python -m parley.party.answers.obfuscator_pool`` is the process. For each line ``MODULUS COUNT`` on its input it
-writes so many numbers, each as wide as the modulus squared. It ends with its input, so it does not outlive the party,
-however that ends.
+writes so many numbers, each as wide as the modulus squared. It ends when its input ends, so it does not outlive the
+party, however the party ends.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Reserved:
         self._taken = taken
 
     def take(self, key: PaillierPublicKey, count: int) -> Sequence[int]:
-        """Those for this key, once. Raises OwnKeyError(obfuscators_exhausted)."""
+        """Return those for this key, once. Raises OwnKeyError(obfuscators_exhausted)."""
         taken = self._taken.pop(key.n, [])
         if len(taken) != count:
             raise OwnKeyError("the obfuscators of this answer are used", reason=Reason.OBFUSCATORS_EXHAUSTED)
@@ -95,7 +95,7 @@ class Obfuscators:
             self._changed.notify_all()
 
     def forget(self, session: str) -> None:
-        """Throw a session's stock away."""
+        """Discard a session's stock."""
         with self._changed:
             self._pools = {n: pool for n, pool in self._pools.items() if pool.session != session}
             with suppress(KeyError):
@@ -107,7 +107,7 @@ class Obfuscators:
             return len(self._pools[n].ready) if n in self._pools else 0
 
     def take(self, key: PaillierPublicKey, count: int) -> list[int]:
-        """Obfuscators that nobody else gets; those not drawn ahead are drawn now, which takes its time."""
+        """Return obfuscators that no other answer gets; those not drawn ahead are drawn now, which is slow."""
         with self._changed:
             taken: list[int] = []
             if (pool := self._pools.get(key.n)) is not None:
@@ -120,11 +120,11 @@ class Obfuscators:
         return taken + make_obfuscators(key, late, os.urandom)
 
     def reserve(self, moduli: Sequence[int], count: int) -> Reserved:
-        """So many for each of these keys; as slow as `take` where the stock has run out."""
+        """Take ``count`` for each of these keys; as slow as `take` where the stock has run out."""
         return Reserved({n: self.take(public_key(n), count) for n in moduli})
 
     def close(self) -> None:
-        """End the process and throw everything away."""
+        """End the process and discard the whole stock."""
         with self._changed:
             self._closing = True
             self._pools = {}
@@ -135,12 +135,12 @@ class Obfuscators:
             self._thread.join()
 
     def _show(self, session: str) -> None:
-        """Set the gauge to the stock of the session's key that has least."""
+        """Set the session's gauge to the smallest stock of its keys."""
         levels = [len(pool.ready) for pool in self._pools.values() if pool.session == session]
         self._level.labels(session).set(min(levels, default=0))
 
     def _fill(self) -> None:
-        """Draw for whichever key lacks most, until closed."""
+        """Draw for the key that lacks most, again and again, until closed."""
         while (need := self._neediest()) is not None:
             pool, count = need
             drawn = self._draw(pool.key, count)
@@ -155,7 +155,7 @@ class Obfuscators:
         self._end_process()
 
     def _neediest(self) -> tuple[_Pool, int] | None:
-        """The pool that lacks most, once one does, and how many to draw for it; None when closing."""
+        """Wait until a pool lacks some; return the one that lacks most, and how many to draw. None when closing."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or any(pool.lacking > 0 for pool in self._pools.values()))
             if self._closing:
@@ -164,7 +164,7 @@ class Obfuscators:
             return pool, min(_BATCH, pool.lacking)
 
     def _draw(self, key: PaillierPublicKey, count: int) -> list[int]:
-        """Have the process draw; nothing when it dies."""
+        """Have the process draw ``count`` obfuscators; none if it dies."""
         process = self._running()
         width = _width(key)
         assert process.stdin is not None  # noqa: S101 -- both are pipes
@@ -197,13 +197,13 @@ class Obfuscators:
 
 
 def _width(key: PaillierPublicKey) -> int:
-    """Bytes of a number modulo n squared."""
+    """The length of a number modulo n squared, in bytes."""
     bits: int = key.nsquare.bit_length()
     return (bits + 7) // 8
 
 
 def _serve(orders: TextIO) -> None:
-    """The process: draw what is ordered until there are no more orders."""
+    """Draw what each line orders, until the input ends: the main function of the process."""
     os.nice(_NICENESS)
     for order in orders:
         modulus, count = order.split()

@@ -1,8 +1,8 @@
 """A party's side of secure sums: it signs the rosters of runs that it approved, and answers with contributions.
 
-Nothing of a session is kept but the invitation that was accepted; the last contribution is the ledger's last answer.
-Each request gets the session's role anew, as these two say it stands, so that an answer that failed to be stored is not
-remembered. The obfuscators of an answer are taken before the ledger is touched, for drawing them may take long.
+Of a session only the accepted invitation is stored; its last contribution is the ledger's last answer. Each request
+builds the session's role again from these two, so that an answer that could not be stored leaves no trace. The
+obfuscators of an answer are taken before the ledger is touched, because drawing them may take long.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROLES_IN_MEMORY = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class CheckedQuery:
     """A signed query that was checked, and the role that will answer it."""
 
     agreed: AgreedRun
@@ -50,7 +50,7 @@ class Asked:
 
 
 class SecureSumParticipant:
-    """All secure sums of one party; for the party's thread, but for `reserve`."""
+    """All secure sums of one party. Only `reserve` may run outside the party's thread."""
 
     def __init__(self, owner: Party, obfuscators: Obfuscators) -> None:
         """Draw obfuscators for the sums that were joined before a restart."""
@@ -66,23 +66,23 @@ class SecureSumParticipant:
                 structlog.get_logger().warning("secure sum", learner=learner, run=run, refused=error.kind)
 
     def join(self, learner: str, run: str, invitation: Signed) -> bytes:
-        """This party's signature of the roster of a run that it approved; a run has one roster.
+        """Sign the roster of a run that this party approved, and return the signature; a run has one roster.
 
         Raises SecureSumError (what the role's ``join`` and `check_roster` raise), ForbiddenError where the owner pins
         no keys, NotFoundError, and ConflictError where the run has no secure sum.
         """
         spec = self._spec(learner, run)
-        known = self._store.rounds.invitation(learner, run)
-        role = self._newcomer(learner) if known is None else copy(self._member(learner, run))
+        earlier = self._store.rounds.invitation(learner, run)
+        role = self._newcomer(learner) if earlier is None else copy(self._member(learner, run))
         signature = role.join(invitation)
         check_roster(role.roster, run, spec)
-        if known is None:
+        if earlier is None:
             self._store.rounds.join(learner, run, invitation.to_bytes())
             self._expect(learner, run)
             structlog.get_logger().info("joined", learner=learner, run=run)
         return signature
 
-    def receive(self, learner: str, run: str, round: int, asked: Signed) -> Asked:
+    def receive(self, learner: str, run: str, round: int, signed: Signed) -> CheckedQuery:
         """Check a signed query, before anything is computed or charged.
 
         Raises SecureSumError: what the role's ``receive`` raises, RoundError(wrong_round, wrong_terms), or
@@ -91,31 +91,31 @@ class SecureSumParticipant:
         role = copy(self._member(learner, run))
         if (last := self._store.rounds.last_answer(learner, run)) is not None:
             role.restore(Signed.from_bytes(last))
-        query = role.receive(asked)
+        query = role.receive(signed)
         if query.round != round:
             raise RoundError("the query is for another round than its URL", reason=Reason.WRONG_ROUND)
-        message = asked.attachments[0] if asked.attachments else b""
+        message = signed.attachments[0] if signed.attachments else b""
         question = Question(round, query.step, unpack_array(message, "<f8"))
         agreed = self._owner.agreed(learner, run)
         agreed.terms.check(question)
         round_terms(agreed.terms.algorithm, agreed.terms.facts, round).check(query)
-        return Asked(agreed, Ask(learner, run, round, query.digest, query.step), query, question, role)
+        return CheckedQuery(agreed, Ask(learner, run, round, query.digest, query.step), query, question, role)
 
-    def reserve(self, asked: Asked) -> Reserved:
-        """The obfuscators of an answer, none if it was given before; may take seconds, in any thread."""
-        if asked.role.recall(asked.query) is not None:
+    def reserve(self, checked: CheckedQuery) -> Reserved:
+        """Take the obfuscators for an answer, none if it was given before; may take seconds, in any thread."""
+        if checked.role.recall(checked.query) is not None:
             return Reserved({})
-        roster = asked.role.roster
+        roster = checked.role.roster
         return self._obfuscators.reserve([holder.n for holder in roster.key_holders], roster.layout.blocks)
 
-    def contribute(self, asked: Asked, reserved: Reserved) -> Answer:
-        """The contribution to one round, charged when it is new; raises what `Party.release` raises."""
+    def contribute(self, checked: CheckedQuery, reserved: Reserved) -> Answer:
+        """Return the contribution to one round, charged when it is new. Raises what `Party.release` raises."""
         return self._owner.release(
-            asked.agreed,
-            asked.ask,
-            asked.question,
-            lambda values: asked.role.answer(
-                asked.query, filled(values, asked.role.roster.d), os.urandom, reserved
+            checked.agreed,
+            checked.ask,
+            checked.question,
+            lambda values: checked.role.answer(
+                checked.query, filled(values, checked.role.roster.d), os.urandom, reserved
             ).to_bytes(),
         )
 
@@ -124,18 +124,18 @@ class SecureSumParticipant:
         self._obfuscators.forget(session_of(run, self._owner.agreed(learner, run).consent.spec))
 
     def _spec(self, learner: str, run: str) -> RunSpec:
-        """What was approved; raises ConflictError where it has no secure sum."""
+        """Return the specification of an approved run. Raises ConflictError where it has no secure sum."""
         spec = self._owner.agreed(learner, run).consent.spec
         if spec.secure_sum == "none":
             raise ConflictError(f"run {run} was approved without a secure sum")
         return spec
 
     def _newcomer(self, learner: str) -> Role:
-        """The role before it has joined anything."""
+        """Return the role before it has joined a session."""
         return Role(self._identity, sum_policy(self._owner.settings, learner))
 
     def _find_member(self, learner: str, run: str) -> Role:
-        """The role after it has joined; to be copied before it is used."""
+        """Return the role after it has joined a session; callers copy it before they use it."""
         self._spec(learner, run)
         if (invitation := self._store.rounds.invitation(learner, run)) is None:
             raise StateError(f"run {run} has no roster yet", reason=Reason.OUT_OF_TURN)
@@ -144,7 +144,7 @@ class SecureSumParticipant:
         return role
 
     def _expect(self, learner: str, run: str) -> None:
-        """Have obfuscators drawn for the rounds that a run still has."""
+        """Have obfuscators drawn for the remaining rounds of a run."""
         roster, terms = self._member(learner, run).roster, self._owner.agreed(learner, run).terms
         last = self._store.rounds.last_answer(learner, run)
         answered = 0 if last is None else Contribution.parse(Signed.from_bytes(last).body).round
@@ -153,5 +153,5 @@ class SecureSumParticipant:
 
 
 def filled(values: IntArray, width: int) -> IntArray:
-    """An answer (m,) filled up with zeros to the width of the widest round's, which the sum's messages have."""
+    """Pad an answer (m,) with zeros to ``width``, the number of values in each message of the sum."""
     return np.pad(values, (0, width - len(values)))

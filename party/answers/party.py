@@ -1,11 +1,11 @@
-"""A party without its web side: consents to runs, answers rounds, keeps the ledger.
+"""A party without its HTTP service: it consents to runs, answers their rounds and keeps the ledger.
 
-What a ledger keeps of the data that its answers are about, so that a change is noticed when the party starts.
+The ledger pins the data that its answers are about, so that a change is noticed when the party starts. An answer is
+computed from a query and from what was prepared for its run, and leaves as bytes once the ledger has stored it.
 
-One round at the party: from a query to the bytes that leave.
-
-Whether work on the data ends in an error may tell of them. So what is refused is refused by public numbers, before any
-work; and of an error that nobody foresaw nothing is told but that there was one, which is charged (`Consents.fail`).
+Whether work on the data ends in an error may reveal something about them. So a party refuses by public numbers alone,
+before any work on the data. If that work fails nevertheless, only the failure itself becomes known, and the run's
+whole price is charged for it (`Consents.fail`).
 """
 
 from __future__ import annotations
@@ -60,36 +60,42 @@ from parley.party.settings import PartySettings, Policy
 
 if TYPE_CHECKING:
     from parley.party.data.owner_data import Holding
-    from parley.party.ledger.ledger import Compute, Kept
+    from parley.party.ledger.ledger import Compute, OneTimeNoise
     from parley.party.policy import Terms
 
 
+# ── which data the ledger's answers are about ────────────────────────────────
+
+
 def pin_of(settings: PartySettings, holding: Holding) -> DataPin:
-    """The data that a party has loaded, as its ledger pins them."""
+    """Describe the data that a party has loaded, as its ledger pins them."""
     data = settings.data
     tables = {name: at if isinstance(at, str) else _spelt(at) for name, at in sorted(data.tables.items())}
     return DataPin(data.source, tables, holding.study.digest, digest_rows(holding.shard))
 
 
 def digest_rows(shard: Shard) -> bytes:
-    """SHA-256 of a shard: its shape, and its numbers in the order of its rows, without a copy.
+    """Compute SHA-256 of a shard's shape, and of its numbers in the order of its rows, without a copy.
 
-    It is as secret as the rows: who knows all but one finds that one by it.
+    The digest is as secret as the rows: anyone who knows all rows except one can find that one with it.
     """
     if isinstance(shard, SparseShard):
         arrays = {"data": shard.rows.data, "indices": shard.rows.indices, "indptr": shard.rows.indptr, "y": shard.y}
     else:
         arrays = {"X": shard.X, "y": shard.y}
     head = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
-    found = hashlib.sha256(json.dumps([head, shard.shape, shard.norm]).encode())
+    digest = hashlib.sha256(json.dumps([head, shard.shape, shard.norm]).encode())
     for array in arrays.values():
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return found.digest()
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.digest()
 
 
 def _spelt(at: PostgresTable) -> str:
-    """A table of PostgreSQL: its name and where the secret is, never the secret."""
+    """Return a PostgreSQL table's name and where its secret is, never the secret."""
     return f"{at.postgres} {at.table}"
+
+
+# ── one answer ───────────────────────────────────────────────────────────────
 
 
 class KeepingNoise(Noise, Protocol):
@@ -97,22 +103,24 @@ class KeepingNoise(Noise, Protocol):
 
     @property
     def one_time(self) -> Mapping[str, npt.NDArray[Any]]:
-        """All one-time noise by name."""
+        """All one-time noise that was drawn so far, by name."""
 
 
-NoiseFactory = Callable[["Kept | None"], KeepingNoise]
-"""Makes a round's noise from the one-time noise that earlier rounds of the run kept."""
-
+NoiseFactory = Callable[["OneTimeNoise | None"], KeepingNoise]
+"""Makes a round's noise, given the one-time noise that earlier rounds of the run stored."""
 
 Pack = Callable[[IntArray], bytes]
-"""Makes a body of an answer's integers as the wire has them: ``.npy``, or a contribution to a secure sum."""
+"""Makes the body of an answer from its integers: ``.npy``, or a contribution to a secure sum."""
 
 
 def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pack: Pack) -> Compute:  # noqa: ANN401
-    """How to answer a query that the terms allow, from what was prepared for them: a body, and the noise to keep."""
+    """Return the function that answers a query from what was prepared for its run.
 
-    def compute(kept: Kept) -> tuple[bytes, Kept]:
-        drawn = noise(kept)
+    It takes the one-time noise stored so far, and returns the answer's body and all one-time noise to store.
+    """
+
+    def compute(earlier: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
+        drawn = noise(earlier)
         with work_on_data():
             integers = to_wire(terms.algorithm.local(query, prepared, terms.facts, drawn), terms.shift)
         return pack(integers), drawn.one_time
@@ -122,39 +130,41 @@ def answering(terms: Terms, query: Query, prepared: Any, noise: NoiseFactory, pa
 
 @contextmanager
 def work_on_data() -> Iterator[None]:
-    """Raise WorkFailedError in the place of an error that nobody foresaw, of which the log tells the type and place."""
+    """Raise WorkFailedError in place of an unforeseen error; the log says only the error's type and place in code."""
     try:
         yield
     except ParleyError:
         raise
-    except Exception as error:  # noqa: BLE001 -- whatever it is, it may tell of the data
+    except Exception as error:  # noqa: BLE001 -- any error's text may contain private values
         structlog.get_logger().error("failed", error=type(error).__name__, place=place_of(error))
         raise WorkFailedError from None
 
+
+# ── the party ────────────────────────────────────────────────────────────────
 
 RUNS_IN_MEMORY = 64
 
 
 def open_store(settings: PartySettings) -> Ledger:
-    """The party's ledger, under the budget of its settings; raises what `Ledger` raises."""
-    check_exists(settings.state)  # before an identity is made for a ledger that is not there
+    """Open the party's ledger, under the budget of its settings. Raises what `Ledger` raises."""
+    check_exists(settings.state)  # first, so that no identity is made where there is no ledger
     budget, days = budget_of(settings.policy), settings.policy.reservation_days
     return Ledger(settings.state, settings.identity, budget, reservation_days=days)
 
 
 def open_witness(settings: PartySettings) -> Witness:
-    """What the party holds of those whose keys its owner has compared: key holders and co-owners."""
-    known = frozenset((settings.key_holder_pins | settings.party_pins).items())
-    return Witness(settings.state, lambda: known)
+    """Open the store of receipts of those services whose keys the owner has compared: key holders and other parties."""
+    compared = frozenset((settings.key_holder_pins | settings.party_pins).items())
+    return Witness(settings.state, lambda: compared)
 
 
 def budget_of(policy: Policy) -> Account:
-    """The owner's budget, unspent."""
+    """Return the owner's budget as an account with nothing spent."""
     return limit(policy.epsilon, policy.delta, policy.adjacency, policy.composition)
 
 
 def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
-    """What a learner may know of a party before it proposes a run."""
+    """Return what a learner may know about a party before it proposes a run."""
     return PartyFacts(
         name=settings.name,
         version=parley_version(),
@@ -165,7 +175,7 @@ def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
 
 
 def check_pin(store: Ledger, settings: PartySettings, holding: Holding) -> None:
-    """Raise DataChangedError unless the data are those that the ledger's answers are about, or the first."""
+    """Raise DataChangedError unless the data are those that the ledger pins; pin them if it pins none yet."""
     if changes := store.pin(pin_of(settings, holding)):
         raise DataChangedError(
             f"the data are not those that the ledger answered about: {', '.join(changes)} changed; if that is right, "
@@ -175,9 +185,9 @@ def check_pin(store: Ledger, settings: PartySettings, holding: Holding) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgreedRun:
-    """A run that the owner consents to, by its policy of now: the consent, and the terms on which it is answered.
+    """A run that the owner has consented to and its present policy allows, with the terms on which it is answered.
 
-    ``rows`` are what it is answered from; None where something has to be prepared from them first.
+    ``rows`` are the examples that it is answered from; None if something must be prepared from them first.
     """
 
     learner: str
@@ -195,9 +205,9 @@ class ApprovalAnswer(Answer):
 
 
 class Party:
-    """One owner's side of every run. What is in memory can be thrown away: it is rebuilt from the ledger.
+    """One owner's side of every run. All that it holds in memory can be rebuilt from the ledger.
 
-    Answers are for one thread at a time, as the noise is that is drawn ahead; the rest is for any.
+    One thread at a time may answer, because the noise drawn ahead is for one thread; other methods are for any thread.
     """
 
     def __init__(
@@ -208,10 +218,10 @@ class Party:
         *,
         apart: bool = False,
     ) -> None:
-        """Load the study and the data and open the ledger; raises what `load_holding` and `Ledger` raise.
+        """Load the study and the data and open the ledger. Raises what `load_holding` and `Ledger` raise.
 
-        ``tell_owner`` is told of each run that waits for the owner's word: who asks what, at which price, until when,
-        and the account that it would be paid from.
+        ``tell_owner`` is called for each run that waits for the owner's decision, with the learner, its proposal, the
+        price, the time when the question expires, and the account that would pay.
         """
         self.settings = settings
         self._noise = noise
@@ -242,38 +252,44 @@ class Party:
         return facts_of(self.settings, self.holding)
 
     def budget(self) -> BudgetReport:
-        """What may be spent in total, what has been, what is left."""
+        """Return what may be spent in total, what was spent, and what is left."""
         return BudgetReport.of(self.store.account())
 
     def approve(self, learner: str, proposal: RunProposal) -> ApprovalAnswer:
         """Consent to a run, once: the same proposal again gets the same approval.
 
-        Raises what `known`, `review` and `Consents.approve` raise.
+        Raises what `find_approval`, `review` and `Consents.approve` raise.
         """
-        return self.known(learner, proposal) or self.consent(learner, proposal, self.price(learner, proposal))
+        return self.find_approval(learner, proposal) or self.consent(learner, proposal, self.price(learner, proposal))
 
-    def known(self, learner: str, offer: RunOffer | RunProposal) -> ApprovalAnswer | None:
-        """The approval that a run has; None for a new one. Raises ConflictError where it has another specification."""
+    def find_approval(self, learner: str, offer: RunOffer | RunProposal) -> ApprovalAnswer | None:
+        """Return the approval given to this run, or None.
+
+        Raises ConflictError if the run was approved with another specification, and WorkFailedError if it failed.
+        """
         consent = self.store.consents.find(learner, offer.run)
         return self._approval(learner, offer, consent) if consent else None
 
     def review(self, learner: str, offer: RunOffer) -> tuple[RunProposal, Price]:
-        """A run that is offered, and its price if the owner allows it; may take seconds.
+        """Return the proposal of an offered run, and its price if the owner allows it; may take seconds.
 
-        Raises UnknownMembersError where the members are named, and those of no run in memory; and what `price` raises.
+        Raises UnknownMembersError if the offer names its members by a digest that no run in memory has, and what
+        `price` raises.
         """
-        known = next((members for members in self._members(learner) if members.digest == offer.spec.parties), None)
-        spec = offer.spec.listed(known)
+        members_before = next(
+            (members for members in self._members(learner) if members.digest == offer.spec.parties), None
+        )
+        spec = offer.spec.listed(members_before)
         proposal = RunProposal(run=offer.run, spec=spec, user=offer.user, purpose=offer.purpose)
         return proposal, self.price(learner, proposal)
 
     def price(self, learner: str, proposal: RunProposal) -> Price:
-        """The price of a run that the owner allows; raises what `approval.review` raises, and notes a refusal."""
+        """Return the price of a run that the owner allows. Raises what `policy.review` raises, and notes refusals."""
         with self._noting(learner, proposal.run, proposal.spec):
             return self._review(proposal.spec)
 
     def consent(self, learner: str, proposal: RunProposal, price: Price) -> ApprovalAnswer:
-        """Write the consent to a reviewed run down; raises what `sum_policy` and `Consents.approve` raise."""
+        """Store the consent to a reviewed run. Raises what `sum_policy` and `Consents.approve` raise."""
         with self._noting(learner, proposal.run, proposal.spec):
             if proposal.spec.secure_sum != "none":
                 sum_policy(self.settings, learner)
@@ -287,7 +303,7 @@ class Party:
         return approval
 
     def _check_today(self, learner: str) -> None:
-        """Raise ForbiddenError for more runs of a learner in a day than allowed: each takes up the owner's disk."""
+        """Raise ForbiddenError if the learner has begun all runs allowed in a day: each takes up the owner's disk."""
         most = self.settings.policy.max_runs_per_day
         if self.store.consents.approved_today(learner) >= most:
             raise ForbiddenError(
@@ -296,27 +312,27 @@ class Party:
             )
 
     def _ask_owner(self, learner: str, proposal: RunProposal, price: Price) -> None:
-        """Raise AwaitingOwnerError until the owner has said yes, which is a consent; ForbiddenError for a no."""
+        """Raise AwaitingOwnerError until the owner has decided, and ForbiddenError after a no; a yes is a consent."""
         account = self.store.account()
-        account.reserve(price.total)  # refuses what no yes could bear
-        known = self.store.books.owner.get((learner, proposal.run))
+        account.reserve(price.total)  # raises now if the budget could not pay after a yes
+        book_before = self.store.books.owner.get((learner, proposal.run))
         book = self.store.questions.ask(learner, proposal, price, self.settings.policy.approval_hours * 3600)
         if book.denied is not None:
-            said = f": {book.denied}" if book.denied else ""
-            raise ForbiddenError(f"the owner does not want to take part{said}", rule="owner")
+            reason = f": {book.denied}" if book.denied else ""
+            raise ForbiddenError(f"the owner does not want to take part{reason}", rule="owner")
         if book.expires <= time():
             raise ForbiddenError("the owner did not answer in time", rule="owner")
-        if known is not book:
+        if book_before is not book:
             structlog.get_logger().info("pending", learner=learner, run=proposal.run)
             self._tell_owner(learner, proposal, price, book.expires, account)
         raise AwaitingOwnerError("its owner is asked, and has not answered yet")
 
     def recall(self, learner: str, run: str, query: Query) -> Answer | None:
-        """The answer that a round was given before, if it was asked this; raises ConflictError if something else."""
+        """Return the answer that this round was given before, or None. Raises ConflictError for another question."""
         return self.store.rounds.recall(Ask(learner, run, query.round, query.digest))
 
     def answer(self, learner: str, run: str, query: Query) -> Answer:
-        """The answer to one round; raises ConflictError where its run has a secure sum, and what `release` raises."""
+        """Answer one round. Raises ConflictError where its run has a secure sum, and what `release` raises."""
         ask = Ask(learner, run, query.round, query.digest, query.step)
         if (stored := self.store.rounds.recall(ask)) is not None:
             return stored
@@ -326,9 +342,9 @@ class Party:
         return self.release(agreed, ask, query, pack_array)
 
     def release(self, agreed: AgreedRun, ask: Ask, query: Query, pack: Pack) -> Answer:
-        """An answer as a body, charged when it is new; raises what `Terms.check` and `AnsweredRounds.answer` raise.
+        """Return an answer, charged when it is new. Raises what `Terms.check` and `AnsweredRounds.answer` raise.
 
-        Raises WorkFailedError where work on the data ended in an error: then the run is over, and all of it charged.
+        Raises WorkFailedError if work on the data fails: then the run ends, and its whole price is charged.
         """
         agreed.terms.check(query)
         prepared = self.prepare(agreed)
@@ -336,9 +352,9 @@ class Party:
             return self.store.rounds.answer(ask, answering(agreed.terms, query, prepared, self._noise, pack))
 
     def agreed(self, learner: str, run: str) -> AgreedRun:
-        """A learner's run that the owner has consented to.
+        """Return a learner's run that the owner has consented to.
 
-        Raises NotFoundError, and ForbiddenError where the owner's policy, as it is now, does not allow the run.
+        Raises NotFoundError, and ForbiddenError where the owner's present policy does not allow the run.
         """
         if (agreed := self._agreed.get((learner, run))) is not None:
             return agreed
@@ -356,29 +372,29 @@ class Party:
         return self._remember(learner, run, consent)
 
     def question_bytes(self, learner: str, run: str) -> int:
-        """The longest body that a round's question may have, in bytes: 0 for a run that is not known."""
+        """Return the longest body that a round's question may have, in bytes; 0 for an unknown run."""
         try:
             return longest_body(question.message for question in self.agreed(learner, run).terms.questions)
         except NotFoundError:
             return 0
 
     def is_ready(self, learner: str, run: str) -> bool:
-        """Whether a run can be answered at once, without a look at its terms or anything to prepare."""
+        """Whether a run can be answered at once: its terms are in memory and nothing has to be prepared."""
         agreed = self._agreed.get((learner, run))
         return agreed is not None and (agreed.rows is not None or agreed.terms.digest in self._prepared)
 
     def make_ready(self, learner: str, run: str) -> None:
-        """Look at a run's terms, by the policy of now, and prepare what it is answered from; may take long.
+        """Load a run's terms under the present policy, and prepare what it is answered from; may take long.
 
         Raises NotFoundError, ForbiddenError, WorkFailedError.
         """
         self.prepare(self.agreed(learner, run))
 
     def prepare(self, agreed: AgreedRun) -> Any:  # noqa: ANN401 -- what its algorithm answers from
-        """What a run is answered from, made once for its specification, and again after a restart.
+        """Return what a run is answered from; it is made once for a specification, and again after a restart.
 
-        It may take long, as long as the algorithm needs for the data that there is: in any thread but the service's.
-        Of several at a time, one is made after the other. Raises WorkFailedError.
+        This takes as long as the algorithm needs for the data, so it must not run in the service's thread. Of several
+        calls at a time, one works after the other. Raises WorkFailedError.
         """
         terms = agreed.terms
         if agreed.rows is not None:
@@ -394,7 +410,7 @@ class Party:
         return prepared
 
     def make_all_ready(self) -> None:
-        """Make the newest runs ready that have not ended, after a restart; what is refused by now is logged."""
+        """Prepare the newest open runs after a restart; those that the present policy refuses are logged."""
         for learner, run in reversed(self.store.consents.open_runs()[-RUNS_IN_MEMORY:]):
             try:
                 self.make_ready(learner, run)
@@ -417,7 +433,7 @@ class Party:
 
     @contextmanager
     def _noting(self, learner: str, run: str, spec: RunSpec) -> Iterator[None]:
-        """Note what the owner's rules refuse in the ledger."""
+        """Note each refusal by one of the owner's rules in the ledger."""
         try:
             yield
         except ForbiddenError as error:
@@ -428,7 +444,7 @@ class Party:
 
     @contextmanager
     def _failing(self, agreed: AgreedRun) -> Iterator[None]:
-        """End a run, and charge what is left of its price, where work on the data fails."""
+        """If work on the data fails, end the run and charge what is left of its price."""
         try:
             yield
         except WorkFailedError:
@@ -436,7 +452,7 @@ class Party:
             raise
 
     def _remember(self, learner: str, run: str, consent: Consent) -> AgreedRun:
-        """Keep a run's terms in memory, the newest of all."""
+        """Keep a run's terms in memory, as the newest."""
         agreed = terms(consent.spec, self.settings.name, self.settings.policy.classifier)
         rows = None if agreed.algorithm.prepares else self.holding.parts[agreed.algorithm.rows]
         remembered = self._agreed[learner, run] = AgreedRun(learner, run, consent, agreed, rows)
@@ -445,25 +461,25 @@ class Party:
         return remembered
 
     def _members(self, learner: str) -> list[MemberColumns]:
-        """Those of a learner's runs in memory."""
+        """Return the members of this learner's runs in memory, for each run."""
         return [run.consent.spec.members for run in tuple(self._agreed.values()) if run.learner == learner]
 
     def _approval(self, learner: str, proposal: RunOffer | RunProposal, consent: Consent) -> ApprovalAnswer:
-        """A consent as an answer to a proposal.
+        """Return a consent as the answer to a proposal.
 
-        Raises ConflictError where it is a consent to something else, and WorkFailedError where its run failed.
+        Raises ConflictError if it is a consent to another specification, and WorkFailedError if its run failed.
         """
         if (digest := consent.spec.digest) != proposal.spec.digest:
             raise ConflictError(f"run {proposal.run} was approved with another specification")
         if self.store.consents.has_failed(learner, proposal.run):
             raise WorkFailedError
-        whole = consent.price.total
+        total = consent.price.total
         approval = Approval(
             run=proposal.run,
             spec_digest=digest,
             rounds=len(consent.price.epsilon),
-            epsilon=whole.epsilon / MICRO,
-            delta=whole.delta / DELTA_UNITS,
+            epsilon=total.epsilon / MICRO,
+            delta=total.delta / DELTA_UNITS,
             adjacency=consent.price.adjacency,
             prepared=digest in self._prepared or not consent.spec.build().prepares,
         )

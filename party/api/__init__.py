@@ -1,1 +1,1 @@
-"""The party over HTTP."""
+"""The party's HTTP interface."""

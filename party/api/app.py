@@ -1,10 +1,10 @@
-"""The party on the web: thin routes over `Party`.
+"""The party's HTTP service: thin routes over `Party`, and its budget as gauges for Prometheus.
 
 A party does one thing at a time, because its ledger does: in one thread of its own, so that neither a slow disk nor a
 locked database keeps the service from answering. Each request shows the newest receipt that its sender holds, and each
 answer carries a newer one.
 
-What Prometheus is told of a party's budget: what a learner is told of it, too.
+The gauges show no more of the budget than a learner may read at ``/v1/budget``.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {
 
 
 class BudgetGauges(Collector):
-    """The account of one study, read when somebody looks: ``account`` gives the newest, for any thread."""
+    """Prometheus gauges of one study's account; each scrape calls ``account``, from any thread, for the newest."""
 
     def __init__(self, study: str, account: Callable[[], Account]) -> None:
         self._study, self._account = study, account
 
     def collect(self) -> Iterable[Metric]:
-        """Epsilon and delta, by the study's name and what the account hides."""
+        """Yield gauges of epsilon and delta, labelled with the study's name and the account's adjacency."""
         account = self._account()
         for name, (meaning, figure) in _FIGURES.items():
             gauge = GaugeMetricFamily(name, meaning, labels=["study", "adjacency"])
@@ -118,10 +118,10 @@ _ANSWER["content"] |= signed.body("a signed contribution")["content"]
 
 
 def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None, *, apart: bool = False) -> FastAPI:
-    """The application of a party; ``noise`` stands in for the system's, drawn ahead, where a test fixes it.
+    """Build the application of a party; ``noise`` replaces the system's, which is drawn ahead, where a test fixes it.
 
-    The data is read ``apart``, in a child process, where this one is to live long and stay small. Its ``state.ledger``
-    is the ledger, which a process opens once.
+    With ``apart``, a child process reads the data, so that this one stays small. The application's ``state.ledger`` is
+    the ledger, which a process opens once.
 
     Raises what `Party` raises when study, data or ledger cannot be used, and OwnKeyError when the identity key cannot,
     or gmpy2 is missing from a party that takes part in secure sums.
@@ -171,20 +171,20 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
     add_witness(app, desk, witness)
     _add_rounds(app, desk, stock)
     routes = app.router.routes
-    routes.insert(0, routes.pop())  # that of rounds: nearly all requests are for one, and the first match counts
+    routes.insert(0, routes.pop())  # the route of rounds first: nearly all requests match it
     return app
 
 
 @dataclass(frozen=True, slots=True)
 class PartyDesk(Desk):
-    """Where requests meet the party, in its own thread."""
+    """Passes requests to the party, in the party's own thread."""
 
     party: Party
     sums: SecureSumParticipant
 
 
 def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
-    """The routes that say what a learner may know."""
+    """Add the routes that say what a learner may know."""
     facts = desk.party.facts
 
     @app.get("/v1/party", summary="What a learner may know before it proposes a run", tags=["party"])
@@ -209,7 +209,7 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
 
 
 def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
-    """The routes by which a run begins and ends."""
+    """Add the routes by which a run begins and ends."""
     party, sums = desk.party, desk.sums
 
     @app.post("/v1/runs", summary="Propose a run", tags=["runs"], response_model=Approval)
@@ -223,12 +223,12 @@ def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
         it has answered: ask again until it is ``prepared``. The receipt binds the approval to the specification.
         """
         learner = caller(request)
-        known, receipt = await desk.answer(request, lambda: party.known(learner, offer))
-        if known is None:
+        approval_before, receipt = await desk.answer(request, lambda: party.find_approval(learner, offer))
+        if approval_before is None:
             proposal, price = await asyncio.to_thread(party.review, learner, offer)
             approval, receipt = await desk.answer(request, lambda: party.consent(learner, proposal, price))
         else:
-            approval = known
+            approval = approval_before
         if not approval.prepared:
             background.add_task(_prepare, party, learner, offer.run)
         return WholeBody(approval.body, media_type=JSON, headers={RECEIPT_HEADER: receipt})
@@ -261,7 +261,7 @@ def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
 
 
 def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
-    """The route of a run's rounds, all of the traffic that there is; it parses its request itself, to cost little."""
+    """Add the route of a run's rounds, which is nearly all traffic; it parses requests itself, to cost little."""
 
     @app.put(
         "/v1/runs/{run}/rounds/{round}",  # noqa: FAST003 -- parsed in `_read_query`
@@ -290,13 +290,13 @@ def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
 
 
 def _prepare(party: Party, learner: str, run: str) -> None:
-    """Prepare what a run is answered from, in a thread of Starlette's; that it failed, whoever asks again is told."""
+    """Prepare what a run is answered from, in a thread of Starlette's; a later request reports if it failed."""
     with suppress(WorkFailedError):
         party.make_ready(learner, run)
 
 
 async def _answer(request: Request, desk: PartyDesk, media_type: str) -> Response:
-    """A round whose answer the learner sees; ``media_type`` is the question's."""
+    """Answer a round whose answer the learner sees; ``media_type`` is the question's."""
     learner, run, party = caller(request), request.path_params["run"], desk.party
     query = _read_query(request, media_type, await _read_body(request, party))
     if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
@@ -309,31 +309,31 @@ async def _answer(request: Request, desk: PartyDesk, media_type: str) -> Respons
 
 
 async def _contribute(request: Request, desk: PartyDesk) -> Response:
-    """A round of a secure sum; obfuscators, which may take long, are not drawn in the party's thread."""
+    """Answer a round of a secure sum; obfuscators, which may take long, are not drawn in the party's thread."""
     learner, run, sums = caller(request), request.path_params["run"], desk.sums
     round = _round_of(request)
     message = signed.signed_of(request, await _read_body(request, desk.party))
     if not desk.party.is_ready(learner, run):
         await asyncio.to_thread(desk.party.make_ready, learner, run)
-    asked = await desk.worker.do(lambda: sums.receive(learner, run, round, message))
-    reserved = await asyncio.to_thread(sums.reserve, asked)
-    answer, receipt = await desk.answer(request, lambda: sums.contribute(asked, reserved))
+    checked = await desk.worker.do(lambda: sums.receive(learner, run, round, message))
+    reserved = await asyncio.to_thread(sums.reserve, checked)
+    answer, receipt = await desk.answer(request, lambda: sums.contribute(checked, reserved))
     return Response(answer.body, media_type=signed.SIGNED_MEDIA_TYPE, headers={RECEIPT_HEADER: receipt})
 
 
 async def _read_body(request: Request, party: Party) -> bytearray:
-    """A question's body, as long as ``limits.body_bytes`` or, beyond that, as what the approved run asks needs."""
+    """Read a question's body, of ``limits.body_bytes`` at most, or of what the approved run's questions need."""
     limit, length = request.app.state.limits.body_bytes, request.headers.get("content-length")
     if length is not None and int(length) <= limit:  # digits, as the boundary has checked
         return await read_whole(request, limit, "limits.body_bytes")
-    needed = await asyncio.to_thread(party.question_bytes, caller(request), request.path_params["run"])
-    if needed <= limit:
+    run_limit = await asyncio.to_thread(party.question_bytes, caller(request), request.path_params["run"])
+    if run_limit <= limit:
         return await read_whole(request, limit, "limits.body_bytes")
-    return await read_whole(request, needed, "what the run asks, beyond limits.body_bytes")
+    return await read_whole(request, run_limit, "what the run asks, beyond limits.body_bytes")
 
 
 def _read_query(request: Request, media_type: str, body: bytes | bytearray) -> Query:
-    """The question of a request; raises InvalidInputError or UnsupportedMediaError."""
+    """Parse the question of a request. Raises InvalidInputError or UnsupportedMediaError."""
     if media_type not in {NPY, JSON}:
         raise UnsupportedMediaError(f"the body must be {NPY} or {JSON}")
     if media_type == JSON:
@@ -344,7 +344,7 @@ def _read_query(request: Request, media_type: str, body: bytes | bytearray) -> Q
 
 
 def _round_of(request: Request) -> int:
-    """The round of a request's URL; raises InvalidInputError."""
+    """Parse the round in a request's URL. Raises InvalidInputError."""
     number: str = request.path_params["round"]
     if not (number.isascii() and number.isdecimal()) or len(number) > 9:  # noqa: PLR2004 -- digits; no run has more rounds
         raise InvalidInputError("round must be a positive number")
@@ -352,10 +352,10 @@ def _round_of(request: Request) -> int:
 
 
 def _read_json(round: int, body: bytes | bytearray) -> Query:
-    """The question of a JSON body."""
+    """Parse the question of a JSON body. Raises InvalidInputError."""
     try:
-        asked = RoundQuestion.model_validate(strict_json(bytes(body)))
-        message = np.array(asked.message, dtype=np.float64)
+        question = RoundQuestion.model_validate(strict_json(bytes(body)))
+        message = np.array(question.message, dtype=np.float64)
     except ValueError:  # of JSON, of its form, or of lists of unequal length
         raise InvalidInputError("the body must be JSON with step, reveal and message, an array of numbers") from None
-    return Query(round, asked.step, message, asked.reveal)
+    return Query(round, question.step, message, question.reveal)

@@ -1,1 +1,1 @@
-"""The owner's data, as the party holds it."""
+"""How the party loads its owner's data."""

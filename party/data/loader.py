@@ -1,8 +1,8 @@
-"""The process that loads an owner's data, ``python -m parley.party.data.loader``: what it is to load is written to it.
+"""The process that loads an owner's data, ``python -m parley.party.data.loader``; it reads a `Task` from its input.
 
-What reading needs, pyarrow and DuckDB above all, leaves memory with it; see `parley.common.service.child`. While it
-works it holds the shard as well, so it imports no more than it needs: not the party's settings, and of SciPy only what
-sparse rows do.
+The libraries that reading needs, pyarrow and DuckDB above all, leave memory when it ends; see
+`parley.common.service.child`. While it works it also holds the shard, so it imports no more than it needs: not the
+party's settings, and only that part of SciPy that sparse rows use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from parley.common.strict import Strict
 
 
 class Task(Strict):
-    """A source, whose values beyond their bounds are clipped or refused, in a study's terms."""
+    """What to load: a source, for a study; ``clip`` says whether values beyond their bounds are clipped or refused."""
 
     study: Study
     source: DataSource
@@ -28,13 +28,13 @@ class Task(Strict):
 
 
 def _arrays() -> Iterator[AnyArray]:
-    """The shard's rows and y, the shares of what was clipped or dropped, and in JSON how the data was read."""
+    """Yield the shard's rows and y, the shares of clipped and dropped values, and in JSON how the data was read."""
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- not for the parent, which takes `Task`
 
     task = Task.model_validate_json(sys.stdin.buffer.read())
     loaded = load_source(task.source, task.study, clip=task.clip)
     if task.study.sparse:
-        from parley.common.data.sparse import SparseShard  # noqa: PLC0415 -- SciPy, for who needs it
+        from parley.common.data.sparse import SparseShard  # noqa: PLC0415 -- loads SciPy
 
         assert isinstance(loaded.shard, SparseShard)  # noqa: S101 -- of sparse features
         yield from (loaded.shard.rows.data, loaded.shard.rows.indices, loaded.shard.rows.indptr)

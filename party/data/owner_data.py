@@ -1,7 +1,7 @@
 """The owner's data as a shard, loaded and checked before the service takes its first request.
 
-A child process may read them (`parley.party.data.loader`). This one adopts the arrays that it receives, and the child
-gives back what it has sent, so that both hold the shard once.
+A child process may read them (`parley.party.data.loader`). This process adopts the arrays that it receives, and the
+child frees each array that it has sent, so that the shard is in memory once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from parley.party.settings import Data, PartySettings
 class Holding:
     """What a party brings to every run: the study it agreed to, and its examples (n, d) in the study's terms.
 
-    What else was ``loaded`` is for the owner alone. ``parts`` are the rows that runs are about.
+    Everything in ``loaded`` beyond the shard is for the owner alone. ``parts`` are the rows that runs are about.
     """
 
     study: Study
@@ -36,7 +36,7 @@ class Holding:
     parts: Mapping[Rows, Shard] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Part the rows once and without a copy; all are for training where the study holds none out."""
+        """Split the rows into those for training and those held out, without a copy; a study may hold out none."""
         parts: dict[Rows, Shard] = {"training": self.shard}
         if self.study.hold_out is not None:
             first = self.n_examples - int(count_held_out(self.n_examples, self.study.hold_out))
@@ -50,13 +50,13 @@ class Holding:
 
     @property
     def mended(self) -> dict[str, float]:
-        """What had to be mended, in words, and its share; nothing where nothing was."""
+        """The shares of values and rows that had to be mended, by what they are in words; only those above 0."""
         loaded = self.loaded
         columns = {f"values clipped in {name!r}": share for name, share in loaded.clipped.items()}
         others = {f"values of {name!r} that the study does not name": share for name, share in loaded.others.items()}
         clipped = {"values clipped in all": loaded.clipped_share, **columns}
         shares = {**clipped, **others, "rows dropped": loaded.dropped_share}
-        return {what: share for what, share in shares.items() if share > 0}
+        return {mending: share for mending, share in shares.items() if share > 0}
 
     @property
     def n_examples(self) -> int:
@@ -71,7 +71,7 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
     too few rows; both name what is wrong and never a value. MissingExtraError without the extra ``files``.
     """
     require_extra("files", "reading a party's data")
-    study = read_study(settings.study, [each.public_key for each in settings.learners if each.public_key])
+    study = read_study(settings.study, [learner.public_key for learner in settings.learners if learner.public_key])
     loaded = load_apart(settings.data, study) if apart else load_here(settings.data, study)
     holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:
@@ -80,24 +80,24 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
 
 
 def load_here(data: Data, study: Study) -> Loaded:
-    """What `load_source` loads, in this process, which then keeps what reading takes."""
+    """Load as `load_source` does, in this process, which keeps the libraries that reading needs in memory."""
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for as long as the process lives
 
     return load_source(data, study, clip=data.out_of_bounds == "clip")
 
 
 def load_apart(data: Data, study: Study) -> Loaded:
-    """What `load_source` loads, loaded by a child.
+    """Load as `load_source` does, in a child process.
 
-    Raises InvalidDataError as `load_source`, and ParleyError where the child died.
+    Raises InvalidDataError as `load_source` does, and ParleyError if the child dies.
     """
     task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
     *rows, y, shares, clips, strangers, notes = receive_arrays(
         "parley.party.data.loader", input_bytes=task.model_dump_json().encode()
     )
     clipped, others = (
-        {name: float(share) for name, share in zip(study.table_names, each, strict=True) if share}
-        for each in (clips, strangers)
+        {name: float(share) for name, share in zip(study.table_names, column, strict=True) if share}
+        for column in (clips, strangers)
     )
     if study.sparse:
         matrix: Matrix = csr_array((rows[0], rows[1], rows[2]), shape=(len(y), study.n_features))
@@ -105,5 +105,5 @@ def load_apart(data: Data, study: Study) -> Loaded:
     else:
         shard = Shard.adopt(rows[0], y, study.norm)
     clipped_share, dropped_share = shares.tolist()
-    told = tuple(json.loads(notes.tobytes()))
-    return Loaded(shard, clipped, clipped_share, dropped_share, others=others, notes=told)
+    reading_notes = tuple(json.loads(notes.tobytes()))
+    return Loaded(shard, clipped, clipped_share, dropped_share, others=others, notes=reading_notes)

@@ -1,1 +1,1 @@
-"""What was approved, answered and charged, on disk and chained by hashes."""
+"""The ledger: what was approved, answered and charged, on disk and chained by hashes."""

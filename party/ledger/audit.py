@@ -1,13 +1,15 @@
-"""A ledger as a file that anyone can check with the party's public key alone: signed, whole, in order.
+"""A ledger as a file that anyone can check with the party's public key alone: signed, complete, in order.
 
-One JSON object a line: first the party, its key and a receipt of the head; then each record as the chain holds it, with
-its attachments in base64, but for those that are no reader's: what an owner told runs of its own, which is data; the
-salt by which a guess of the data could be confirmed; one-time noise, which hides what it was added to; and answers to a
-secure sum, whose pads would show them to a key holder. A changed record breaks its link, a changed attachment its
-digest, a missing tail the head that was signed; and charges are compared with the prices that were approved.
+There is one JSON object a line: first the party, its key and a receipt of the head; then each record as the chain holds
+it, with its attachments in base64. Four kinds of attachments are left out: the costs that an owner gave to runs of its
+own, which are data; the salt that would let a reader confirm a guess of the data; one-time noise, which hides what it
+was added to; and answers to a secure sum, which a key holder could decrypt by their pads.
 
-Who checks a file has it from somebody else, so it is read line by line, no further than its signed head goes, and no
-line is longer than any that is written here: answers of more than `_MOST_BODY_BYTES` are named by their digests too.
+A changed record breaks its link, a changed attachment its digest, and a missing tail contradicts the signed head.
+Charges are compared with the prices that were approved.
+
+A reader has the file from somebody else. So it is read line by line, no further than its signed head, and no line may
+be longer than any that is written here: answers of more than `_MOST_BODY_BYTES` are also named by their digests alone.
 """
 
 from __future__ import annotations
@@ -28,25 +30,25 @@ from parley.common.privacy.account import Cost, Price
 from parley.common.protocol.receipts import Head, Receipt, verify_receipt
 from parley.common.storage.chain import attachment_digests, next_link
 from parley.party.ledger.books import NOTHING, ONCE, Books, RunKey
-from parley.party.ledger.ledger import SALT, TOLD, Ledger
+from parley.party.ledger.ledger import OWNER_INPUT, SALT, Ledger
 from parley.party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json, read_price
 
 AUDIT_FORMAT = "parley-audit-1"
 
 _NEEDED = frozenset({"spec", "price"})
-"""The attachments that charges are checked by."""
+"""The attachments that a check of the charges needs."""
 _MOST_BODY_BYTES = 2**25
-"""Of an answer that is written whole: four million numbers."""
+"""The length of the longest answer that is written out, four million numbers."""
 _LONGEST_LINE = 2**26
-"""Bytes: an answer in base64, beside a record, a specification and a price."""
+"""The length of the longest line, in bytes: an answer in base64, a record, a specification and a price."""
 _PIECE = 2**20
-"""Characters of a line that are read at once: one may take four bytes, and is refused where it does."""
-_MOST_VALUES = 2**16  # of a line, or of the record in it
+"""How many characters of a line are read at once; all must be ASCII."""
+_MOST_VALUES = 2**16  # JSON values in a line, or in the record in it
 
 
 @dataclass(slots=True)
 class RunSummary:
-    """A run as its owner looks back on it; of one that was refused, the refusals alone, by rule."""
+    """A run in its owner's overview; a run that was refused has only its refusals, counted by rule."""
 
     learner: str
     run: str
@@ -62,25 +64,25 @@ class RunSummary:
 
     @property
     def seen(self) -> str:
-        """What the learner saw, in words."""
+        """Say what the learner saw."""
         failed = "that work on the data failed" if self.ended == "failed" else ""
         if not self.rounds:
             return failed or "nothing"
-        what = f"{self.rounds} noisy answers ({', '.join(sorted(self.steps))})"
+        answers = f"{self.rounds} noisy answers ({', '.join(sorted(self.steps))})"
         hidden = self.approved is not None and self.approved.secure_sum != "none"
-        seen = f"sums alone, of {what} and others'" if hidden else what
+        seen = f"sums alone, of {answers} and others'" if hidden else answers
         return f"{seen}; {failed}" if failed else seen
 
 
 def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
-    """All runs that a ledger knows, in the order in which it first heard of them."""
-    found: dict[RunKey, RunSummary] = {}
+    """Summarise all runs in a ledger's entries, in the order of their first entries."""
+    runs: dict[RunKey, RunSummary] = {}
     for entry in entries:
         record = entry.record
         if not isinstance(record, Approved | Answered | Ended | Refused):
             continue
         key = record.learner, record.run
-        run = found.setdefault(key, RunSummary(*key, first=entry.at))
+        run = runs.setdefault(key, RunSummary(*key, first=entry.at))
         run.last = entry.at
         match record:
             case Approved():
@@ -92,11 +94,11 @@ def by_run(entries: Iterable[Entry]) -> list[RunSummary]:
                 run.charged, run.ended = run.charged + record.cost, record.by
             case Refused():
                 run.refusals[record.rule] += 1
-    return list(found.values())
+    return list(runs.values())
 
 
 def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
-    """The lines of the file; without ``bodies``, answers are named by their digests alone, as very long ones are."""
+    """Yield the lines of the file; without ``bodies``, all answers are named by their digests alone."""
     records, sums = list(ledger.records()), set[tuple[str, str]]()
     begin = {
         "format": AUDIT_FORMAT,
@@ -106,15 +108,15 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
     }
     yield json.dumps(begin)
     for number, record in records:
-        told = json.loads(record)
-        run = told.get("learner", ""), told.get("run", "")
-        if told.get("secure_sum", "none") != "none":
+        record_fields = json.loads(record)
+        run = record_fields.get("learner", ""), record_fields.get("run", "")
+        if record_fields.get("secure_sum", "none") != "none":
             sums.add(run)
-        kept = {SALT, TOLD, *(("body",) if run in sums else ())}
+        withheld = {SALT, OWNER_INPUT, *(("body",) if run in sums else ())}
         wanted = [
             name
-            for name in told.get("attached", {})
-            if name in _NEEDED or (bodies and name not in kept and not name.startswith(ONCE))
+            for name in record_fields.get("attached", {})
+            if name in _NEEDED or (bodies and name not in withheld and not name.startswith(ONCE))
         ]
         contents = {name: ledger.chain.attachment(number, name) for name in wanted}
         values = {
@@ -126,7 +128,7 @@ def export(ledger: Ledger, *, bodies: bool = True) -> Iterator[str]:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a file, one at a time; raises LedgerError for one that is longer than any, OSError."""
+    """Yield the lines of a file, one at a time. Raises LedgerError for one longer than any export has, and OSError."""
     with text_of(path.open("rb")) as file:
         number, line = 1, ""
         while piece := _ascii_piece(file, number):
@@ -141,7 +143,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def _ascii_piece(file: TextIO, number: int) -> str:
-    """The next piece of line ``number``, of ASCII as all exports are; raises LedgerError for what is none."""
+    """Read the next piece of line ``number``. Raises LedgerError unless it is ASCII, as all exports are."""
     try:
         piece = file.readline(_PIECE)
     except UnicodeDecodeError:
@@ -152,15 +154,15 @@ def _ascii_piece(file: TextIO, number: int) -> str:
 
 
 def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
-    """The entries of a file, and the receipt of its head, if the holder of the public ``key`` wrote it, and no other.
+    """Return a file's entries and the receipt of its head, if the owner of the public ``key`` wrote it, unchanged.
 
-    Raises LedgerError that says what is wrong.
+    Raises LedgerError, which says what is wrong.
     """
-    given = iter(lines)
-    receipt = _beginning(next(given, ""), key)
+    remaining = iter(lines)
+    receipt = _beginning(next(remaining, ""), key)
     books, entries, link = Books(), [], bytes(32)
     prices: dict[RunKey, Price] = {}
-    for number, line in enumerate(given, 1):
+    for number, line in enumerate(remaining, 1):
         if number > receipt.head.count:
             raise LedgerError(f"line {number + 1} stands after the last entry that was signed for")
         try:
@@ -182,14 +184,14 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
 
 
 def _read_row(text: str) -> Any:  # noqa: ANN401 -- any JSON value
-    """A line, or the record in one; raises ValueError, RecursionError, and TooLargeError for more values than any."""
+    """Parse a line, or the record in one. Raises ValueError, RecursionError, and TooLargeError for too many values."""
     content = text.encode()
     check_counts(content, _MOST_VALUES)
     return read_json(content)
 
 
 def _beginning(line: str, key: str) -> Receipt:
-    """The receipt of a file's first line."""
+    """Check a file's first line, and return its receipt. Raises LedgerError."""
     try:
         begin = _read_row(line)
         if begin["format"] != AUDIT_FORMAT:
@@ -200,7 +202,7 @@ def _beginning(line: str, key: str) -> Receipt:
 
 
 def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], values: dict[str, bytes]) -> None:
-    """Raise LedgerError unless an answer was charged what its run's approved price says."""
+    """Raise LedgerError unless an answer or a failure was charged what the run's approved price says."""
     match entry.record:
         case Approved(learner, run):
             prices[learner, run] = read_price(values.get("price", b"{}"))
@@ -216,6 +218,6 @@ def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], value
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")
         case Ended(learner, run, by):
             book = books.runs.get((learner, run))
-            due = prices[learner, run].remaining(book.last) if book and by == "failed" else NOTHING
-            if entry.record.cost != due:
+            expected = prices[learner, run].remaining(book.last) if book and by == "failed" else NOTHING
+            if entry.record.cost != expected:
                 raise LedgerError(f"entry {entry.number} was not charged what was approved")

@@ -1,11 +1,12 @@
-"""What follows from a ledger's records: its account, and where each run stands. Pure.
+"""What follows from a ledger's records: its account, and where each run stands. Pure functions of the records.
 
-`Books` is told the records in order and keeps what later questions need; the party, or an auditor far away, works out
-the same from the same records.
+`Books` takes the records in order and keeps what later questions need. The party and a distant auditor compute the
+same from the same records.
 
 Older versions charged the epsilon of a run with a delta round by round. That undercharges a run that its learner
-ends early (see `parley.common.runs.pricing`), so here all of its epsilon counts as spent with the first answer that has
-a delta, whatever the records say: of runs that go on, and of those that have ended. Newer records say the same.
+ends early (see `parley.common.runs.pricing`). So all of its epsilon counts as spent with the first answer that has a
+delta, even if older records say less; this holds for open runs and for those that have ended. Newer records say so
+themselves.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ NOTHING = Cost(0, 0)
 RunKey = tuple[str, str]
 """Learner and run."""
 ONCE = "once:"
-"""What the names of attached one-time noise begin with."""
+"""The prefix of the names of attached one-time noise."""
 OWNER = "(owner)"
-"""Who asks in a run of the owner's own; no learner can be called so."""
+"""The learner's name in a run of the owner's own; no learner can have it."""
 
 
 class RoundEntries(Mapping[int, int]):
     """The entries of a run's answers by round, in the order in which they came, which is that of the rounds.
 
-    It takes sixteen bytes an answer, a sixth of what a dict takes.
+    It takes sixteen bytes an answer, a sixth of what a dict would take.
     """
 
     __slots__ = ("_entries", "_rounds")
@@ -78,7 +79,7 @@ class RoundEntries(Mapping[int, int]):
         return self._rounds[-1] if self._rounds else 0
 
     def add(self, round: int, entry: int) -> None:
-        """One more answer; raises LedgerError for one to a round before the last."""
+        """Add an answer. Raises LedgerError unless its round comes after the last."""
         if not self.last < round <= _LAST_ROUND:
             raise LedgerError(f"entry {entry}: an answer to round {round} does not come after one to round {self.last}")
         self._rounds.append(round)
@@ -89,11 +90,11 @@ class RoundEntries(Mapping[int, int]):
 class RunBook:
     """Where a run stands: the entry that approved it, its answers' entries by round, and what is still reserved.
 
-    ``whole`` is what was reserved for all of its ``rounds``; ``lasts`` is as in `Approved`.
+    ``total`` is what was reserved for all of its ``rounds``; ``lasts`` is as in `Approved`.
     """
 
     number: int
-    whole: Cost
+    total: Cost
     rounds: int
     lasts: int
     reserved: Cost
@@ -103,7 +104,7 @@ class RunBook:
     joined: int | None = None
     ended: str | None = None
     prepaid: int = 0
-    """Micro-units of epsilon that count as spent already, and that records are still to charge."""
+    """Micro-units of epsilon that already count as spent, and that later records will charge."""
 
     @property
     def last(self) -> int:
@@ -112,15 +113,15 @@ class RunBook:
 
     @classmethod
     def begin(cls, entry: Entry, approved: Approved) -> Self:
-        """Where a run stands when it is approved."""
-        whole, lasts = approved.reserved, approved.lasts
-        return cls(entry.number, whole, approved.rounds, lasts, whole, entry.at + lasts)
+        """Return the book of a run that was just approved."""
+        total, lasts = approved.reserved, approved.lasts
+        return cls(entry.number, total, approved.rounds, lasts, total, entry.at + lasts)
 
 
 class Runs(Mapping[RunKey, RunBook]):
-    """The books of all runs. Those of runs that have ended are packed, and each look at one unpacks a copy.
+    """The books of all runs. Those of runs that have ended are packed, and each access to one unpacks a copy.
 
-    A party remembers every run for ever, and is hardly ever asked about one that has ended.
+    A party remembers every run for ever, and hardly ever needs one that has ended.
     """
 
     __slots__ = ("_ended", "_open")
@@ -144,7 +145,7 @@ class Runs(Mapping[RunKey, RunBook]):
         return len(self._open) + len(self._ended)
 
     def put(self, key: RunKey, book: RunBook) -> None:
-        """Keep where a run stands now."""
+        """Store a run's book as it is now."""
         if book.ended is None:
             self._open[key] = book
         else:
@@ -153,7 +154,7 @@ class Runs(Mapping[RunKey, RunBook]):
             self._open.pop(key, None)
 
     def unended(self) -> list[tuple[RunKey, RunBook]]:
-        """Those that have not ended, oldest first."""
+        """Return the runs that have not ended, oldest first."""
         return list(self._open.items())
 
 
@@ -162,13 +163,13 @@ class OwnerBook:
     """A question to the owner: its entry, until when it waits, and why it was denied, if it was."""
 
     number: int
-    asked: OwnerAsked
+    question: OwnerAsked
     expires: int
     denied: str | None = None
 
 
 class Books:
-    """All that follows from the records told so far. One thread may look at them while another tells of more."""
+    """All that follows from the records taken so far. One thread may read the books while another adds records."""
 
     def __init__(self) -> None:
         self.begun: Begun | None = None
@@ -177,18 +178,18 @@ class Books:
         """When the last record was written, in seconds since 1970."""
         self.runs = Runs()
         self.owner: dict[RunKey, OwnerBook] = {}
-        """What the owner was asked about each run that has not been approved and ended, the newest question."""
+        """The newest question to the owner about each run, until the run has ended."""
         self.weaker = 0
         """How many answers hide a record each, not all of a party's data."""
         self.pinned: tuple[int, Pinned] | None = None
         """The data that answers are about, and the number of the entry that says so."""
         self.refusals: dict[str, int] = {}
-        """How many refusals are noted of each learner's, by learner and day."""
+        """How many refusals are noted, by learner and day."""
         self.approvals: dict[str, int] = {}
-        """How many runs of each learner's were approved, by learner and day."""
+        """How many runs were approved, by learner and day."""
 
     def tell(self, entry: Entry) -> None:
-        """Take one more entry; raises LedgerError where it contradicts those before."""
+        """Take the next entry. Raises LedgerError where it contradicts earlier ones."""
         if (self.begun is None) != isinstance(entry.record, Begun):
             raise LedgerError(f"entry {entry.number}: a ledger begins once")
         self.at = entry.at
@@ -227,7 +228,7 @@ class Books:
                 self.refusals[day] = self.refusals.get(day, 0) + 1
 
     def pending(self, now: int) -> Iterator[tuple[RunKey, OwnerBook]]:
-        """What the owner has not answered and may still, oldest first."""
+        """Yield the questions that the owner may still answer, oldest first."""
         return (
             (key, book)
             for key, book in list(self.owner.items())
@@ -235,32 +236,32 @@ class Books:
         )
 
     def unended(self) -> Iterator[tuple[RunKey, RunBook]]:
-        """All runs that have not ended, oldest first."""
+        """Yield all runs that have not ended, oldest first."""
         return iter(self.runs.unended())
 
     def open_runs(self) -> list[tuple[RunKey, RunBook]]:
-        """All runs of learners that have not ended, oldest first."""
+        """Return the learners' runs that have not ended, oldest first."""
         return [(key, run) for key, run in self.runs.unended() if key[0] != OWNER]
 
     def totals(self) -> dict[str, Any]:
-        """What receipts say: what was spent and is reserved, what all charges hide, and when the last entry was."""
+        """Return the totals in receipts: what is spent and reserved, what charges hide, and the last entry's time."""
         return {**self.account.totals(), "adjacency": self.hides(), "at": self.at}
 
     def hides(self) -> Adjacency:
-        """What every charge so far hides at least."""
+        """Return the weakest adjacency among all charges so far."""
         return "replace_one" if self.weaker else "whole_party"
 
     def require(self, run: RunBook, cost: Cost) -> None:
-        """Raise BudgetExhaustedError where the limit does not bear a charge to a run.
+        """Raise BudgetExhaustedError where the limit does not suffice for a charge to a run.
 
-        What is reserved for it is borne unless the owner has lowered the limit since; then what others have reserved
-        does not count.
+        It suffices for what is reserved for the run, unless the owner has lowered it since; then what other runs have
+        reserved does not count.
         """
         account = self.account if run.reserved == NOTHING else replace(self.account, reserved=NOTHING)
         account.require(_counted(run, cost)[0])
 
     def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied | Pinned) -> None:
-        """What the owner was asked, or said."""
+        """Take a question to the owner, its denial, or the data that it accepts."""
         if isinstance(record, Pinned):
             self.pinned = entry.number, record
             return
@@ -293,7 +294,7 @@ class Books:
         self.runs.put((record.learner, record.run), run)
 
     def _charge(self, run: RunBook, record: Answered | Ended) -> None:
-        """Spend what a record charges to a run: out of what is reserved for it, as far as that goes."""
+        """Spend what a record charges to a run, first from what is reserved for it."""
         cost, run.prepaid = _counted(run, record.cost)
         taken, run.reserved = run.reserved.split(cost)
         self.account = self.account.settle(cost, taken)
@@ -308,45 +309,45 @@ class Books:
 
 
 def _packed(book: RunBook) -> bytes:
-    """The book of a run that has ended, for which nothing is reserved any more."""
+    """Pack the book of a run that has ended, for which nothing is reserved."""
     answers = _steps(book.answers), _steps(book.answers.values())
-    values = [book.number, book.whole.units, book.rounds, book.lasts, book.expires, *answers]
+    values = [book.number, book.total.units, book.rounds, book.lasts, book.expires, *answers]
     values += [book.once, book.joined, book.ended, book.prepaid]
     return zlib.compress(json.dumps(values).encode())
 
 
 def _unpacked(packed: bytes) -> RunBook:
-    """A book as it was packed."""
-    number, whole, rounds, lasts, expires, *answers, once, joined, ended, prepaid = json.loads(zlib.decompress(packed))
+    """Unpack a book that `_packed` packed."""
+    number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid = json.loads(zlib.decompress(packed))
     entries = RoundEntries()
     for round, entry in zip(*map(accumulate, answers), strict=True):
         entries.add(round, entry)
-    return RunBook(number, Cost(*whole), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid)
+    return RunBook(number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid)
 
 
 def _steps(numbers: Iterable[int]) -> list[int]:
-    """Each number less the one before it: small numbers, and many alike."""
+    """Return the differences between successive numbers, which compress well: small, and many of them equal."""
     return [after - before for before, after in pairwise((0, *numbers))]
 
 
 def learner_day(learner: str, at: int) -> str:
-    """A learner and a day, in UTC."""
+    """Return a key for a learner and a day in UTC; ``at`` is in seconds since 1970."""
     return f"{at // 86_400}:{learner}"
 
 
 def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
-    """What counts as spent of a run's next charge, and what is prepaid after it: see the module."""
+    """Return what counts as spent by a run's next charge, and what is prepaid after it; see the module's docstring."""
     if cost.delta > 0:
-        whole = max(cost.epsilon, run.whole.epsilon)
-        return Cost(whole, cost.delta, cost.gdp, cost.slack), whole - cost.epsilon
-    if not run.prepaid:  # as of all that newer versions charge
+        total = max(cost.epsilon, run.total.epsilon)
+        return Cost(total, cost.delta, cost.gdp, cost.slack), total - cost.epsilon
+    if not run.prepaid:  # always so for charges of newer versions
         return cost, 0
     paid = min(cost.epsilon, run.prepaid)
     return Cost(cost.epsilon - paid, cost.delta, cost.gdp, cost.slack), run.prepaid - paid
 
 
 def is_accounted(recovered: Mapping[str, Sequence[int]], ledger: str, count: int, at: int) -> bool:
-    """Whether a head of a ledger before this one is among what was accounted for when this one began."""
+    """Whether the head of an earlier ledger was accounted for when this ledger began."""
     if ledger not in recovered:
         return False
     last, latest = recovered[ledger]

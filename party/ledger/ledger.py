@@ -2,13 +2,13 @@
 
 An answer is released only when it is committed: charge, answer, one-time noise and the chain's new link are one
 transaction, which is read back before anything is sent. So a crash at any moment leaves either nothing, and the round
-may be asked again, or everything, and the same question gets the same bytes for nothing.
+may be asked again, or everything, and the same question gets the same bytes at no cost.
 
 A run's whole price is reserved when it is approved: two runs that do not fit together never exhaust each other.
 
-`LedgerChain` is the one chain, with the books that follow from its records. Its parts write into it: `Consents` which
-runs are answered, `AnsweredRounds` what was answered, `OwnerQuestions` what the owner is asked and says. `Ledger` opens
-it, and holds the owner's limit and the data that all answers are about.
+`LedgerChain` is the one chain, with the books that follow from its records. Three classes write into it: `Consents`
+the runs that may be answered, `AnsweredRounds` the answers, `OwnerQuestions` the questions to the owner and its
+decisions. `Ledger` opens the chain, and writes the owner's limit and the data that all answers are about.
 """
 
 from __future__ import annotations
@@ -82,19 +82,19 @@ from parley.party.ledger.records import (
     to_json,
 )
 
-Kept = Mapping[str, npt.NDArray[Any]]
-Compute = Callable[[Kept], tuple[bytes, Kept]]
+OneTimeNoise = Mapping[str, npt.NDArray[Any]]
+Compute = Callable[[OneTimeNoise], tuple[bytes, OneTimeNoise]]
 """One answer: from the one-time noise kept so far to the body, and all one-time noise there is now."""
 
 LEDGER = chain_schema("ledger", 0x504C4731)
 MOST_REFUSALS = 1000
-"""Of one learner and day that are noted: a learner must not fill the owner's disk."""
+"""How many refusals of one learner are noted in a day: a learner must not fill the owner's disk."""
 MOST_PENDING = 100
-"""Questions to the owner of one learner's at a time."""
-TOLD = "told"
-"""The attachment of an answer that is what its owner said."""
+"""How many questions of one learner may wait for the owner at a time."""
+OWNER_INPUT = "told"
+"""The attachment of an answer in a run of the owner's own: the data that the owner gave to it."""
 SALT = "salt"
-"""The attachment that keys digests of data, pinned or told: whoever has both can confirm a guess."""
+"""The attachment that keys digests of data: anyone who has both can confirm a guess of the data."""
 _DAY = 86_400
 _FOR_EVER = 10**11
 _WAY_OUT = "Run parley-party recover: what the old one charged stays charged"
@@ -102,9 +102,9 @@ _WAY_OUT = "Run parley-party recover: what the old one charged stays charged"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One round as a learner asks it; ``query`` is the digest of what it asks, ``step`` the step that answers.
+    """One round as a learner asks it; ``query`` is the digest of its question, ``step`` the step that answers.
 
-    ``told`` is kept beside the answer: what an owner says in a run of its own.
+    ``owner_input`` is stored beside the answer: the data that an owner gives to a run of its own.
     """
 
     learner: str
@@ -112,7 +112,7 @@ class Ask:
     round: int
     query: str
     step: str = ""
-    told: bytes = b""
+    owner_input: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class LedgerChain(SignedChain):
     """The chain of a ledger's records, and the books that follow from them."""
 
     def __init__(self, directory: Path, identity: Identity) -> None:
-        """Read the chain in ``directory``; raises as `Chain` does."""
+        """Read the chain in ``directory``. Raises what `Chain` raises."""
         self.books = Books()
         self.about: int | None = None
         """The entry that pins the data which this process has loaded, once it is known."""
@@ -136,30 +136,30 @@ class LedgerChain(SignedChain):
         super().__init__(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
 
     def totals(self) -> dict[str, Any]:
-        """The account, as receipts say it."""
+        """Return the account's totals for receipts."""
         return self.books.totals()
 
     def has_replaced(self, receipt: Receipt) -> bool:
-        """Whether what a receipt of another ledger says was accounted for when this one began."""
+        """Whether another ledger's history up to this receipt was accounted for when this ledger began."""
         assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
         at, recovered = receipt.totals.get("at"), self.books.begun.recovered
         return isinstance(at, int) and is_accounted(recovered, receipt.ledger, receipt.head.count, at)
 
     def run(self, learner: str, run: str) -> RunBook:
-        """Where a run stands; raises NotFoundError."""
+        """Return a run's book. Raises NotFoundError."""
         if (book := self.books.runs.get((learner, run))) is None:
             raise NotFoundError(f"run {run} is not known here")
         return book
 
     def expire(self) -> None:
-        """End the runs that nobody has asked about for as long as the owner reserves budget for them."""
+        """End the runs that were not asked about for as long as the owner reserves budget for them."""
         with self.transaction() as appending:
             for (learner, run), book in self.books.unended():
                 if book.expires <= _now():
                     _append(appending, Ended(learner, run, "expired"))
 
     def end_if_expired(self, learner: str, run: str) -> None:
-        """End a run that is asked about too late: its reservation is over, and to ask prolongs it no more."""
+        """End a run whose reservation has expired, so that a late question does not prolong it."""
         book = self.books.runs.get((learner, run))
         if book is not None and book.ended is None and book.expires <= _now():
             self.expire()
@@ -179,21 +179,21 @@ class LedgerChain(SignedChain):
 
 
 class Consents:
-    """The runs of a ledger: what was consented to, and what ended it. Methods raise as those of `Ledger` do."""
+    """The consents in a ledger, and the ends of their runs. Methods raise what those of `Ledger` raise."""
 
     def __init__(self, chain: LedgerChain, reservation: int) -> None:
-        """``reservation`` is in seconds: what is reserved for a run stays so for as long after its last answer."""
+        """Budget stays reserved for a run until ``reservation`` seconds after its last answer."""
         self._chain, self._books = chain, chain.books
         self._reservation = reservation
         self._consents = lru_cache(256)(self._read)
         self._study: Study | None = None
 
     def approve(self, learner: str, proposal: RunProposal, price: Price) -> Consent:
-        """Write the consent to a run down and reserve its price; where there is one already, that one counts.
+        """Store the consent to a run and reserve its price; an earlier consent to the run remains as it is.
 
         Raises BudgetExhaustedError where too little is left.
         """
-        self._chain.expire()  # what is reserved too long is free for this one
+        self._chain.expire()  # first, which frees reservations that have expired
         with self._chain.transaction() as appending:
             if (learner, proposal.run) not in self._books.runs:
                 self._chain.check_data()
@@ -220,7 +220,7 @@ class Consents:
         return consent
 
     def begin_own(self, run: str, algorithm: str, spec: bytes, rounds: int, price: Price) -> RunBook:
-        """Where a run of the owner's own stands, which is written down, and its price reserved, where there is none.
+        """Return the book of a run of the owner's own; a new one is stored, and its price reserved.
 
         It never expires, and has a `SALT`. Raises ConflictError where it has another specification, or has ended;
         BudgetExhaustedError where too little is left.
@@ -258,28 +258,28 @@ class Consents:
         return book
 
     def find(self, learner: str, run: str) -> Consent | None:
-        """The consent to a run, or None."""
+        """Return the consent to a run, or None."""
         self._chain.look()
         book = self._books.runs.get((learner, run))
         return self._consents(book.number) if book else None
 
     def record(self, book: RunBook) -> Approved:
-        """What was approved of a run."""
+        """Return the record of a run's approval."""
         record = from_json(book.number, self._chain.record(book.number)).record
         assert isinstance(record, Approved)  # noqa: S101 -- a book begins with one
         return record
 
     def end(self, learner: str, run: str, by: EndReason = "learner") -> None:
-        """Answer no more rounds of a run; raises NotFoundError if there is no such run."""
+        """Answer no more rounds of a run. Raises NotFoundError if there is no such run."""
         with self._chain.transaction() as appending:
             if self._chain.run(learner, run).ended is None:
                 _append(appending, Ended(learner, run, by))
 
     def fail(self, learner: str, run: str) -> None:
-        """End a run whose work on the data ended in an error that nobody foresaw; raises NotFoundError.
+        """End a run whose work on the data ended in an unforeseen error. Raises NotFoundError.
 
-        That it did may tell of the data, and no noise hides it: so all that is left of the run's price is charged,
-        once, whether or not the limit bears it, and though the run was ended before the work was.
+        The failure may reveal something about the data, and no noise hides it. So all that is left of the run's price
+        is charged, once, even beyond the limit, and even if the run was ended before the work was.
         """
         with self._chain.transaction() as appending:
             book = self._chain.run(learner, run)
@@ -293,51 +293,50 @@ class Consents:
         return self._books.runs[learner, run].ended == "failed"
 
     def release(self, learner: str, run: str) -> None:
-        """Free what is still reserved for a run, which goes on as far as the budget bears; raises NotFoundError."""
+        """Free what is still reserved for a run, which goes on while the budget suffices. Raises NotFoundError."""
         with self._chain.transaction() as appending:
             if self._chain.run(learner, run).reserved != NOTHING:
                 _append(appending, Released(learner, run))
 
     def refuse(self, learner: str, run: str, algorithm: str, rule: str, reason: str) -> None:
-        """Note a refusal by one of the owner's rules, up to `MOST_REFUSALS` of a learner a day."""
+        """Note a refusal by one of the owner's rules, up to `MOST_REFUSALS` for a learner a day."""
         with self._chain.transaction() as appending:
             if self._books.refusals.get(learner_day(learner, _now()), 0) < MOST_REFUSALS:
                 _append(appending, Refused(learner, run, algorithm, rule, reason))
 
     def approved_today(self, learner: str) -> int:
-        """How many runs of a learner's were approved since midnight, by UTC."""
+        """Return how many runs of a learner were approved since midnight, by UTC."""
         self._chain.look()
         return self._books.approvals.get(learner_day(learner, _now()), 0)
 
     def open_runs(self) -> list[RunKey]:
-        """All runs of learners that have not ended, oldest first."""
+        """Return the learners' runs that have not ended, oldest first."""
         self._chain.look()
         return [key for key, _ in self._books.open_runs()]
 
     def _read(self, number: int) -> Consent:
-        """What an entry consents to."""
+        """Read the consent that an entry holds."""
         spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
         if self._study is not None and spec.study.digest == self._study.digest:
-            spec = spec.model_copy(update={"study": self._study})  # nearly all of a specification, and each run's alike
+            spec = spec.model_copy(
+                update={"study": self._study}
+            )  # nearly all of a specification, and equal in all runs: kept in memory once
         self._study = spec.study
         return Consent(spec, self._chain.price(number))
 
 
 class AnsweredRounds:
-    """The rounds of a ledger's runs: what was answered, and the secure sums that were joined for it.
-
-    Methods raise as those of `Ledger` do.
-    """
+    """The answers in a ledger, and the secure sums that its runs joined. Methods raise what those of `Ledger` raise."""
 
     def __init__(self, chain: LedgerChain) -> None:
         self._chain, self._books = chain, chain.books
 
     def answer(self, ask: Ask, compute: Compute) -> Answer:
-        """The stored answer to ``ask``, at no cost, or a new one: charged, computed, committed, read back.
+        """Return the stored answer to ``ask``, at no cost, or a new one: charged, computed, committed, read back.
 
-        Raises ConflictError if the round was asked something else, is over, or the run has ended or expired, which
-        ends it; NotFoundError for an unknown run; BudgetExhaustedError when the price does not fit. Whatever is raised,
-        nothing was charged.
+        Raises ConflictError if the round was asked another question or is over, or if the run has ended or expired,
+        which ends it; NotFoundError for an unknown run; BudgetExhaustedError if the budget does not suffice. If it
+        raises, nothing was charged.
         """
         try:
             with self._chain.transaction() as appending:
@@ -353,20 +352,20 @@ class AnsweredRounds:
         return self._read(ask, number)
 
     def recall(self, ask: Ask) -> Answer | None:
-        """The stored answer to ``ask``, or None; raises ConflictError if the round was asked something else."""
+        """Return the stored answer to ``ask``, or None. Raises ConflictError if another question was asked."""
         run = self._books.runs.get((ask.learner, ask.run))
         if run is None or (number := run.answers.get(ask.round)) is None:
             return None
         return self._read(ask, number)
 
     def last_answer(self, learner: str, run: str) -> bytes | None:
-        """The answer to the last round that a run was answered, or None."""
+        """Return the answer to a run's last answered round, or None."""
         self._chain.look()
         book = self._books.runs.get((learner, run))
         return self._chain.attachment(book.answers[book.last], "body") if book and book.last else None
 
     def join(self, learner: str, run: str, invitation: bytes) -> None:
-        """Keep the invitation to a run's secure sum, unless there is one; raises ConflictError where it has ended."""
+        """Store the invitation to a run's secure sum, unless there is one. Raises ConflictError for an ended run."""
         try:
             with self._chain.transaction() as appending:
                 if (book := self._chain.run(learner, run)).joined is None:
@@ -377,20 +376,20 @@ class AnsweredRounds:
             raise
 
     def invitation(self, learner: str, run: str) -> bytes | None:
-        """The invitation to a run's secure sum that was accepted, or None."""
+        """Return the accepted invitation to a run's secure sum, or None."""
         self._chain.look()
         book = self._books.runs.get((learner, run))
         return None if book is None or book.joined is None else self._chain.attachment(book.joined, "invitation")
 
     def joined(self) -> list[RunKey]:
-        """All secure sums that were joined and have not ended."""
+        """Return all runs that joined a secure sum and have not ended."""
         self._chain.look()
         return [key for key, run in self._books.unended() if run.joined is not None]
 
     def _add(self, appending: Appending, ask: Ask, run: RunBook, last: int, compute: Compute) -> int:
-        """Charge a new round, compute its answer, and write it down with its one-time noise; or raise: see `answer`.
+        """Charge a new round, compute its answer, and store it with its one-time noise; return the entry's number.
 
-        ``last`` is the last round that was answered. Returns the number of the new entry.
+        ``last`` is the last round that was answered. Raises what `answer` says.
         """
         _check_open(ask.run, run)
         if ask.round <= last:
@@ -398,14 +397,16 @@ class AnsweredRounds:
         price = self._chain.price(run.number)
         cost = price.step(ask.round, last)
         self._books.require(run, cost)
-        kept = {name: _array(self._chain.attachment(number, ONCE + name)) for name, number in run.once.items()}
-        body, now = compute(kept)
-        once = {ONCE + name: pack_array(value) for name, value in now.items() if name not in kept}
+        earlier = {name: _array(self._chain.attachment(number, ONCE + name)) for name, number in run.once.items()}
+        body, now = compute(earlier)
+        once = {ONCE + name: pack_array(value) for name, value in now.items() if name not in earlier}
         answered = Answered(ask.learner, ask.run, ask.round, ask.query, ask.step, cost, price.adjacency)
-        return _append(appending, answered, {"body": body, **once} | ({TOLD: ask.told} if ask.told else {}))
+        return _append(
+            appending, answered, {"body": body, **once} | ({OWNER_INPUT: ask.owner_input} if ask.owner_input else {})
+        )
 
     def _read(self, ask: Ask, number: int) -> Answer:
-        """The answer that an entry holds, from the disk; raises ConflictError if it is one to another question."""
+        """Read the answer in an entry from the disk. Raises ConflictError if it answers another question."""
         record, body = self._chain.read(number, "body")
         if record["query"] != ask.query:
             raise ConflictError(f"round {ask.round} of run {ask.run} was asked something else before")
@@ -413,47 +414,47 @@ class AnsweredRounds:
 
 
 class OwnerQuestions:
-    """Runs that wait for the owner's word: what was asked, yes, no, and a yes taken back.
+    """The questions to the owner about runs, and its decisions: yes, no, and a yes that is withdrawn.
 
-    A yes is a run's ordinary consent. Methods raise as those of `Ledger` do.
+    A yes is a run's ordinary consent. Methods raise what those of `Ledger` raise.
     """
 
     def __init__(self, chain: LedgerChain, consents: Consents) -> None:
         self._chain, self._books, self._consents = chain, chain.books, consents
 
     def ask(self, learner: str, proposal: RunProposal, price: Price, lasts: float) -> OwnerBook:
-        """What the owner was asked about a run, and has said; asked now, for so many seconds, where it was not.
+        """Return the question about a run and the owner's decision; a new question waits for ``lasts`` seconds.
 
-        Raises ConflictError for another specification than the owner was asked about, who may be about to say yes to
-        what it has read; ForbiddenError where it has `MOST_PENDING` questions of this learner before it.
+        Raises ConflictError for another specification than the owner was asked about, because the owner may be about
+        to say yes to the one that it has read; ForbiddenError if `MOST_PENDING` questions of this learner wait.
         """
         key = learner, proposal.run
         with self._chain.transaction() as appending:
             book = self._books.owner.get(key)
-            if book is not None and book.asked.spec != proposal.spec.digest:
+            if book is not None and book.question.spec != proposal.spec.digest:
                 raise ConflictError(
                     f"the owner was asked about run {proposal.run} with another specification: ask as another run"
                 )
             if book is None:
                 if sum(other == learner for (other, _), _ in self._books.pending(_now())) >= MOST_PENDING:
                     raise ForbiddenError(f"{MOST_PENDING} runs of {learner} wait for the owner already", rule="owner")
-                asked = OwnerAsked(learner, proposal.run, proposal.spec.digest, price.total, int(lasts))
+                question = OwnerAsked(learner, proposal.run, proposal.spec.digest, price.total, int(lasts))
                 attachments = {"proposal": proposal.model_dump_json().encode(), "price": packed_price(price)}
-                _append(appending, asked, attachments)
+                _append(appending, question, attachments)
         return self._books.owner[key]
 
     def pending(self) -> list[tuple[str, OwnerBook]]:
-        """What the owner has not answered: who asks, and what `read` reads; oldest first."""
+        """Return the learner and the book of each question that the owner may still answer, oldest first."""
         self._chain.look()
         return [(learner, book) for (learner, _), book in self._books.pending(_now())]
 
     def read(self, book: OwnerBook) -> tuple[RunProposal, Price]:
-        """What a question asks about: the proposal, and its price."""
+        """Read a question: the proposal, and its price."""
         proposal = RunProposal.model_validate_json(self._chain.attachment(book.number, "proposal"))
         return proposal, read_price(self._chain.attachment(book.number, "price"))
 
     def allow(self, learner: str, run: str) -> Consent:
-        """The owner's yes: consent to a run as it was asked about, with its price reserved; twice is once.
+        """Store the owner's yes: consent to the run and reserve its price, unless the owner has said so before.
 
         Raises NotFoundError, ConflictError where it is too late, BudgetExhaustedError.
         """
@@ -472,7 +473,7 @@ class OwnerQuestions:
         return consent
 
     def deny(self, learner: str, run: str, reason: str = "") -> bool:
-        """The owner's no; of a run that was approved its end. Whether it was. Raises NotFoundError, ConflictError."""
+        """Store the owner's no, which ends a run that was approved; return whether it was. Raises NotFoundError."""
         with self._chain.transaction() as appending:
             if (learner, run) in self._books.runs:
                 if self._books.runs[learner, run].ended is None:
@@ -483,7 +484,7 @@ class OwnerQuestions:
             return False
 
     def _asked(self, learner: str, run: str) -> OwnerBook:
-        """What the owner was asked about a run; raises NotFoundError."""
+        """Return the book of the question about a run. Raises NotFoundError."""
         if (book := self._books.owner.get((learner, run))) is None:
             raise NotFoundError(f"nothing was asked about run {run}")
         return book
@@ -497,10 +498,10 @@ class Ledger:
     """
 
     def __init__(self, directory: Path, identity: Identity, limit: Account, *, reservation_days: float = 30.0) -> None:
-        """Open the ledger in ``directory``; ``limit`` is the owner's budget as of now.
+        """Open the ledger in ``directory``; ``limit`` is the owner's budget from now on.
 
-        Of a limit below what is spent, what is spent remains: nothing is left then. Raises LedgerError where there is
-        no ledger, or only half of one: `create_ledger` makes one.
+        If the limit is below what is spent, nothing is left; what is spent stays spent. Raises LedgerError where there
+        is no ledger, or only a part of one: `create_ledger` makes one.
         """
         check_exists(directory)
         self.identity = identity
@@ -526,17 +527,17 @@ class Ledger:
         self.chain.close()
 
     def account(self) -> Account:
-        """What may be spent, what has been, and what is reserved by now."""
+        """Return what may be spent, what was spent and what is reserved, after expired runs have ended."""
         self.chain.expire()
         return self.books.account
 
     def pin(self, data: DataPin, *, accept: bool = False) -> list[str]:
-        """What has changed of the data since they were pinned, in words; where nothing was pinned, they are now.
+        """Return what has changed in the data since they were pinned, in words; pin them if none were.
 
-        Changed data are pinned where the owner says to ``accept`` them. Then all runs of learners end: later answers
-        would be about other data than those before, and noise that is drawn once a run would hide neither, for their
-        difference has none. What was charged stays charged. From then on this process approves and answers nothing
-        unless its data, which are these, are those that are pinned.
+        If the owner says to ``accept`` changed data, they are pinned. Then all runs of learners end: later answers
+        would be about other data than earlier ones, and noise that is drawn once a run would hide neither, because it
+        cancels in their difference. What was charged stays charged. From then on this process approves and answers
+        runs only while the pinned data are ``data``, which it has loaded.
         """
         books = self.books
         with self.chain.transaction() as appending:
@@ -552,20 +553,20 @@ class Ledger:
         return changes
 
     def entries(self) -> list[Entry]:
-        """All entries, oldest first."""
+        """Return all entries, oldest first."""
         return [from_json(number, json.loads(record)) for number, record in self.records()]
 
     def answers(self) -> list[Answered]:
-        """All answers, oldest first."""
+        """Return all answers, oldest first."""
         return [entry.record for entry in self.entries() if isinstance(entry.record, Answered)]
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """All records as the chain holds them, with their numbers."""
+        """Yield all records as the chain holds them, with their numbers."""
         self.chain.look()
         return self.chain.records()
 
     def probe(self, room: int = 0) -> None:
-        """Raise UnavailableError unless an answer of so many bytes can be written down next."""
+        """Raise UnavailableError unless an answer of ``room`` bytes could be stored next."""
         self.chain.look()
         self.chain.probe(room)
 
@@ -575,7 +576,7 @@ class Ledger:
             "the study": data.study != pinned.study,
             "where they come from": (data.source, data.tables) != (pinned.source, dict(pinned.tables)),
         }
-        return [what for what in is_other if is_other[what]]
+        return [part for part in is_other if is_other[part]]
 
     def _open(self, limit: Account) -> None:
         with self.chain.transaction() as appending:
@@ -603,21 +604,21 @@ def create_ledger(
     spent: Cost = NOTHING,
     recovered: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Begin a party's ledger in a directory; raises LedgerError where there is anything of one already.
+    """Begin a party's ledger in a directory. Raises LedgerError where there is a ledger, or a part of one.
 
-    One that tells of ``recovered`` ledgers takes the place of what there is, which is put aside.
+    With ``recovered``, which names the ledgers that it replaces, the new one may do so: what is there is put aside.
     """
     begun = Begun(identity.name, identity.key, secrets.token_hex(32), recovered or {}, spent, adjacency)
     begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()), replaces=recovered is not None)
 
 
 def has_ledger(directory: Path) -> bool:
-    """Whether there is anything of a ledger in a directory."""
+    """Whether a directory has a ledger, or a part of one."""
     return has_begun(directory / "ledger")
 
 
 def check_exists(directory: Path) -> None:
-    """Raise LedgerError, with the way out, where a directory has no ledger or only a part of one."""
+    """Raise LedgerError, which says what to do, where a directory has no ledger or only a part of one."""
     check_begun(
         directory / "ledger",
         LEDGER,
@@ -637,9 +638,9 @@ def _check_open(run: str, book: RunBook) -> None:
         raise ConflictError(f"run {run} has ended")
 
 
-def _other_terms(begun: bytes, said: bytes) -> str:
-    """How the terms of a run of the owner's differ, in words."""
-    was, now = json.loads(begun), json.loads(said)
+def _other_terms(begun: bytes, present: bytes) -> str:
+    """Say how the terms that a run of the owner's was begun with differ from the present ones."""
+    was, now = json.loads(begun), json.loads(present)
     differ = [name for name in now if was.get(name) != now[name]]
     return "other terms, " + ", ".join(f"{name} {was.get(name)}, not {now[name]}" for name in differ)
 
@@ -649,7 +650,7 @@ def _terms(account: Account) -> Limited:
 
 
 def _append(appending: Appending, record: LedgerRecord, attachments: Mapping[str, bytes] | None = None) -> int:
-    """Append a record of now; its number."""
+    """Append a record with the present time; return its number."""
     return appending.append(to_json(record, _now()), attachments)
 
 
@@ -658,30 +659,30 @@ def _array(packed: bytes) -> npt.NDArray[Any]:
 
 
 def _now() -> int:
-    """Seconds since 1970."""
+    """Return the time in seconds since 1970."""
     return int(time.time())
 
 
 _Key = tuple[int, int | None]
-"""The entries of a ledger that say how long a run's answers are: of its approval, and of its secure sum's roster."""
+"""The entries that say how long a run's answers are: its approval, and its secure sum's roster if it joined one."""
 
 
 class AnswerRoom:
-    """Bytes that the largest answer takes of all that a ledger's open runs may still ask for; a run is read once."""
+    """The bytes that the largest possible answer to a ledger's open runs takes on disk; each run is read once."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._sizes: dict[_Key, int] = {}
 
     def needed(self) -> int:
-        """The bytes, with the one-time noise that is kept beside an answer, which is as long."""
+        """Return the bytes, including the one-time noise stored beside an answer, which is as long."""
         sizes = self._sizes
         keys = [(book.number, book.joined) for _, book in self._ledger.books.open_runs()]
         self._sizes = {key: sizes[key] if key in sizes else self._size(*key) for key in keys}
         return 2 * max(self._sizes.values(), default=0)
 
     def _size(self, approved: int, joined: int | None) -> int:
-        """The length of a run's longest answer; 0 of one that cannot be read any more, and so not answered."""
+        """Return the length of a run's longest answer; 0 if the run cannot be read and so cannot be answered."""
         with suppress(ParleyError, ValueError):
             if joined is not None:
                 roster = Roster.parse(Signed.from_bytes(self._ledger.chain.attachment(joined, "invitation")).body)

@@ -1,9 +1,7 @@
-"""What a ledger is made of: one frozen class a kind of record, and its spelling.
+"""The records of a ledger: one frozen class for each kind, and its JSON.
 
-A record is written down as JSON: its ``kind``, its fields, the time, and the digests of its attachments. What is too
-long for a record is attached: a specification, a price list, an answer's body, one-time noise, an invitation.
-
-A price list as it is attached to what it prices.
+A record's JSON has its ``kind``, its fields, the time, and the digests of its attachments. What is too long for a
+record is attached: a specification, a price list, an answer's body, one-time noise, an invitation.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ EndReason = Literal["learner", "owner", "expired", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The ledger of ``party``, who signs with ``key``; ``nonce`` makes its first link unlike any other's.
+    """The ledger of ``party``, which signs with ``key``, begins; ``nonce`` makes its first link unique.
 
     ``recovered`` has, by its first link, each ledger that this one replaces: the count of entries that are accounted
     for, and the time of the last; what they may have cost is ``spent``.
@@ -50,9 +48,9 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class OwnerAsked:
-    """A run that the policy allows waits for the owner's word, ``lasts`` seconds. Attached: ``proposal``, ``price``.
+    """A run that the policy allows waits for the owner, ``lasts`` seconds. Attached: ``proposal``, ``price``.
 
-    ``spec`` is the digest of the specification; ``cost`` what the whole run would be charged.
+    ``spec`` is the digest of the specification; ``cost`` is what the whole run would be charged.
     """
 
     learner: str
@@ -95,9 +93,9 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A round was answered. ``query`` is SHA-256 of what was asked.
+    """A round was answered. ``query`` is SHA-256 of the question.
 
-    Attached: ``body``, the answer as it was sent, and, named ``once:`` and its name, each one-time noise it drew.
+    Attached: ``body``, the answer as it was sent, and each one-time noise that it drew, under ``once:`` and its name.
     """
 
     learner: str
@@ -119,7 +117,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What was still reserved for a run is free again; the run goes on as far as the budget bears it."""
+    """What was still reserved for a run is free again; the run goes on while the budget suffices."""
 
     learner: str
     run: str
@@ -127,9 +125,9 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run is answered no more, by whose word; what was still reserved for it is free again.
+    """A run is answered no more, and what was still reserved for it is free again; ``by`` says who or what ended it.
 
-    Of one that ``failed``, in work on the data, all that was left of its price is charged: see `Consents.fail`.
+    If it ``failed`` in work on the data, all that was left of its price is charged: see `Consents.fail`.
     """
 
     learner: str
@@ -152,11 +150,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The data that answers are about from now on, by the owner's word; until then they were others, if any.
+    """The owner says that answers from now on are about these data.
 
-    ``source`` is where they come from, a query's text if it is one, and ``tables`` what it names; ``study`` is the
-    digest of the study. ``rows`` is a digest of the shard that was loaded, keyed by what is attached, ``salt``: who has
-    not got the salt can confirm no guess of the rows.
+    ``source`` is where they come from, or the text of a query, and ``tables`` are those that it names; ``study`` is the
+    digest of the study. ``rows`` is a digest of the loaded shard, keyed by the attached ``salt``: without the salt
+    nobody can confirm a guess of the rows.
     """
 
     source: str
@@ -169,7 +167,7 @@ class Pinned:
 class DataPin:
     """Data as a ledger pins them: where they come from, the digest of the study, and that of the rows.
 
-    The last is the owner's secret: who knows all rows but one finds that one by it.
+    ``rows`` is the owner's secret: anyone who knows all rows except one can find that one with it.
     """
 
     source: str
@@ -178,7 +176,7 @@ class DataPin:
     rows: bytes = field(repr=False)
 
     def keyed(self, salt: bytes) -> str:
-        """The digest of the rows as it may be told to whoever has not got the ``salt``."""
+        """Return the digest of the rows keyed by ``salt``, which is safe to show to anyone who lacks the salt."""
         return hmac.new(salt, self.rows, hashlib.sha256).hexdigest()
 
 
@@ -204,7 +202,7 @@ _COSTS = frozenset({"cost", "spent", "reserved"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record in its place: number, time in seconds since 1970, and SHA-256 of each attachment by name."""
+    """A record with its number, its time in seconds since 1970, and SHA-256 of each attachment by name."""
 
     number: int
     at: int
@@ -213,31 +211,33 @@ class Entry:
 
 
 def to_json(record: LedgerRecord, at: int) -> dict[str, Any]:
-    """A record as the chain holds it."""
+    """Return a record as the chain stores it; ``at`` is its time in seconds since 1970."""
     values = {item.name: getattr(record, item.name) for item in fields(record)}
     spelt = {name: list(value.units) if isinstance(value, Cost) else value for name, value in values.items()}
     return {"kind": _NAMES[type(record)], "at": at, **spelt}
 
 
 def from_json(number: int, values: Mapping[str, Any]) -> Entry:
-    """The entry that the chain holds; raises VersionError for a kind or a field that this Parley does not know."""
-    given = dict(values)
-    attached, at = given.pop("attached", {}), given.pop("at")
-    kind = given.pop("kind")
+    """Read an entry from the chain. Raises VersionError for a kind or a field that this version does not know."""
+    record_fields = dict(values)
+    attached, at = record_fields.pop("attached", {}), record_fields.pop("at")
+    kind = record_fields.pop("kind")
     try:
-        spelt: dict[str, Any] = {name: Cost(*value) if name in _COSTS else value for name, value in given.items()}
+        spelt: dict[str, Any] = {
+            name: Cost(*value) if name in _COSTS else value for name, value in record_fields.items()
+        }
         return Entry(number, at, _KINDS[kind](**spelt), attached)
     except (TypeError, KeyError):
         raise VersionError(f"entry {number} was written by another version of Parley: use that one") from None
 
 
 def packed_price(price: Price) -> bytes:
-    """A price list as an attachment."""
+    """Return a price list as the bytes of an attachment."""
     return json.dumps({column.name: getattr(price, column.name) for column in fields(price)}).encode()
 
 
 def read_price(content: bytes) -> Price:
-    """The price list that `packed_price` packed; raises LedgerError."""
+    """Read a price list that `packed_price` packed. Raises LedgerError."""
     try:
         columns: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(content).items()

@@ -1,14 +1,14 @@
 """A new ledger in the place of one that is lost, damaged or an old copy: it charges the worst that may have been spent.
 
-What may have been released is known from what is left of the old ledger and from the receipts that learners and
+What may have been released follows from what is left of the old ledger, and from the receipts that learners and
 witnesses hold. Each says what was spent and what was reserved for approved runs by then; the worst of all is charged at
-once, reserved or not. An answer that was released is in a receipt of the learner that got it: so only where each of the
-party's learners has shown its newest one is the worst known. Where one has not, the whole budget counts as spent.
+once, reserved or not. A released answer is in a receipt of the learner that got it. So the worst is known only if each
+of the party's learners has shown its newest receipt; otherwise the whole budget counts as spent.
 
-A copy that was put back may have been written on before anybody noticed: then there are two histories, and what both
-cost is charged. They are told apart by their links, as far as there is a ledger to read; else by the time of their last
-entries, which a copy that is written on has later than the receipts from before: so a party's clock must not have been
-set back. Of receipts alone, one that is both longer and later passes for one that tells of all that the other does.
+A copy that was put back may have been used before anybody noticed. Then there are two histories, and what both cost is
+charged. Their links distinguish them if one of the ledgers can be read. Otherwise the times of their last entries do:
+a copy that was used has later ones than the receipts from before. So a party's clock must not have been set back. With
+receipts alone, one that is both longer and later counts as one that includes all that the other says.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from parley.party.ledger.records import from_json
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What somebody knows of a ledger that began with the link ``ledger``: what it may have cost by then.
+    """What a ledger, which began with the link ``ledger``, may have cost up to one of its entries.
 
-    Its head had ``count`` entries and this ``link``; the last was written ``at``, in seconds since 1970. ``links`` are
-    those of all its entries, of a ledger that was read.
+    That head had ``count`` entries and this ``link``; the last was written ``at``, in seconds since 1970. ``links`` are
+    those of all entries, if the ledger itself was read.
     """
 
     ledger: str
@@ -54,17 +54,17 @@ class Evidence:
     links: tuple[str, ...] = field(default=(), compare=False)
 
     def contradicts(self, other: Evidence) -> bool:
-        """Whether two heads are not of one history: a copy was put back, and written on."""
+        """Whether two heads belong to different histories: a copy was put back and used."""
         if self.count == other.count:
             return self.link != other.link
-        shorter, longer = sorted((self, other), key=lambda each: each.count)
+        shorter, longer = sorted((self, other), key=lambda head: head.count)
         if longer.links:
             return longer.links[shorter.count - 1] != shorter.link
         return shorter.at > longer.at
 
 
 Accounted = dict[str, tuple[int, int]]
-"""By first link: the count of entries, and the time of the last, up to which a ledger's cost is accounted for."""
+"""For each ledger, by its first link: the count of entries, and the time of the last, that are accounted for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +78,42 @@ class Recovery:
 
 
 def plan(
-    old: Books | None, evidence: Sequence[Evidence], shown: Collection[str], limit: Account, learners: Collection[str]
+    old: Books | None,
+    evidence: Sequence[Evidence],
+    shown_by: Collection[str],
+    limit: Account,
+    learners: Collection[str],
 ) -> Recovery:
-    """What a new ledger must begin with: ``shown`` are the learners who have shown a receipt, of all ``learners``."""
-    missing = tuple(sorted(set(learners) - set(shown)))
+    """Return what a new ledger must begin with; ``shown_by`` are those of the ``learners`` that showed a receipt."""
+    missing = tuple(sorted(set(learners) - set(shown_by)))
     recovered: Accounted = {}
     if old and old.begun:
         recovered = {ledger: (count, at) for ledger, (count, at) in old.begun.recovered.items()}
-    worst = worst_of([each for each in evidence if not is_accounted(recovered, each.ledger, each.count, each.at)])
+    worst = worst_of([item for item in evidence if not is_accounted(recovered, item.ledger, item.count, item.at)])
     if missing:
         worst = _larger(worst, Cost(limit.epsilon_limit, limit.delta_limit, slack=limit.delta_limit))
-    for each in evidence:
-        count, at = recovered.get(each.ledger, (0, 0))
-        recovered[each.ledger] = max(count, each.count), max(at, each.at)
-    is_weaker = any(each.adjacency == "replace_one" for each in evidence)
+    for item in evidence:
+        count, at = recovered.get(item.ledger, (0, 0))
+        recovered[item.ledger] = max(count, item.count), max(at, item.at)
+    is_weaker = any(item.adjacency == "replace_one" for item in evidence)
     hides: Adjacency = "replace_one" if is_weaker else limit.adjacency
     return Recovery(worst, hides, recovered, missing)
 
 
 def worst_of(evidence: Sequence[Evidence]) -> Cost:
-    """The worst that ledgers may have cost: of one history the largest, of several what they come to together."""
+    """Return the worst that ledgers may have cost: the largest of one history, the sum of several."""
     histories: dict[str, list[Evidence]] = {}
-    for each in dict.fromkeys(evidence):
-        histories.setdefault(each.ledger, []).append(each)
+    for item in dict.fromkeys(evidence):
+        histories.setdefault(item.ledger, []).append(item)
     total = NOTHING
-    for known in histories.values():
-        forked = any(one.contradicts(other) for one, other in combinations(known, 2))
-        total += reduce(operator.add if forked else _larger, [each.cost for each in known])
+    for history in histories.values():
+        forked = any(one.contradicts(other) for one, other in combinations(history, 2))
+        total += reduce(operator.add if forked else _larger, [item.cost for item in history])
     return total
 
 
 def _larger(one: Cost, other: Cost) -> Cost:
-    """The larger of two costs, in each unit."""
+    """Return the larger of two costs, in each unit."""
     return Cost(*map(max, one.units, other.units))
 
 
@@ -123,20 +127,20 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
     backup: Path | None = None,
     commit: bool = True,
 ) -> Recovery:
-    """Put a new ledger in a directory, and what is there aside; see the module. Without ``commit`` it is only planned.
+    """Begin a new ledger in a directory and put aside what is there; without ``commit``, only plan it.
 
-    ``backup`` is a directory with an old ledger. Raises LedgerError for a receipt that is none of this party's,
-    ConflictError while somebody uses the ledger.
+    ``backup`` is a directory with an old ledger. Raises LedgerError for a receipt that is not of this party, and
+    ConflictError while a process uses the ledger.
     """
 
     def planned() -> Recovery:
-        found = [read_books(where / "ledger.db") for where in (directory, backup) if where]
-        books = [known for known in found if known is not None]
-        keys = {known[0].begun.key for known in books if known[0].begun}
-        shown = [_checked(text, identity, keys) for text in receipts]
-        evidence = [of_books(*known) for known in books] + [of_receipt(receipt) for receipt in shown]
-        old = max(books, key=lambda known: len(known[1]), default=None)
-        return plan(old[0] if old else None, evidence, {receipt.to for receipt in shown}, limit, learners)
+        copies = [read_books(where / "ledger.db") for where in (directory, backup) if where]
+        books = [copy for copy in copies if copy is not None]
+        keys = {copy[0].begun.key for copy in books if copy[0].begun}
+        shown_receipts = [_checked(text, identity, keys) for text in receipts]
+        evidence = [of_books(*copy) for copy in books] + [of_receipt(receipt) for receipt in shown_receipts]
+        old = max(books, key=lambda copy: len(copy[1]), default=None)
+        return plan(old[0] if old else None, evidence, {receipt.to for receipt in shown_receipts}, limit, learners)
 
     finish_beginning(directory / "ledger")
     if not commit:
@@ -148,7 +152,7 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
 
 
 def read_books(path: Path) -> tuple[Books, list[str]] | None:
-    """What can be read of a ledger's file, up to the first entry that was changed: its books, and all links."""
+    """Read a ledger's file up to the first changed entry; return its books and links, None if nothing can be read."""
     books, links = Books(), list[str]()
     for number, record, link in salvage(path):
         try:
@@ -160,13 +164,13 @@ def read_books(path: Path) -> tuple[Books, list[str]] | None:
 
 
 def of_books(books: Books, links: Sequence[str]) -> Evidence:
-    """What a ledger's entries say, whose links these are."""
+    """Return the evidence in a ledger's books; ``links`` are those of its entries."""
     cost = books.account.spent + books.account.reserved
     return Evidence(links[0], len(links), links[-1], books.at, cost, books.hides(), tuple(links))
 
 
 def of_receipt(receipt: Receipt) -> Evidence:
-    """What a receipt says; raises LedgerError where its totals are not a party's."""
+    """Return the evidence in a receipt. Raises LedgerError where its totals are not a party's."""
     try:
         spent, reserved = Cost(*receipt.totals["spent"]), Cost(*receipt.totals["reserved"])
         adjacency: Adjacency = "whole_party" if receipt.totals["adjacency"] == "whole_party" else "replace_one"
@@ -177,9 +181,9 @@ def of_receipt(receipt: Receipt) -> Evidence:
 
 
 def back_up(state: Path, directory: Path) -> None:
-    """Copy a ledger, its head file and the identity key into a new directory, or leave none.
+    """Copy a ledger, its head file and the identity key into a new directory; after a failure there is none.
 
-    Raises LedgerError, InvalidInputError, UnavailableError where there is no room.
+    Raises LedgerError, InvalidInputError, and UnavailableError where there is no room.
     """
     check_exists(state)
     try:
@@ -195,7 +199,7 @@ def back_up(state: Path, directory: Path) -> None:
 
 
 def _copy(state: Path, directory: Path) -> None:
-    """Copy the files; raises OSError too."""
+    """Copy the files. Raises LedgerError, UnavailableError, OSError."""
     (directory / "ledger.db").touch(mode=0o600)
     try:
         with (
@@ -213,16 +217,16 @@ def _copy(state: Path, directory: Path) -> None:
 
 
 def restore_key(directory: Path, state: Path) -> None:
-    """Put a backup's identity key back where there is none; raises OwnKeyError."""
+    """Copy a backup's identity key into ``state`` if there is none yet. Raises OwnKeyError."""
     if (directory / "identity.key").exists():
         write_private(state / "identity.key", read_private(directory / "identity.key"))
 
 
 def _checked(text: str, identity: Identity, keys: Collection[str]) -> Receipt:
-    """A receipt of this party's, by the key that it has now, or by one of the ``keys`` of what is left of its ledgers.
+    """Verify a receipt of this party, signed with its present key or with one of the ``keys`` in its old ledgers.
 
-    Where nothing is left, by whichever key: the one that it had may be lost, and nobody knows it.
+    If no ledger is left, any key is accepted: the key that the party had may be lost.
     """
     signed_with = read_receipt(text).key
-    known = not keys or signed_with in keys
-    return verify_receipt(text, identity.name, signed_with if known else identity.key)
+    is_trusted = not keys or signed_with in keys
+    return verify_receipt(text, identity.name, signed_with if is_trusted else identity.key)

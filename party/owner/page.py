@@ -1,12 +1,8 @@
-"""The owner's page: an application of its own, on 127.0.0.1 alone, never a part of the service that learners reach.
+"""The owner's page: a separate application on 127.0.0.1 alone, never a part of the service that learners reach.
 
-Whoever sits at this machine may open the port, and so may a web page in the owner's browser. So every request must name
-this machine as its host (a name that was bound anew to 127.0.0.1 is refused), and all but the page itself, which holds
-no data, must show the owner's token in a header, which no other page can send.
-
-Where the owner's page is, and the token that it asks for.
-
-What the owner has said yes to and may still take back, as people are shown it.
+Every user of this machine can open the port, and so can a web page in the owner's browser. So every request must name
+this machine as its host (another name that was bound to 127.0.0.1 is refused), and every request except that for the
+page itself, which holds no data, must carry the owner's token in a header, which no other page can send.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ HOST = "127.0.0.1"
 
 
 def owner_token(settings: PartySettings) -> str:
-    """The token that the page asks for, from a file of mode 0600 that is made when it is first needed.
+    """Read the token that the page requires, from a file of mode 0600; the first call makes it.
 
     Raises OwnKeyError where the file cannot be read or others may read it.
     """
@@ -61,21 +57,21 @@ def owner_token(settings: PartySettings) -> str:
 
 
 def owner_address(settings: PartySettings) -> str:
-    """Where the page is, with the token in the fragment, which browsers do not send; InvalidInputError without one."""
+    """Return the page's URL; the token is in the fragment, which browsers do not send. Raises InvalidInputError."""
     if not settings.owner.port:
-        raise InvalidInputError("there is no owner's page: set port in [owner], and start the party anew")
+        raise InvalidInputError("there is no owner's page: set port in [owner], and start the party again")
     return f"http://{HOST}:{settings.owner.port}/#{owner_token(settings)}"
 
 
 def approved(store: Ledger) -> list[dict[str, Any]]:
-    """Learners' runs that were approved and have not ended, the newest first."""
+    """Return the learners' runs that were approved and have not ended, the newest first, as the page shows them."""
     store.account()  # looks at what others have written
     books = [book for _, book in store.books.open_runs()]
     return [_shown(store.consents.record(book), book.last) for book in reversed(books)]
 
 
 def _shown(run: Approved, answered: int) -> dict[str, Any]:
-    """One of them, of which so many rounds were answered."""
+    """Return an approved run as the page shows it; ``answered`` is its last answered round."""
     return {
         "learner": run.learner,
         "run": run.run,
@@ -92,22 +88,22 @@ def _shown(run: Approved, answered: int) -> dict[str, Any]:
 
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
 _MOST_BYTES = 4096
-_PATIENCE = 0.4  # seconds that terms of waiting runs are worked out for in one look; the page looks again for others
-_LATER = 60.0  # seconds until a port that is taken is tried again
+_PATIENCE = 0.4  # seconds that one request may spend on the terms of waiting runs; the page asks again for others
+_LATER = 60.0  # seconds until a port that is in use is tried again
 _UNSTORED = {"Cache-Control": "no-store"}
 
 
 class OwnersWord(Strict):
-    """What the owner says of a run."""
+    """The owner's decision about a run."""
 
     learner: Annotated[str, Field(max_length=200, description="whose run it is")]
     run: Annotated[str, Field(max_length=200, description="the run")]
     word: Annotated[Literal["approve", "deny"], Field(description="yes, or no, which ends a run that was approved")]
-    reason: Annotated[str, Field(max_length=200, description="what the learner is told of a no")] = ""
+    reason: Annotated[str, Field(max_length=200, description="the reason of a no, which the learner reads")] = ""
 
 
 def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
-    """The page of a party, whose ledger is ``store``; raises OwnKeyError."""
+    """Build the page's application for a party, whose ledger is ``store``. Raises OwnKeyError."""
     runs = WaitingRuns(store, settings.known_parties)
 
     async def show_pending(_: Request) -> Response:
@@ -118,11 +114,11 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
 
     async def hear(request: Request) -> Response:
         try:
-            said = OwnersWord.model_validate(strict_json(bytes(await read_whole(request, _MOST_BYTES, "a word"))))
+            word = OwnersWord.model_validate(strict_json(bytes(await read_whole(request, _MOST_BYTES, "a word"))))
         except (ValidationError, ValueError):
             raise InvalidInputError("the body must be JSON with learner, run, word and reason") from None
-        await asyncio.to_thread(_say, store, said)
-        structlog.get_logger().info("owner", said=said.word, learner=said.learner, run=said.run)
+        await asyncio.to_thread(_say, store, word)
+        structlog.get_logger().info("owner", said=word.word, learner=word.learner, run=word.run)
         return await show_pending(request)
 
     return Starlette(
@@ -133,7 +129,7 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
 
 
 def owner_page(settings: PartySettings, store: Ledger) -> list[Beside]:
-    """What serves the page beside a party's service, if there is to be one; ``store`` is the service's own ledger."""
+    """Return what serves the page beside a party's service, nothing if it has no port; ``store`` is the ledger."""
 
     async def serve(server: BoundedServer) -> None:
         with socket.socket() as listening:
@@ -154,20 +150,20 @@ def owner_page(settings: PartySettings, store: Ledger) -> list[Beside]:
 
 
 class _PageServer(BoundedServer):
-    """Leaves signals to the service that it runs beside."""
+    """A server that leaves signals to the service beside which it runs."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Nothing is captured."""
+        """Capture no signal."""
         yield
 
 
 async def _nothing() -> None:
-    """No upkeep."""
+    """Do no upkeep."""
 
 
 class Gate:
-    """Lets nobody in but who asks this machine by its own name, and, but for the page itself, shows the token."""
+    """Passes on only requests that name this machine as their host and, except for the page itself, have the token."""
 
     def __init__(self, app: ASGIApp, port: int, token: str) -> None:
         self._app = app
@@ -175,14 +171,14 @@ class Gate:
         self._token = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or hand it on."""
+        """Refuse the request, or pass it on."""
         if scope["type"] == "http" and (refusal := self._refusal(scope)) is not None:
             await of_error(refusal)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> ParleyError | None:
-        """Why a request is refused."""
+        """Return the error that refuses a request, or None."""
         headers = dict(scope["headers"])
         if headers.get(b"host", b"").decode("latin-1").lower() not in self._hosts:
             return ForbiddenError("the owner's page answers to its own address alone", rule="host")
@@ -192,7 +188,7 @@ class Gate:
 
 
 async def _show_page(request: Request) -> Response:
-    """The page; it loads nothing from elsewhere, and runs no script but its own."""
+    """Return the page; it loads nothing from other sites, and runs no script but its own."""
     nonce = secrets.token_urlsafe(16)
     headers = _UNSTORED | page_headers(
         f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:"
@@ -206,14 +202,14 @@ async def _on_error(_: Request, error: Exception) -> Response:
 
 
 def _state(settings: PartySettings, store: Ledger, runs: WaitingRuns) -> dict[str, object]:
-    """All that the page shows."""
+    """Return all that the page shows."""
     budget = BudgetReport.of(store.account()).model_dump(exclude={"units"})
     return {"party": settings.name, "budget": budget, "waiting": runs.questions(_PATIENCE), "approved": approved(store)}
 
 
-def _say(store: Ledger, said: OwnersWord) -> None:
-    """Write the owner's word down; raises what `OwnerQuestions.allow` and `OwnerQuestions.deny` raise."""
-    if said.word == "approve":
-        store.questions.allow(said.learner, said.run)
+def _say(store: Ledger, word: OwnersWord) -> None:
+    """Store the owner's decision. Raises what `OwnerQuestions.allow` and `OwnerQuestions.deny` raise."""
+    if word.word == "approve":
+        store.questions.allow(word.learner, word.run)
     else:
-        store.questions.deny(said.learner, said.run, said.reason)
+        store.questions.deny(word.learner, word.run, word.reason)

@@ -1,12 +1,13 @@
 """An owner's stream of costs, led privately: each action is in the ledger before anybody sees it.
 
-The whole horizon is charged with the first action. An action is one transaction with the cost of the round before it,
-which is kept as integers beside it: so a crash leaves either both or neither, and what the leader knows is worked out
-from the ledger alone. What was stored and perhaps not seen is shown once more after a restart, with its round; nothing
-is ever drawn twice. Nor is a cost heard twice: where that of a round before comes again, as an owner's file is read
-from its beginning, it is compared with what was heard, and passed over. Costs are the owner's data: they lie in the
-ledger's file, and in no audit of it. Its records name them by digests, which whoever guesses a cost could try: so they
-are kept behind bytes that a salt makes of them.
+The whole horizon is charged with the first action. An action and the cost of the round before it, as integers, are
+stored in one transaction: a crash leaves either both or neither, and the leader's state follows from the ledger alone.
+An action that was stored and perhaps not seen is shown again after a restart, with its round; nothing is ever drawn
+twice. No cost is read twice either: if the cost of an earlier round comes again, because an owner's file is read from
+its beginning, it is compared with the stored one and skipped.
+
+Costs are the owner's data: they lie in the ledger's file, and in no audit of it. The ledger's records name them by
+digests. So that nobody can confirm a guess of a cost by its digest, each is stored behind bytes made with a salt.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from parley.common.privacy.noise import Noise, SystemNoise
 from parley.common.runs.pricing import price_at_once
 from parley.common.strict import Identifier, Strict
 from parley.party.ledger.books import OWNER
-from parley.party.ledger.ledger import SALT, TOLD, Ask, Ledger
+from parley.party.ledger.ledger import OWNER_INPUT, SALT, Ask, Ledger
 from parley.party.policy import check_cost, rules_of
 from parley.party.settings import Policy
 
 _KEPT = np.dtype("<i4")
-"""A cost's integers, as they are kept."""
+"""How a cost's integers are stored."""
 _SEAL_BYTES = 32
 
 
 class StreamTerms(Strict):
-    """A stream as it is charged: see `parley.common.online.Leader`. The ledger knows it by its name."""
+    """The terms that a stream is charged by, see `parley.common.online.Leader`; ``name`` is its run in the ledger."""
 
     name: Identifier
     actions: int
@@ -53,7 +54,7 @@ class StreamTerms(Strict):
     adversary: Adversary = "adaptive"
 
     def leader(self, noise: Noise | None = None, state: LeaderState | None = None) -> Leader:
-        """A leader of these terms; raises InvalidInputError where there is none."""
+        """Return a leader of these terms. Raises InvalidInputError where there is none."""
         return Leader(
             self.actions, self.horizon, self.bound, self.epsilon, self.delta,
             calibration=self.calibration, adversary=self.adversary, noise=noise, state=state,
@@ -61,7 +62,7 @@ class StreamTerms(Strict):
 
 
 class CostLine(Strict):
-    """A round's costs, one an action, and whose they are, where that is said."""
+    """A round's costs, one for each action, and the number of the round if the line states it."""
 
     round: Annotated[int | None, Field(ge=1, le=MOST_ROUNDS_LED)] = None
     cost: Annotated[tuple[float, ...], Field(description="one an action, none beyond the bound")]
@@ -72,7 +73,7 @@ _COSTS: TypeAdapter[CostLine] = TypeAdapter(CostLine)
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A round's action, both counted: rounds from 1, actions from 0; and whether it was drawn anew, or kept."""
+    """A round's action: rounds count from 1, actions from 0; ``drawn`` is False if the last action was kept."""
 
     round: int
     action: int
@@ -83,17 +84,17 @@ class Action:
 
     @property
     def body(self) -> bytes:
-        """As the ledger keeps it."""
+        """The bytes that the ledger stores."""
         return canonical(asdict(self))
 
     @classmethod
     def read(cls, body: bytes) -> Action:
-        """One that was kept."""
+        """Read an action that the ledger stored."""
         return cls(**json.loads(body))
 
 
 class Stream:
-    """A stream, begun or taken up again where the ledger says it stood; ``noise`` is each round's."""
+    """A stream that is new or continues where the ledger says it stood; ``noise`` makes each round's noise."""
 
     def __init__(
         self,
@@ -102,65 +103,65 @@ class Stream:
         terms: StreamTerms,
         noise: Callable[[int], Noise] = lambda _: SystemNoise(),
     ) -> None:
-        """Reserve the price of the horizon, unless that is done.
+        """Reserve the price of the horizon, unless it is reserved already.
 
-        Raises InvalidInputError for unfit terms, ForbiddenError where the owner's policy allows no run of that price,
+        Raises InvalidInputError for invalid terms, ForbiddenError where the owner's policy allows no run of that price,
         BudgetExhaustedError, and ConflictError where the stream has ended or was begun with other terms.
         """
         leader = terms.leader()
-        due = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
-        check_cost(due, rules_of(policy))
+        price = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
+        check_cost(price, rules_of(policy))
         spec = canonical(terms.model_dump(mode="json"))
-        self._book = ledger.consents.begin_own(terms.name, "ftrl", spec, terms.horizon, due)
+        self._book = ledger.consents.begin_own(terms.name, "ftrl", spec, terms.horizon, price)
         self._ledger, self._name, self._noise = ledger, terms.name, noise
         self._salt = ledger.chain.attachment(self._book.number, SALT)
-        self._told = b""
-        self._shown: Action | None = None
+        self._owner_input = b""
+        self._action: Action | None = None
         self._query = hashlib.sha256(spec).digest()
         totals, draws = np.zeros(terms.actions, np.int64), 0
         for round, number in self._book.answers.items():
             if round > 1:
-                totals += self._hear(ledger.chain.attachment(number, TOLD))
-            self._shown = Action.read(ledger.chain.attachment(number, "body"))
-            draws += self._shown.drawn
-        rounds, action = (self._shown.round - 1, self._shown.action) if self._shown else (0, 0)
-        state = LeaderState(totals, rounds, acted=self._shown is not None, action=action, draws=draws)
+                totals += self._hear(ledger.chain.attachment(number, OWNER_INPUT))
+            self._action = Action.read(ledger.chain.attachment(number, "body"))
+            draws += self._action.drawn
+        rounds, action = (self._action.round - 1, self._action.action) if self._action else (0, 0)
+        state = LeaderState(totals, rounds, acted=self._action is not None, action=action, draws=draws)
         self.leader = terms.leader(state=state)
 
     @property
     def is_over(self) -> bool:
-        """Whether the horizon is over, the last cost known."""
+        """Whether the last round of the horizon has its cost."""
         return self.leader.state.rounds >= self.leader.terms.horizon
 
     def act(self) -> Action:
-        """The action of the round that is to come: stored by now; the same until its cost is known.
+        """Store and return the action of the next round; it stays the same until the round's cost is known.
 
-        Raises UnavailableError where it cannot be stored, and may be asked again then. Raises ConflictError where
-        another process has told the round before another cost.
+        Raises UnavailableError where it cannot be stored; the caller may try again. Raises ConflictError where another
+        process has stored another cost for the round before.
         """
-        if self._shown is None:
+        if self._action is None:
             before = self.leader.state
             round = before.rounds + 1
-            ask = Ask(OWNER, self._name, round, self._query.hex(), "act", self._told)
+            ask = Ask(OWNER, self._name, round, self._query.hex(), "act", self._owner_input)
             try:
-                stored = self._ledger.rounds.answer(ask, lambda kept: (self._draw(round), kept))
+                stored = self._ledger.rounds.answer(ask, lambda noise: (self._draw(round), noise))
             except ConflictError:
                 if round not in self._book.answers:
                     raise
                 raise ConflictError(
-                    f"another process has told round {round - 1} of {self._name} another cost: the same command goes "
-                    "on with that"
+                    f"another process has stored another cost of round {round - 1} of {self._name}: the same command "
+                    "goes on with that"
                 ) from None
-            shown = self._shown = Action.read(stored.body)  # what another process stored first, where one did
-            draws = before.draws + shown.drawn
-            self.leader.state = replace(before, acted=True, action=shown.action, draws=draws)
-        return self._shown
+            action = self._action = Action.read(stored.body)  # perhaps stored by another process
+            draws = before.draws + action.drawn
+            self.leader.state = replace(before, acted=True, action=action.action, draws=draws)
+        return self._action
 
     def observe(self, cost: tuple[float, ...], round: int | None = None) -> None:
-        """Take the cost of a round: of the one whose action was shown, unless another is said.
+        """Take the cost of ``round``; of the round whose action was shown last if None.
 
-        The cost of a round before has to be what was heard, and changes nothing. Raises ConflictError where it is
-        another, and InvalidInputError for that of a later round, and as `Leader.observe` does.
+        For an earlier round the cost must be the stored one, and changes nothing. Raises ConflictError if it differs,
+        and InvalidInputError for a later round and as `Leader.observe` does.
         """
         at = self.leader.state
         if round is not None and 1 <= round <= at.rounds:
@@ -172,64 +173,64 @@ class Stream:
         else:
             self.leader.observe(cost)
             self._hear(self._sealed(_kept(self.leader.state.totals - at.totals)))
-            self._shown = None
+            self._action = None
         if self.is_over:
             self._ledger.consents.end(OWNER, self._name, "owner")
 
     def _draw(self, round: int) -> bytes:
-        """An action; where the leader stands is for `act` to say, once it is stored."""
+        """Draw an action, and leave the leader's state as it was: `act` changes it once the action is stored."""
         before, self.leader.noise = self.leader.state, self._noise(round)
         action = Action(round, self.leader.act(), drawn=self.leader.state.draws > before.draws)
         self.leader.state = before
         return action.body
 
     def _heard(self, round: int) -> bytes:
-        """The cost of a round that has been heard, as it is kept."""
+        """Return the stored cost of an earlier round, as bytes."""
         later = self._book.answers.get(round + 1)
-        return (self._told if later is None else self._ledger.chain.attachment(later, TOLD))[_SEAL_BYTES:]
+        return (self._owner_input if later is None else self._ledger.chain.attachment(later, OWNER_INPUT))[_SEAL_BYTES:]
 
-    def _hear(self, told: bytes) -> IntArray:
-        """A cost as it is kept, back as integers (p,); from then on it is part of what the next round asks."""
-        self._told = told
-        self._query = hashlib.sha256(self._query + told).digest()
-        return np.frombuffer(told[_SEAL_BYTES:], _KEPT).astype(np.int64)
+    def _hear(self, record: bytes) -> IntArray:
+        """Take a stored cost into the next round's question, and return its integers (p,)."""
+        self._owner_input = record
+        self._query = hashlib.sha256(self._query + record).digest()
+        return np.frombuffer(record[_SEAL_BYTES:], _KEPT).astype(np.int64)
 
     def _sealed(self, cost: bytes) -> bytes:
-        """A cost behind bytes that nobody can make who has not got the salt; the same for whoever tells the same."""
+        """Put bytes before a cost that nobody can compute without the salt; the same cost gets the same bytes."""
         return hmac.digest(self._salt, self._query + cost, "sha256") + cost
 
 
-def play(stream: Stream, lines: Iterable[str], *, whole: bool = True) -> Iterator[Action]:
-    """The action of the round to come, then one for each line of its costs but the last of the horizon.
+def play(stream: Stream, lines: Iterable[str], *, from_start: bool = True) -> Iterator[Action]:
+    """Yield the action of the next round, then one for each line of costs, except for the last of the horizon.
 
-    Of the ``whole`` input the first line is round 1's, and lines of rounds that have been heard are passed over; else
-    it is the line of the round that is to come. A line may say its round itself.
+    ``from_start`` says that the input's first line is round 1's; lines of rounds whose costs were read before are then
+    skipped. Otherwise the first line is that of the next round. A line may also state its round itself.
 
-    Raises InvalidInputError for a line that is no cost, or comes too early or after the horizon, and ConflictError for
-    one of a round that has been heard otherwise.
+    Raises InvalidInputError for a line that is no cost, comes too early or comes after the horizon, and ConflictError
+    for a line that differs from what was read before for its round.
     """
-    shown = stream.act()
-    yield shown
-    round = 1 if whole else shown.round
+    shown_action = stream.act()
+    yield shown_action
+    round = 1 if from_start else shown_action.round
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            told = read_cost(line)
-            round = told.round or round
-            stream.observe(told.cost, round)
+            cost_line = read_cost(line)
+            round = cost_line.round or round
+            stream.observe(cost_line.cost, round)
         except (InvalidInputError, ConflictError) as error:
             words = f"line {number} of the input, round {round}: {error.detail}"
-            if isinstance(error, ConflictError) and whole and told.round is None:
-                words += f"; if the first line is the cost of round {shown.round}, say --input rest"
+            if isinstance(error, ConflictError) and from_start and cost_line.round is None:
+                words += f"; if the first line is the cost of round {shown_action.round}, say --input rest"
             raise type(error)(words) from None
         round += 1
-        if not stream.is_over and (action := stream.act()) != shown:
-            yield (shown := action)
+        if not stream.is_over and (action := stream.act()) != shown_action:
+            yield (shown_action := action)
 
 
 def read_cost(line: str) -> CostLine:
-    """A line of JSON: a list of numbers, or an object with one as ``cost``; raises InvalidInputError."""
+    """Parse a line of JSON: a list of numbers, or an object with one as ``cost``. Raises InvalidInputError."""
     try:
         value = read_json(line.encode())
         return _COSTS.validate_python({"cost": value} if isinstance(value, list) else value)
@@ -242,5 +243,5 @@ def read_cost(line: str) -> CostLine:
 
 
 def _kept(units: IntArray) -> bytes:
-    """A cost (p,) in integers, as it is kept."""
+    """Return the bytes that store a cost (p,), which is in integers."""
     return units.astype(_KEPT).tobytes()

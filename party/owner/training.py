@@ -1,13 +1,13 @@
 """An owner as learner: its own model, from its own examples as they are and from the others' noisy answers.
 
-To the others it is a run like any other: they approve it, add their noise, charge their ledgers and are promised what
-any run promises, for all that this owner does with their answers is to compute on them. Its own answers carry no noise
-(epsilon is infinite) and never leave this process; they are the last of the run's parties. The *weights* that the
-others are asked about do leave, and are computed from them: whoever answers can tell this owner's sums of gradients
-from two questions in a row. So the own examples are not protected from the parties that are asked.
+For the others it is a run like any other: they approve it, add their noise, charge their ledgers, and have the
+guarantees of any run, because this owner only computes on their answers. Its own answers carry no noise (epsilon is
+infinite) and never leave this process; its shard is the last of the run's parties. But the *weights* that the others
+are asked about do leave, and are computed from those answers: a party that answers can compute this owner's sums of
+gradients from two consecutive questions. So the owner's examples are not protected from the parties that it asks.
 
-There is no log on disk, nor need of one: the program draws no noise, so the same run asks the same questions again,
-and parties give the same answers at no cost, as long as the same ones answer.
+No log on disk is needed: the program draws no noise, so the same run asks the same questions again, and parties give
+the same answers at no cost, as long as the same ones answer.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 APPROVAL_SECONDS = 60.0
 PREPARATION_SECONDS = 3600.0
-OWN = "none: whoever answers sees weights that are computed from these examples without noise"
-KEPT = "nothing that is computed from these examples leaves their owner, but in this model"
+UNPROTECTED = "none: every party that answers sees weights that are computed from these examples without noise"
+PROTECTED = "nothing that is computed from these examples leaves their owner, but in this model"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to learn: ``budgets`` are those of the others who are asked, by name, and say who is.
+    """What to learn; ``budgets`` are (epsilon, delta) by the names of the parties that are asked.
 
     ``minimum_contributors`` is the least number of them in a round, all if None; ``deadline`` is in seconds.
     """
@@ -66,8 +66,8 @@ class Order:
 class OwnShard:
     """A federation of ``others`` and of one shard in this process, whose answers are exact.
 
-    ``facts`` are those of the shard's owner, the last of the parties. The others approved so many ``rounds``; what is
-    asked beyond them is the owner's own affair.
+    ``facts`` are those of the shard's owner, the last of the parties. The others approved ``rounds`` rounds; later
+    ones are answered from the shard alone.
     """
 
     others: Federation
@@ -77,12 +77,12 @@ class OwnShard:
     facts: OwnFacts
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """The others' answers and the own one, or their sum."""
-        own = to_reals(self.algorithm.local(query, self.prepared, self.facts, NoNoise()))
+        """Return the others' answers and this shard's, or their sum."""
+        own_answer = to_reals(self.algorithm.local(query, self.prepared, self.facts, NoNoise()))
         if query.round > self.rounds:
-            return Reply(own if query.reveal == "sum" else own[None], (len(self.facts.parties) - 1,))
+            return Reply(own_answer if query.reveal == "sum" else own_answer[None], (len(self.facts.parties) - 1,))
         reply = await self.others.answer(run, query)
-        value = reply.value + own if query.reveal == "sum" else np.concatenate([reply.value, own[None]])
+        value = reply.value + own_answer if query.reveal == "sum" else np.concatenate([reply.value, own_answer[None]])
         return Reply(value, (*reply.contributors, len(self.facts.parties) - 1))
 
 
@@ -93,18 +93,18 @@ async def learn(
     peers: Sequence[PeerEntry],
     connect: Callable[[PeerEntry], Line] = Line,
 ) -> dict[str, Any]:
-    """The model document of a run on the others' shards and on the own one, which ``name`` holds.
+    """Train a model on the others' shards and on the one that ``name`` holds; return the model document.
 
-    Raises InvalidInputError, PartyRefusedError and UnavailableError, which name whatever or whoever is wrong. A run
-    that failed may be taken up again under its name.
+    Raises InvalidInputError, PartyRefusedError and UnavailableError, which name the setting or the party that is wrong.
+    A run that failed may be continued under its name.
     """
     draft = _draft(order, name, holding)
     _check(draft, name, [peer.name for peer in peers])
     entries = {peer.name: peer for peer in peers}
     parties = [PartyClient(member, connect(entries[member])) for member in draft.names]
     try:
-        found = await recruit(order.run, parties, draft, order.deadline)
-        spec, _ = found.spec.settled()
+        recruited = await recruit(order.run, parties, draft, order.deadline)
+        spec, _ = recruited.spec.settled()
         proposal = RunProposal(run=order.run, spec=spec, user=name, purpose="a model of the owner's own")
         await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
         document = await _train(order, name, holding, spec, parties)
@@ -116,14 +116,14 @@ async def learn(
 
 
 def protection(order: Order, name: str, holding: Holding) -> str:
-    """What of the own examples those will see who are asked, in words; raises InvalidInputError for a wrong order."""
+    """Say what the parties that are asked will see of the owner's examples. Raises InvalidInputError."""
     return protection_of(_draft(order, name, holding))
 
 
 async def _train(
     order: Order, name: str, holding: Holding, spec: RunSpec, parties: Sequence[PartyClient]
 ) -> dict[str, Any]:
-    """Drive the program to its model."""
+    """Run the algorithm's program to its model."""
     algorithm = spec.build()
     shard = holding.parts[algorithm.rows]
     facts = joined(spec.facts(), name, int(shard.n_examples))
@@ -133,17 +133,17 @@ async def _train(
     model = await drive(algorithm.program(facts), federation, order.run, MemoryLog())
     contributors = [*(spec.names[index] for index in others.active), name]
     promised = [guarantee.to_json() for guarantee in guarantees(algorithm, spec.facts())]
-    own = {"party": name, "n_examples": holding.n_examples, "epsilon": None, "protection": protection_of(spec)}
-    return model_document(spec, promised, model, contributors) | {"own": own, "guarantees_cover": list(spec.names)}
+    own_part = {"party": name, "n_examples": holding.n_examples, "epsilon": None, "protection": protection_of(spec)}
+    return model_document(spec, promised, model, contributors) | {"own": own_part, "guarantees_cover": list(spec.names)}
 
 
 def protection_of(spec: RunSpec) -> str:
-    """What those who are asked see of the owner's own examples, in words: a question may say nothing."""
-    return OWN if any(question.message != (0,) for question in spec.questions()) else KEPT
+    """Say what the parties that are asked see of the owner's examples: nothing if all questions are empty."""
+    return UNPROTECTED if any(question.message != (0,) for question in spec.questions()) else PROTECTED
 
 
 def joined(facts: FederationFacts, name: str, n_examples: int) -> FederationFacts:
-    """The facts of a run among others with one more party, the last; its budget plays no part, for it adds no noise."""
+    """Return the facts of a run with one more party, the last; its budget has no effect, because it adds no noise."""
     return replace(
         facts,
         parties=(*facts.parties, name),
@@ -155,9 +155,9 @@ def joined(facts: FederationFacts, name: str, n_examples: int) -> FederationFact
 
 
 def _draft(order: Order, name: str, holding: Holding) -> RunSpec:
-    """The specification that the others will be proposed, but for the sizes of their shards."""
-    given = order.parameters
-    parameters = REGISTRY[order.algorithm].for_owner(name, given) if order.algorithm in REGISTRY else dict(given)
+    """Return the specification that will be proposed to the others, with 1 in place of the sizes of their shards."""
+    values = order.parameters
+    parameters = REGISTRY[order.algorithm].for_owner(name, values) if order.algorithm in REGISTRY else dict(values)
     try:
         members = tuple(
             Member(name=member, n_examples=1, budget=Budget(epsilon=epsilon, delta=delta))
@@ -174,14 +174,14 @@ def _draft(order: Order, name: str, holding: Holding) -> RunSpec:
         raise InvalidInputError(faults(error)) from None
 
 
-def _check(draft: RunSpec, name: str, known: Sequence[str]) -> None:
-    """Raise InvalidInputError where the run names parties that are not known or cannot be run by one of the owners.
+def _check(draft: RunSpec, name: str, peers: Sequence[str]) -> None:
+    """Raise InvalidInputError if the run names unknown parties, or is one that an owner cannot run.
 
-    What an algorithm claims beyond its transcript is a claim about the model of its parties alone.
+    An algorithm's claims beyond its transcript are about a model of the run's parties alone, without this owner.
     """
-    if unknown := sorted(set(draft.names) - set(known)):
+    if unknown := sorted(set(draft.names) - set(peers)):
         raise InvalidInputError(
-            f"unknown parties: {', '.join(unknown)}; the settings name {', '.join(known) or 'none'}"
+            f"unknown parties: {', '.join(unknown)}; the settings name {', '.join(peers) or 'none'}"
         )
     if name in draft.names:
         raise InvalidInputError(f"{name} is this party itself: its examples take part without being asked")

@@ -34,7 +34,7 @@ from parley.learner.settings import LearnerSettings
 from parley.party.answers.party import KeepingNoise, NoiseFactory
 from parley.party.api.app import create_party_app as create_party
 from parley.party.data.owner_data import Holding
-from parley.party.ledger.ledger import Kept
+from parley.party.ledger.ledger import OneTimeNoise
 from parley.party.settings import PartySettings
 from tests.support.ledgers import make_ledger
 from tests.support.lines import line_over
@@ -51,7 +51,7 @@ class Stream:
     def __init__(self, *seed: int) -> None:
         self.noise = SeededNoise(seed)
 
-    def __call__(self, one_time: Kept | None) -> KeepingNoise:
+    def __call__(self, one_time: OneTimeNoise | None) -> KeepingNoise:
         return self.noise
 
 

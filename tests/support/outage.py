@@ -23,7 +23,7 @@ from parley.common.privacy.noise import SeededNoise
 from parley.common.runs.specification import RunSpec
 from parley.learner.settings import LearnerSettings
 from parley.party.answers.party import KeepingNoise
-from parley.party.ledger.ledger import Kept
+from parley.party.ledger.ledger import OneTimeNoise
 from tests.support.cluster import AUTHORIZED, submit, watch
 from tests.support.keyholder_process import start_keyholder
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
@@ -42,7 +42,7 @@ class SameNoise:
     def __init__(self, party: int) -> None:
         self._party = party
 
-    def __call__(self, one_time: Kept | None) -> KeepingNoise:
+    def __call__(self, one_time: OneTimeNoise | None) -> KeepingNoise:
         return SeededNoise((SEED, self._party))
 
 

@@ -294,7 +294,7 @@ def test_what_waits_for_the_owner_is_what_it_has_not_answered_and_still_may() ->
     books = told(*asked.values(), OwnerDenied("ann", "two", "no"), approved("three", Cost(1, 1)), pinned)
     for run, number in zip(asked, range(3, 7), strict=True):
         book = books.owner["ann", run]
-        assert (book.number, book.asked, book.expires) == (number, asked[run], 999 + number + 50)
+        assert (book.number, book.question, book.expires) == (number, asked[run], 999 + number + 50)
     assert (books.owner["ann", "two"].denied, books.owner["ann", "one"].denied) == ("no", None)
     assert books.pinned == (9, pinned)
     for now, waiting in ((1002, ["one", "four"]), (1052, ["four"]), (1054, ["four"]), (1055, [])):

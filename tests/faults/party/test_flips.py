@@ -16,7 +16,7 @@ from parley.common.errors import ConflictError, LedgerError, ParleyError, Unavai
 from parley.common.privacy.account import Account, Price
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.wire.party_api import RunProposal
-from parley.party.ledger.ledger import Ask, Kept, Ledger
+from parley.party.ledger.ledger import Ask, Ledger, OneTimeNoise
 from tests.support.cluster import made_up
 from tests.support.ledgers import open_ledger
 
@@ -34,7 +34,7 @@ SPEC = RunSpec(
 )
 
 
-def compute(kept: Kept) -> tuple[bytes, Kept]:
+def compute(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
     """An answer with one-time noise, by fixed numbers."""
     eta = kept["eta"] if "eta" in kept else np.arange(20.0)
     return bytes(range(200)) + eta.tobytes(), {"eta": eta}

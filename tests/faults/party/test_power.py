@@ -13,7 +13,7 @@ import pytest
 from parley.common.errors import ParleyError
 from parley.common.privacy.account import Account, Price
 from parley.common.wire.party_api import RunProposal
-from parley.party.ledger.ledger import Ask, Kept, Ledger
+from parley.party.ledger.ledger import Ask, Ledger, OneTimeNoise
 from tests.support.cluster import Cluster
 from tests.support.ledgers import open_ledger
 from tests.support.powercut import Disk, note_heads, recorded_disk
@@ -36,7 +36,7 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
     """Answer some runs; checkpoints come often, so that cuts fall into them too."""
     rng, released = random.Random(1), []
 
-    def compute(kept: Kept) -> tuple[bytes, Kept]:
+    def compute(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         eta = kept["eta"] if "eta" in kept else np.array(rng.random())
         return rng.randbytes(rng.choice((100, 10_000))), {"eta": eta}
 

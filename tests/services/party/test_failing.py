@@ -94,7 +94,7 @@ def test_a_run_that_is_ended_before_its_work_fails_is_charged_all_the_same(
             with pytest.raises(WorkFailedError):
                 owner.make_ready("learner", "run")
         with pytest.raises(WorkFailedError):
-            owner.known("learner", proposal)
+            owner.find_approval("learner", proposal)
         whole = owner.store.consents.find("learner", "run")
         assert whole is not None
         assert owner.store.account().spent == whole.price.total

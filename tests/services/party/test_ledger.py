@@ -27,7 +27,7 @@ from parley.common.privacy.account import Account, Cost, Price
 from parley.common.protocol.receipts import Answer
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.wire.party_api import RunProposal
-from parley.party.ledger.ledger import MOST_REFUSALS, Ask, Kept
+from parley.party.ledger.ledger import MOST_REFUSALS, Ask, OneTimeNoise
 from parley.party.ledger.records import Ended
 from tests.support.ledgers import open_ledger
 
@@ -62,7 +62,7 @@ class Draws:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, kept: Kept) -> tuple[bytes, Kept]:
+    def __call__(self, kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         self.count += 1
         eta = kept["eta"] if "eta" in kept else np.array([self.count])
         return b"%d eta=%d" % (self.count, eta[0]), {"eta": eta}
@@ -243,10 +243,10 @@ def test_a_head_file_may_lag_behind(directory: Path) -> None:
 
 
 def test_an_answer_that_fails_leaves_no_trace(directory: Path) -> None:
-    def fail(kept: Kept) -> tuple[bytes, Kept]:
+    def fail(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         raise ZeroDivisionError
 
-    def keep_too_much(kept: Kept) -> tuple[bytes, Kept]:
+    def keep_too_much(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         return b"", {"name": np.array([object()])}  # cannot be written without pickle
 
     with open_ledger(directory, LIMIT) as store:

@@ -26,7 +26,7 @@ from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Chain
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger import ledger as module
-from parley.party.ledger.ledger import LEDGER, Ask, Kept, Ledger, create_ledger
+from parley.party.ledger.ledger import LEDGER, Ask, Ledger, OneTimeNoise, create_ledger
 from parley.party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released, read_price
 from tests.support.ledgers import KEY, open_ledger
 
@@ -67,7 +67,7 @@ def approve(store: Ledger, run: str = "run", learner: str = "ann", price: Price 
 def say(body: bytes) -> module.Compute:
     """An answer that draws its one-time noise once."""
 
-    def compute(kept: Kept) -> tuple[bytes, Kept]:
+    def compute(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         return body + str(sorted(kept)).encode(), {"eta": np.arange(3.0), **kept}
 
     return compute

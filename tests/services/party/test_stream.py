@@ -101,7 +101,7 @@ def test_a_stream_that_is_taken_up_again_is_the_one_that_was_never_left(ledger: 
 @pytest.mark.parametrize("stop", range(6))
 def test_the_rest_of_an_input_begins_with_the_round_that_is_open(ledger: Ledger, stop: int) -> None:
     first = list(play(opened(ledger), LINES[:stop]))
-    first += list(play(opened(ledger), LINES[stop:], whole=False))[1:]
+    first += list(play(opened(ledger), LINES[stop:], from_start=False))[1:]
     assert [action.action for action in first] == actions_of_one()
 
 
@@ -127,17 +127,19 @@ def _units(costs: list[list[float]]) -> IntArray:
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_line_that_says_its_round_is_of_that(ledger: Ledger, is_whole: bool) -> None:  # noqa: FBT001
     lines = [json.dumps({"round": round, "cost": cost}) for round, cost in enumerate(COSTS, start=1)]
-    list(play(opened(ledger), lines[:2], whole=is_whole))
-    found = list(play(opened(ledger), [lines[1], lines[2], lines[0], lines[2], lines[3], LINES[4]], whole=is_whole))
+    list(play(opened(ledger), lines[:2], from_start=is_whole))
+    found = list(
+        play(opened(ledger), [lines[1], lines[2], lines[0], lines[2], lines[3], LINES[4]], from_start=is_whole)
+    )
     assert [action.round for action in found] == [3, 4, 5, 6]
     with pytest.raises(
         ConflictError, match=r"line 1 of the input, round 4: another cost of this round was heard before$"
     ):
-        list(play(opened(ledger), [json.dumps({"round": 4, "cost": COSTS[0]})], whole=is_whole))
+        list(play(opened(ledger), [json.dumps({"round": 4, "cost": COSTS[0]})], from_start=is_whole))
     for ahead in (7, 8):
         with pytest.raises(InvalidInputError, match=f"line 2 .*, round {ahead}: the cost of round 6 comes next"):
-            list(play(opened(ledger), [lines[3], json.dumps({"round": ahead, "cost": COSTS[0]})], whole=is_whole))
-    assert [action.round for action in play(opened(ledger), lines, whole=is_whole)] == [6]
+            list(play(opened(ledger), [lines[3], json.dumps({"round": ahead, "cost": COSTS[0]})], from_start=is_whole))
+    assert [action.round for action in play(opened(ledger), lines, from_start=is_whole)] == [6]
 
 
 def test_a_program_of_ones_own_says_the_round_too(ledger: Ledger) -> None:
@@ -223,7 +225,7 @@ def test_two_processes_cannot_part(ledger: Ledger) -> None:
     other.observe(tuple(COSTS[1]))
     one.observe(tuple(COSTS[2]))
     other.act()
-    with pytest.raises(ConflictError, match="another process has told round 2 of prices another cost"):
+    with pytest.raises(ConflictError, match="another process has stored another cost of round 2 of prices"):
         one.act()
 
 

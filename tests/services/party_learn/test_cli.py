@@ -46,7 +46,7 @@ def test_trains_an_owners_own_model(tmp_path: Path) -> None:
     model = json.loads((tmp_path / "model.json").read_text())
     assert model["contributors"] == ["party-2", "party-3", "party-1"]
     assert "dp_gd, 3 rounds, with party-2, party-3, party-1" in told.stdout
-    assert "of your own examples: none: whoever answers sees weights that are computed from" in told.stderr
+    assert "of your own examples: none: every party that answers sees weights that are computed from" in told.stderr
     assert json.loads(again.stdout) == model  # the same run gets the same answers
 
 
