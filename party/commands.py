@@ -1,4 +1,4 @@
-"""What the commands of party and key holder share: options, how they print, and their settings and health."""
+"""What the commands of party and key holder share: options, printing, settings, and the check of their health."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ ReceiptFiles = Annotated[
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Log no more than warnings, while a command works."""
+    """Log only warnings and errors while a command works."""
     logs.configure("text", logging.WARNING)
     yield
 
 
-def tell_unmet(addresses: Sequence[LearnerAddress]) -> None:
-    """Say of each learner to whom the service would connect in vain why: an expired certificate, a lost token."""
+def warn_unreachable(addresses: Sequence[LearnerAddress]) -> None:
+    """Print each learner that the service could not connect to, and why: an expired certificate, a lost token."""
     for address in addresses:
         try:
             outbound.read_access(address)
@@ -63,12 +63,12 @@ def tell_unmet(addresses: Sequence[LearnerAddress]) -> None:
 
 
 def config_words(config: Path) -> str:
-    """The option that names settings, as the next command has to repeat it."""
+    """Return the ``--config`` option that the next command has to repeat; empty for the default file."""
     return "" if config == DEFAULT_CONFIG else f" --config {quote(str(config))}"
 
 
 def read_text(path: Path, read: Callable[[Path], str] = lambda path: decode_text(path.read_bytes())) -> str:
-    """A text file, of which ``read`` reads as much as it may have; raises InvalidInputError."""
+    """Read a text file by ``read``, which may bound its length. Raises InvalidInputError."""
     try:
         return read(path)
     except OSError as error:
@@ -78,17 +78,17 @@ def read_text(path: Path, read: Callable[[Path], str] = lambda path: decode_text
 
 
 def spelt(value: object) -> str:
-    """A value for people."""
+    """Format a value for people."""
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Rows in columns as wide as their widest entry.
+    """Print rows in columns as wide as their widest entry.
 
-    On a terminal too narrow for that, what rows of two columns say is folded, and of more columns each row is told
-    apart, by the names of the first.
+    On a terminal that is too narrow, the second of two columns is folded; with more columns each row becomes a table
+    of two, whose names are those of the first row.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = shutil.get_terminal_size((sys.maxsize, 0)).columns  # without a terminal there is room for all
@@ -107,7 +107,7 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def end_by_readiness(kind: type[ServiceSettings], config: Path, out: Printer) -> None:
-    """Ask the service that runs with a settings file whether it is ready, and end the command with what it says."""
+    """Ask the service that runs with a settings file whether it is ready; end the command with its answer."""
     settings = kind.load(config)
     with refusal_is_no():
         health.ask_ready(settings)
@@ -115,11 +115,14 @@ def end_by_readiness(kind: type[ServiceSettings], config: Path, out: Printer) ->
 
 
 def show_settings(cls: type[Settings], path: Path, *, explain: bool, out: Printer) -> None:
-    """Print what settings there are, or those of a file."""
+    """Print all settings with their meaning, or those that a file sets."""
     with quietly():
         if explain:
             settings = list(service_settings.explain_settings(cls))
-            out.result([asdict(each) for each in settings], [f"{each.head}\n    {each.meaning}" for each in settings])
+            out.result(
+                [asdict(setting) for setting in settings],
+                [f"{setting.head}\n    {setting.meaning}" for setting in settings],
+            )
             return
-        found = list(service_settings.settings_in_effect(cls.load(path)))
-        out.result([asdict(each) for each in found], [each.line for each in found])
+        effective = list(service_settings.settings_in_effect(cls.load(path)))
+        out.result([asdict(setting) for setting in effective], [setting.line for setting in effective])

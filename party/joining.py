@@ -61,19 +61,22 @@ ComposeOption = Annotated[
 
 
 def open_invitation(path: Path, role: str) -> Invitation:
-    """The invitation of a file; raises InvalidInputError."""
+    """Read the invitation in a file, for this role. Raises InvalidInputError."""
     invited = membership.Invitation.opened(read_text(path, read_handed), datetime.now(UTC))
     if invited.role != role:
         command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
         raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")
-    if role == "party" and len(invited.studies) != 1:  # one table cannot be of more
+    if role == "party" and len(invited.studies) != 1:  # one table belongs to one study
         raise InvalidInputError("the invitation names more than one study: ask for one with the study of this table")
     _check_keys(invited)
     return invited
 
 
 def ask_words(request: str, *, optional: bool = False) -> str | None:
-    """The six words that somebody types on ``request``, none where they are optional; None where nobody types."""
+    """Print ``request`` and read six words from the terminal; None if standard input is no terminal.
+
+    Where the words are optional, the answer may be empty.
+    """
     if not _is_typed_at():
         return None
     typer.echo(request, err=True)
@@ -87,9 +90,9 @@ def _is_typed_at() -> bool:
 
 
 def _check_keys(invited: Invitation) -> None:
-    """Raise InvalidInputError where the invitation has one key, or one name, for two: the learner, perhaps."""
+    """Raise InvalidInputError where two of the invitation's members share a name or key: the learner may be both."""
     others = (*invited.key_holders, *invited.parties)
-    names, keys = [each.name for each in others], [each.public_key for each in others]
+    names, keys = [member.name for member in others], [member.public_key for member in others]
     if len({*names, invited.name}) <= len(names) or len({*keys, invited.learner.public_key}) <= len(keys):
         raise InvalidInputError(
             "the invitation has one key or one name for two of learner, key holders and owners: do not go on"
@@ -97,7 +100,7 @@ def _check_keys(invited: Invitation) -> None:
 
 
 def compare_learner(words: str | None, invited: Invitation) -> None:
-    """Have the owner say the learner's words."""
+    """Compare the learner's six words, which the owner types if they are not given. Raises InvalidInputError."""
     if words is None:
         words = ask_words(f"Ask the operator of {invited.learner.name} for six words, by telephone.")
     if words is None:
@@ -106,23 +109,23 @@ def compare_learner(words: str | None, invited: Invitation) -> None:
 
 
 def check_learner(path: Path, keys: Collection[str | None], invited: Invitation) -> None:
-    """Raise ConflictError where settings that are there have the public ``keys`` of other learners alone."""
+    """Raise ConflictError where the settings at ``path``, with learners of these ``keys``, do not name this learner."""
     if invited.learner.public_key not in keys:
         raise ConflictError(f"{path} knows no learner with this key: choose another folder by --out")
 
 
 def read_proxy(text: str | None) -> ProxyAccess | None:
-    """The proxy on the way; raises InvalidInputError."""
+    """Parse the ``--proxy`` option. Raises InvalidInputError."""
     return http_proxy.ProxyAccess.of(text) if text else None
 
 
 def folder_for(out: Path | None, invited: Invitation) -> Folder:
-    """The folder of a member: the one named, or one of the invitation's name."""
+    """Return a member's folder: ``out``, or one named as in the invitation."""
     return party_membership.Folder((out or Path(invited.name)).resolve())
 
 
-def service_toml(invited: Invitation, folder: Folder, own: str, proxy: ProxyAccess | None, port: int) -> str:
-    """What the settings of both begin and end with, around their ``own``."""
+def service_toml(invited: Invitation, folder: Folder, specific: str, proxy: ProxyAccess | None, port: int) -> str:
+    """Return the settings of a party or key holder: the common lines, around those ``specific`` to one of them."""
     secrets = folder.secrets
     text = f"""\
 # {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
@@ -130,7 +133,7 @@ name = {toml_value(invited.name)}
 host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
 port = {port}
 state = {toml_value(folder.state)}
-{own}
+{specific}
 [[learners]]
 name = {toml_value(invited.learner.name)}
 token_hash = "{folder.learner_token_hash()}"
@@ -162,19 +165,19 @@ class NewMember:
 
     @property
     def service(self) -> tuple[str, ...]:
-        """The command that the service is run with."""
+        """The command that runs the service."""
         return ("parley-party", "keyholder") if self.invited.role == "key_holder" else ("parley-party",)
 
 
 def register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> NewMember:
-    """Use the invitation, and keep what comes back, with settings of this text and ``name``."""
-    asked = folder.request(invited)
-    folder.finish(invited, enrolment.join(asked), text, name)
-    return NewMember(invited, folder.root / name, " ".join(key_words.words_of(asked.public_key)))
+    """Use the invitation up, and store the learner's reply and the settings, a file of this text and ``name``."""
+    request = folder.request(invited)
+    folder.finish(invited, enrolment.join(request), text, name)
+    return NewMember(invited, folder.root / name, " ".join(key_words.words_of(request.public_key)))
 
 
 def report_joined(out: Printer, member: NewMember, reads: tuple[Path, ...] | None, notes: Sequence[str] = ()) -> None:
-    """Say who has joined whom, what to read out, and how the service is started."""
+    """Print who has joined which learner, the words to read out, and the command that starts the service."""
     start, learner, name = _start(member, reads), member.invited.learner.name, member.invited.name
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
     facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
@@ -183,7 +186,10 @@ def report_joined(out: Printer, member: NewMember, reads: tuple[Path, ...] | Non
 
 
 def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
-    """How the service is started: by itself, or in a container that sees what it ``reads``, by a Compose file."""
+    """Return the command that starts the service.
+
+    With ``reads``, the paths that a container has to see, a Compose file is written and the command uses that.
+    """
     if reads is None:
         return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
     name = "key-holder" if member.invited.role == "key_holder" else "party"
@@ -191,14 +197,14 @@ def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Replace a file that its owner alone may read; raises UnavailableError."""
+    """Replace a file, which its owner alone may read. Raises UnavailableError."""
     with storage_keys.writing(path):
         storage_keys.replace_private(path, text.encode())
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    """Return a port of loopback that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

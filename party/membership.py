@@ -1,16 +1,17 @@
 """How an owner, or a key holder, becomes a learner's member: its folder, its enrolment, its pins of others' keys.
 
-An owner joins by an invitation: keys, certificate, settings and ledger in one folder, and outbound alone.
+An owner joins by an invitation. Keys, certificate, settings and ledger lie in one folder, and the service opens all
+connections itself.
 
-What needs a person comes first, what needs the network next, what needs the disk before the invitation is used up. All
-that is drawn is kept in the folder before it is sent; so whatever fails, the same command goes on from there, and the
-learner answers the same request as it did before. Joined again with a new invitation, a member keeps its key and
-ledger, and gets new tokens and a new certificate.
+The steps that need a person come first, then those that need the network; those that need the disk come before the
+invitation is used up. Keys and tokens are stored in the folder before they are sent. So after any failure the same
+command continues from there, and the learner gives the same request the same answer. A member that joins again, by a
+new invitation, keeps its key and ledger, and gets new tokens and a new certificate.
 
-A learner tells its members each other's keys, in invitations and on request, and may tell keys of its own making. So a
+A learner tells its members each other's keys, in invitations and on request, and could make those keys itself. So a
 key counts once its six words have been compared with those that its owner reads out, and ``compared = true`` beside it
-in the settings says so. What was not compared stays written down, so that it can be compared later, and counts for
-nothing.
+in the settings says so. A key that was not compared stays in the settings, so that it can be compared later, and
+counts for nothing.
 """
 
 from __future__ import annotations
@@ -42,36 +43,39 @@ from parley.common.wire.membership import Invitation, JoinRequest, KnownKey, Mem
 
 _SKEW_SECONDS = 600.0
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
-_NOT_YET, _EXPIRED = 9, 10  # OpenSSL's codes: a certificate that does not count yet, or any more
+_NOT_YET, _EXPIRED = 9, 10  # OpenSSL's codes for a certificate that is not valid yet, and for one that has expired
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where a member keeps what is its own."""
+    """A member's folder: its settings, state and secrets."""
 
     root: Path
 
     @property
     def state(self) -> Path:
-        """What its service writes."""
+        """The folder that the service writes to."""
         return self.root / "state"
 
     @property
     def secrets(self) -> Path:
-        """Tokens and the TLS key."""
+        """The folder of the tokens and the TLS key."""
         return self.root / "secrets"
 
     @property
     def certificate(self) -> Path:
-        """The TLS certificate: no secret, and beside what the service writes, for the service renews it."""
+        """The file of the TLS certificate, which is no secret; it lies in ``state`` because the service renews it."""
         return self.state / "tls.pem"
 
     def key(self) -> Ed25519PrivateKey:
-        """What it signs with; made when first asked for."""
+        """Return the key that the member signs with; the first call makes it."""
         return identity_key(self.state / "identity.key")
 
     def begin(self, invitation: Invitation) -> None:
-        """Draw what is to be drawn for an invitation, once; raises UnavailableError where the disk does not take it."""
+        """Draw and store the keys and tokens for an invitation, once.
+
+        Raises ConflictError where the folder is another member's, and UnavailableError where it cannot be written.
+        """
         mark = hash_token(invitation.secret)
         with writing(self.root):
             if self._read("invitation.mark") == mark:
@@ -85,27 +89,27 @@ class Folder:
                 ("learner.token.new", new_token()),
                 ("tls.key.new", key),
                 ("tls.request", request),
-                ("invitation.mark", mark),  # the last: all else is there
+                ("invitation.mark", mark),  # the last: it says that all others were written
             ):
                 replace_private(self.secrets / name, text.encode())
 
     def request(self, invitation: Invitation) -> JoinRequest:
-        """What joins, signed; the same each time for the same invitation."""
+        """Return the signed request to join; it is the same each time for the same invitation."""
         key = self.key()
-        asked = JoinRequest(
+        request = JoinRequest(
             public_key=public_hex(key),
             connects_with=hash_token(self._drawn("connect.token")),
             token=self._drawn("learner.token"),
             certificate_request=self._read("tls.request") if invitation.authority else None,
         )
-        return asked.signed(invitation.name, key)
+        return request.signed(invitation.name, key)
 
     def finish(self, invitation: Invitation, membership: Membership, settings: str, name: str) -> None:
-        """Keep what has come back, and the settings; raises UnavailableError."""
+        """Store the learner's reply and the settings, under ``name``. Raises UnavailableError, InvalidInputError."""
         certificate = membership.certificate
         with writing(self.root, "; say the same again"):
             if (self.root / name).exists():
-                self._change_token(self.root / name)  # the first: afterwards nobody knows the token before
+                self._change_token(self.root / name)  # first, because the writes below replace the old token
             for file in ("connect.token", "learner.token", "tls.key"):
                 replace_private(self.secrets / file, self._drawn(file).encode())
             if certificate and invitation.authority:
@@ -117,11 +121,11 @@ class Folder:
                 drawn.unlink()
 
     def learner_token_hash(self) -> str:
-        """By which the learner is known here."""
+        """Return the hash by which the member's settings recognise the learner's token."""
         return hash_token(self._drawn("learner.token"))
 
     def _change_token(self, path: Path) -> None:
-        """Put the learner's new token's hash into settings in the place of the one before; InvalidInputError."""
+        """Replace the hash of the learner's old token in the settings. Raises InvalidInputError if it is not there."""
         text, new = decode_text(path.read_bytes()), self.learner_token_hash()
         if new in text:
             return
@@ -133,13 +137,13 @@ class Folder:
         return self._read(f"{name}.new") or self._read(name)
 
     def _read(self, name: str) -> str:
-        """A secret's text; nothing where there is none."""
+        """Return a secret's text, or an empty one if there is no such file."""
         path = self.secrets / name
         return read_private(path).decode().strip() if path.exists() else ""
 
 
 class Enrolment:
-    """The way to the learner of an invitation, through an HTTP proxy if need be."""
+    """The connection to the learner of an invitation, through an HTTP proxy if there is one."""
 
     def __init__(self, invitation: Invitation, proxy: ProxyAccess | None = None) -> None:
         self._invitation = invitation
@@ -147,23 +151,26 @@ class Enrolment:
         self._context = ssl.create_default_context(cadata=invitation.authority)
 
     def check(self) -> None:
-        """Raise UnavailableError or InvalidInputError unless the learner is there, and itself, at the same time."""
-        told = self._send("GET", "/healthz").headers.get("date")
-        apart = abs((datetime.now(UTC) - parsedate_to_datetime(told)).total_seconds()) if told else 0.0
+        """Raise UnavailableError or InvalidInputError unless the learner answers with a valid certificate and clock.
+
+        Its clock may differ by ten minutes from this machine's.
+        """
+        date = self._send("GET", "/healthz").headers.get("date")
+        apart = abs((datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()) if date else 0.0
         if apart > _SKEW_SECONDS:
             raise InvalidInputError(
                 f"this machine's clock and the learner's are {apart / 60:.0f} minutes apart: set it"
             )
 
-    def join(self, asked: JoinRequest) -> Membership:
-        """Use the invitation up; raises ConflictError where somebody else has."""
+    def join(self, request: JoinRequest) -> Membership:
+        """Send the request, which uses the invitation up. Raises ConflictError where somebody else has used it."""
         headers = {"Authorization": f"Bearer {self._invitation.secret}", "Content-Type": "application/json"}
-        response = self._send(*JOIN.to(), asked.model_dump_json(), headers)
+        response = self._send(*JOIN.to(), request.model_dump_json(), headers)
         if not response.is_success:
             detail = one_line(str(_json(response).get("detail", f"HTTP status {response.status_code}"))[:500])
             unknown = response.status_code == httpx.codes.UNAUTHORIZED
-            why = "it has been used, replaced or taken back, or has expired" if unknown else detail
-            raise ConflictError(f"the learner does not take the invitation: {why}")
+            reason = "it has been used, replaced or taken back, or has expired" if unknown else detail
+            raise ConflictError(f"the learner does not take the invitation: {reason}")
         return Membership.model_validate_json(response.content)
 
     def _send(self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None) -> httpx.Response:
@@ -180,7 +187,7 @@ class Enrolment:
             raise self._failure(error) from None
 
     def _refusal(self, answer: str) -> str:
-        """What a proxy's answer, status and reason, means."""
+        """Explain a proxy's answer, which is a status and a reason."""
         if not answer.startswith(("401", "407")):
             return f"does not connect to {self._invitation.url}: {one_line(answer[:100])}"
         if self._proxy and self._proxy.password:
@@ -188,7 +195,7 @@ class Enrolment:
         return "asks for a password: --proxy http://user:password@host:port"
 
     def _failure(self, error: httpx.TransportError) -> ParleyError:
-        """What went wrong, in words."""
+        """Return the error that says what went wrong."""
         url, cause = self._invitation.url, _tls_cause(error)
         if cause is None:
             way = f" through the proxy {self._proxy.url}" if self._proxy else ""
@@ -203,7 +210,7 @@ class Enrolment:
 
 
 def _tls_cause(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """The TLS error behind one of httpx's."""
+    """Return the TLS error that caused one of httpx's, or None."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
@@ -211,10 +218,10 @@ def _tls_cause(error: BaseException | None) -> ssl.SSLCertVerificationError | No
 
 def _json(response: httpx.Response) -> dict[str, object]:
     try:
-        found = response.json()
+        document = response.json()
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 Table = Literal["key_holders", "parties"]
@@ -225,28 +232,28 @@ _PUBLIC_KEY, _COMPARED = re.compile(r"\s*public_key\s*="), re.compile(r"\s*compa
 
 
 def spell_pins(table: Table, keys: Iterable[KnownKey], compared: Iterable[str]) -> str:
-    """TOML of pins; ``compared`` are the names of those that the owner has compared."""
+    """Return pins as TOML; ``compared`` are the names of those that the owner has compared."""
     return "".join(
         f'\n[[secure_sum.{table}]]\nname = "{key.name}"\n{_spell(key, compared=key.name in compared)}' for key in keys
     )
 
 
 def with_pin(text: str, table: Table, key: KnownKey) -> str:
-    """The text of settings with this key as compared: under its name if that is there, else at the end.
+    """Return the text of settings with this key marked as compared: in its pin, or in a new one at the end.
 
-    Raises InvalidInputError where the pins are written otherwise than as arrays of tables.
+    Raises InvalidInputError where the pins are not written as arrays of tables.
     """
-    due = deepcopy(tomllib.loads(text))
-    pins = due.setdefault("secure_sum", {}).setdefault(table, [])
+    expected = deepcopy(tomllib.loads(text))
+    pins = expected.setdefault("secure_sum", {}).setdefault(table, [])
     compared = {"name": key.name, "public_key": key.public_key, "compared": True}
-    if known := next((pin for pin in pins if pin.get("name") == key.name), None):
-        known |= compared
+    if pin_before := next((pin for pin in pins if pin.get("name") == key.name), None):
+        pin_before |= compared
         pinned = "".join(_marked(part, table, key) for part in _TABLES.split(text))
     else:
         pins.append(compared)
         pinned = text.rstrip("\n") + "\n" + spell_pins(table, [key], [key.name])
     try:
-        if tomllib.loads(pinned) == due:
+        if tomllib.loads(pinned) == expected:
             return pinned
     except tomllib.TOMLDecodeError:
         pass
@@ -255,11 +262,11 @@ def with_pin(text: str, table: Table, key: KnownKey) -> str:
 
 
 def save_settings(config: Path, text: str) -> None:
-    """Replace settings by others, if a party can start with them; raises InvalidInputError, UnavailableError.
+    """Replace the settings file if a party can start with the new text. Raises InvalidInputError, UnavailableError.
 
     Raises OwnKeyError where the party's own key cannot be read.
     """
-    from parley.party.settings import PartySettings  # noqa: PLC0415 -- help comes faster without
+    from parley.party.settings import PartySettings  # noqa: PLC0415 -- without it, help starts faster
 
     draft = config.resolve().with_name(f".{config.name}.draft")
     with writing(config):
@@ -274,18 +281,18 @@ def save_settings(config: Path, text: str) -> None:
 
 
 def _spell(key: KnownKey, *, compared: bool) -> str:
-    """A pin's key, and whether it counts."""
+    """Return the lines of a pin that say its key and whether it was compared."""
     counts = "true" if compared else "false  # until you say: parley-party pin NAME WORDS"
     return f'public_key = "{key.public_key}"\ncompared = {counts}\n'
 
 
 def _marked(part: str, table: Table, key: KnownKey) -> str:
-    """A part of settings, from the head of a table to the next; with the key if it is that pin's."""
+    """Return a part of settings, from one table's head to the next; a pin of this name gets the key, as compared."""
     try:
-        found = tomllib.loads(part).get("secure_sum", {})
+        sums = tomllib.loads(part).get("secure_sum", {})
     except tomllib.TOMLDecodeError:
         return part
-    pins = found.get(table, []) if isinstance(found, dict) else []
+    pins = sums.get(table, []) if isinstance(sums, dict) else []
     if not part.lstrip().startswith("[[") or [pin.get("name") for pin in pins] != [key.name]:
         return part
     lines = (line for line in part.splitlines(keepends=True) if not _COMPARED.match(line))

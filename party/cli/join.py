@@ -1,4 +1,4 @@
-"""``parley-party join``: from an invitation to a party that can start."""
+"""``parley-party join``: makes a party that can start from an invitation."""
 
 from __future__ import annotations
 
@@ -132,35 +132,35 @@ def join_command(
         draft = folder.root / ".draft.toml"
         write_in_place(draft, text)
         settings = party_settings.PartySettings.load(draft)
-        told = _fitting(
+        notes = _fitting(
             folder, settings, data, _undoubted(owner_data.load_holding(settings), as_is=as_is), invited.studies[0].study
         )
-        own = settings.identity
+        identity = settings.identity
         if not ledger.has_ledger(folder.state):
-            ledger.create_ledger(folder.state, own, settings.policy.adjacency)
+            ledger.create_ledger(folder.state, identity, settings.policy.adjacency)
         member = register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-        report_joined(out, member, reads, [*told, *_pin(member.settings, invited, compared)])
+        report_joined(out, member, reads, [*notes, *_pin(member.settings, invited, compared)])
 
 
 def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:
-    """That an owner's table fits a study, what the study says that it is about, and what is to be known of settings."""
+    """Say that the table fits the study, how it was read, what the study is about, and what settings to look at."""
     about = [f"  {words}" for words in (agreed.title, agreed.purpose) if words]
-    told = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}"
+    summary = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}"
     notes = [f"  {note}" for note in holding.loaded.notes]
-    return [told, *notes, *about, *_warned(folder, settings, agreed, holding.n_examples)]
+    return [summary, *notes, *about, *_warned(folder, settings, agreed, holding.n_examples)]
 
 
 def _undoubted(holding: Holding, *, as_is: bool) -> Holding:
-    """The data; raises InvalidInputError if some is most likely read wrongly, unless its owner takes it as it is."""
+    """Return the data. Raises InvalidInputError if a part is most likely read wrongly, unless the owner says as is."""
     if holding.loaded.doubts and not as_is:
-        told = "; ".join(doubt.words for doubt in holding.loaded.doubts)
-        raise InvalidInputError(f"some of the table is most likely read wrongly: {told}. Or take it --as-is")
+        doubts = "; ".join(doubt.words for doubt in holding.loaded.doubts)
+        raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
     return holding
 
 
 def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
-    """What is to be known of settings; of what trains, of new ones alone: an owner who had some has chosen."""
+    """Yield warnings about settings; the one about training only for new settings, which the owner did not choose."""
     yield from (f"warning: {words}" for words in party_policy.policy_cautions(settings.policy, n_examples))
     is_new = not (folder.root / "party.toml").exists()
     if is_new and settings.policy.require_secure_sum and not party_policy.trained_by_sums(agreed):
@@ -168,14 +168,14 @@ def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: 
 
 
 def _source(data: str, tables: Sequence[str] | None, csv: str | None, values: Sequence[str] | None) -> DataSource:
-    """What the options name, wherever the service will be started; raises InvalidInputError."""
+    """Return the source that the options name, with absolute paths. Raises InvalidInputError."""
     return sources.parse_source(data, tables or (), csv, values or ()).within(Path.cwd())
 
 
 def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
-    """The key holders, by name, that the settings of a folder have as compared; none where there are no settings.
+    """Return the compared keys of key holders in a folder's settings, by name; none if there are no settings.
 
-    Raises ConflictError where they are another learner's.
+    Raises ConflictError if the settings are for another learner, or the invitation has another key of one of them.
     """
     path = folder.root / "party.toml"
     if not path.exists():
@@ -191,16 +191,16 @@ def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
     return settings.key_holder_pins
 
 
-def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mapping[str, str]) -> tuple[str, ...]:
-    """Have the owner say each key holder's words, or leave it for later; the names of those that were compared.
+def _compare_key_holders(typed: Sequence[str], invited: Invitation, compared: Mapping[str, str]) -> tuple[str, ...]:
+    """Compare each key holder's words, which the owner gives or leaves for later; return the names of those compared.
 
-    Those ``known``, by name, with the invitation's key are not asked for again. Raises InvalidInputError.
+    Keys in ``compared``, by name, that are the invitation's are not compared again. Raises InvalidInputError.
     """
-    words = dict(key_words.named_words(each, "--key-holder-words") for each in typed)
+    words = dict(key_words.named_words(text, "--key-holder-words") for text in typed)
     if unknown := sorted(words.keys() - {holder.name for holder in invited.key_holders}):
         raise InvalidInputError(f"--key-holder-words: the invitation names no key holder {', '.join(unknown)}")
     for holder in invited.key_holders:
-        if holder.name not in words and known.get(holder.name) != holder.public_key:
+        if holder.name not in words and compared.get(holder.name) != holder.public_key:
             request = (
                 f"Ask the operator of the key holder {holder.name}, not the learner's, for six words, by telephone; "
                 "Enter leaves it for later."
@@ -213,10 +213,10 @@ def _compare_key_holders(typed: Sequence[str], invited: Invitation, known: Mappi
 
 
 def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str]:
-    """Have settings that were there before know the key holders that were compared now; what is not compared yet."""
-    known = party_settings.PartySettings.load(config).key_holder_pins
+    """Pin the key holders that were compared now, also in older settings; return cautions about all other keys."""
+    pins_before = party_settings.PartySettings.load(config).key_holder_pins
     for holder in invited.key_holders:
-        if holder.name in compared and known.get(holder.name) != holder.public_key:
+        if holder.name in compared and pins_before.get(holder.name) != holder.public_key:
             membership.save_settings(config, membership.with_pin(read_text(config), "key_holders", holder))
     settings = party_settings.PartySettings.load(config)
     others = {holder.name for holder in invited.key_holders} - {*settings.key_holder_pins, *settings.uncompared}
@@ -235,13 +235,13 @@ def _party_toml(
     proxy: ProxyAccess | None,
     port: int,
 ) -> str:
-    """A party's settings; ``compared`` are the key holders whose keys the owner has compared."""
+    """Return a party's settings; ``compared`` are the key holders whose keys the owner has compared."""
     epsilon, delta, epsilon_per_run, delta_per_run = policy
     agreed = invited.studies[0].study
     refused = ", ".join(party_policy.refused_for_sums(agreed))
     pins = membership.spell_pins("key_holders", invited.key_holders, compared)
     pins += membership.spell_pins("parties", invited.parties, ()) if pins else ""
-    own = f"""\
+    specific = f"""\
 study = {toml_value(folder.root / "study.json")}
 
 [data]
@@ -258,30 +258,30 @@ minimum_contributors = 2
 approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
 require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
 """
-    return service_toml(invited, folder, own, proxy, port) + pins
+    return service_toml(invited, folder, specific, proxy, port) + pins
 
 
 def _csv(data: DataSource) -> str:
-    """How the CSV files are written, if that was said."""
-    said = data.csv.model_dump(exclude_defaults=True) if data.csv else {}
-    values = (f"{key} = {toml_value(value)}" for key, value in said.items())
-    return f"csv = {{{', '.join(values)}}}\n" if said else ""
+    """Return the setting of how the CSV files are written, if the options say it."""
+    options = data.csv.model_dump(exclude_defaults=True) if data.csv else {}
+    values = (f"{key} = {toml_value(value)}" for key, value in options.items())
+    return f"csv = {{{', '.join(values)}}}\n" if options else ""
 
 
 def _values(data: DataSource) -> str:
-    """What values mean, if that was said."""
+    """Return the setting of what values mean, if the options say it."""
     columns = (f"{toml_value(name)} = {_inline(meanings)}" for name, meanings in data.values.items())
     return f"values = {{{', '.join(columns)}}}\n" if data.values else ""
 
 
 def _inline(meanings: Mapping[str, str]) -> str:
-    """An inline table of texts."""
-    spelt = (toml_value(each) for pair in meanings.items() for each in pair)
+    """Return an inline table of texts."""
+    spelt = (toml_value(text) for pair in meanings.items() for text in pair)
     return "{" + ", ".join(f"{value} = {meaning}" for value, meaning in zip(spelt, spelt, strict=True)) + "}"
 
 
 def _tables(data: DataSource) -> str:
-    """The tables of a query, if it is one."""
+    """Return the settings of a query's tables, if the source is a query."""
     lines = [
         f"{name} = {toml_value(at)}\n"
         if isinstance(at, str)
@@ -292,7 +292,7 @@ def _tables(data: DataSource) -> str:
 
 
 def _mounted(data: DataSource, invited: Invitation) -> tuple[Path, ...]:
-    """What a container is to see beside its folder; raises InvalidInputError where it would be of no use."""
+    """Return the paths that a container must see beside its folder. Raises InvalidInputError if it could not work."""
     service_compose.check_reachable(invited.url)
     places = list(data.tables.values()) if data.is_query else [data.source]
     files = [at for at in places if isinstance(at, str)]

@@ -67,14 +67,14 @@ def learn_command(
         names = [peer.name for peer in settings.peers] if party is None else party
         if not names:
             raise InvalidInputError("there is nobody to ask: the settings have no [[peers]]")
-        given = {name: (each["epsilon"], each["delta"]) for name, each in read_budgets(budget).items()}
-        if unknown := sorted(set(given) - set(names)):
+        budgets = {name: (terms["epsilon"], terms["delta"]) for name, terms in read_budgets(budget).items()}
+        if unknown := sorted(set(budgets) - set(names)):
             raise InvalidInputError(f"a budget is given for unknown parties: {', '.join(unknown)}")
         order = learning.Order(
             run=run or uuid.uuid4().hex,
             algorithm=algorithm,
             parameters=read_parameters(parameter),
-            budgets={name: given.get(name, (epsilon, delta)) for name in names},
+            budgets={name: budgets.get(name, (epsilon, delta)) for name in names},
             minimum_contributors=minimum_contributors,
             deadline=deadline,
         )

@@ -1,8 +1,6 @@
-"""The commands of ``parley-party`` that make, read, mend and show the ledger.
+"""The commands of ``parley-party`` that make, show, recover, back up and audit the ledger.
 
-The command ``parley-party accept-data``: the owner's word that data have changed.
-
-The command that shows what a party holds of others' ledgers.
+``accept-data`` pins changed data in it, and ``witnessed`` prints the receipts that the party holds of other services.
 """
 
 from __future__ import annotations
@@ -85,17 +83,17 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings) as store:
             account = store.account()
-    left = party_api.BudgetReport.of(account)
+    report = party_api.BudgetReport.of(account)
     if out.is_json:
-        print_json_line(left.model_dump())
+        print_json_line(report.model_dump())
         return
     print_table(
         [
             ("", "epsilon", "delta"),
-            ("allowed", f"{left.epsilon_limit:g}", f"{left.delta_limit:g}"),
-            ("spent", f"{left.epsilon_spent:g}", f"{left.delta_spent:g}"),
-            ("reserved", f"{left.epsilon_reserved:g}", ""),
-            ("left", f"{left.epsilon_left:g}", f"{left.delta_left:g}"),
+            ("allowed", f"{report.epsilon_limit:g}", f"{report.delta_limit:g}"),
+            ("spent", f"{report.epsilon_spent:g}", f"{report.delta_spent:g}"),
+            ("reserved", f"{report.epsilon_reserved:g}", ""),
+            ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}"),
         ]
     )
     for sentence in statement.in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
@@ -135,7 +133,7 @@ def end_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOptio
 
 
 def release_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer) -> None:
-    """Free what is still reserved for a run without ending it: it goes on as far as the budget then bears."""
+    """Free what is still reserved for a run without ending it: it goes on while the budget suffices."""
     _each_run(config, run, learner, "released", out)
 
 
@@ -143,7 +141,9 @@ def recover_command(
     config: Config = DEFAULT_CONFIG,
     receipt: ReceiptFiles = None,
     backup: Annotated[Path | None, typer.Option(help="A directory that parley-party backup wrote.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be charged.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without it, the command only says what it would charge.")
+    ] = False,
     *,
     out: Printer,
 ) -> None:
@@ -165,11 +165,11 @@ def recover_command(
 
 
 def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | None, *, commit: bool) -> Recovery:
-    """What a new ledger charges by these receipts; it is begun only where that is to be committed."""
+    """Return what a new ledger charges by these receipts; with ``commit``, begin it."""
     with quietly():
         settings = party_settings.PartySettings.load(config)
         texts = [line for path in receipts or () for line in read_text(path, read_handed).split()]
-        names = [known.name for known in settings.learners]
+        names = [learner.name for learner in settings.learners]
         budget = party.budget_of(settings.policy)
         return recovery.recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)
 
@@ -177,8 +177,8 @@ def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | Non
 def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Copy ledger, head file and identity key into a new directory, while the party runs too.
 
-    A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges what it does
-    not know of.
+    A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges for all answers
+    that the copy may lack.
     """
     with quietly():
         recovery.back_up(party_settings.PartySettings.load(config).state, directory)
@@ -252,14 +252,14 @@ def audit_verify(
 
 
 def settings_key(config: Path) -> str:
-    """The party's public key."""
+    """Return the party's public key."""
     return party_settings.PartySettings.load(config).identity.key
 
 
 def _each_run(config: Path, run: str, learner: str | None, state: Literal["ended", "released"], out: Printer) -> None:
-    """End or release a run, of one learner or of whoever has one of that name."""
+    """End or release a run of ``learner``, or of the only learner that has one of this name."""
     with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
-        owners = [name for name, known in store.books.runs if known == run and learner in {None, name}]
+        owners = [name for name, name_of_run in store.books.runs if name_of_run == run and learner in {None, name}]
         if not owners:
             raise NotFoundError(f"run {run} is not known here")
         if len(owners) > 1:
@@ -377,7 +377,7 @@ def _cell(value: object) -> str:
 
 
 def when(at: int) -> str:
-    """A time in UTC."""
+    """Format a time in UTC; ``at`` is in seconds since 1970."""
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -417,7 +417,7 @@ def witnessed_command(
     Learners hand them on; those are kept whose public key in [secure_sum] the owner has compared.
     """
     with quietly(), closing(party.open_witness(party_settings.PartySettings.load(config))) as witness:
-        held = [
+        receipts = [
             receipt
             for receipt in map(protocol_receipts.read_receipt, witness.texts())
             if name in {None, receipt.signer}
@@ -425,10 +425,10 @@ def witnessed_command(
     if out.is_json:
         print_json_line(
             [
-                {"signer": each.signer, "key": each.key, "entries": each.head.count, "receipt": each.text}
-                for each in held
+                {"signer": item.signer, "key": item.key, "entries": item.head.count, "receipt": item.text}
+                for item in receipts
             ]
         )
         return
-    for each in held:
-        typer.echo(each.text)
+    for item in receipts:
+        typer.echo(item.text)

@@ -1,4 +1,4 @@
-"""The command ``parley-party``: for the owner who runs a party."""
+"""The command ``parley-party``, for the owner of a party."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from parley.party.commands import (
     quietly,
     show_settings,
     spelt,
-    tell_unmet,
+    warn_unreachable,
 )
 from parley.party.keyholder.cli import key_holder_app as keyholder
 
@@ -148,7 +148,7 @@ def party_serve(
 
 
 def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
-    """What may not be meant, of pins, of the policy and of the examples."""
+    """Yield what the owner may not have intended, in pins, policy and examples."""
     yield from party_policy.key_cautions(settings)
     yield from party_policy.policy_cautions(settings.policy, holding.n_examples)
     if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
@@ -166,27 +166,27 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         settings = party_settings.PartySettings.load(config)
         if settings.tracing:
             extras.require_extra("tracing", "settings: tracing")
-        holding, left = owner_data.load_holding(settings), {}
+        holding, budget = owner_data.load_holding(settings), {}
         facts = party.facts_of(settings, holding).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():
             with party.open_store(settings) as store:
                 party.check_pin(store, settings, holding)
-                left = party_api.BudgetReport.of(store.account()).model_dump(exclude={"units"})
+                budget = party_api.BudgetReport.of(store.account()).model_dump(exclude={"units"})
         facts["public_key"] = settings.identity.key if settings.secure_sum else None
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
-    tell_unmet(settings.outbound)
+    warn_unreachable(settings.outbound)
     for doubt in _doubts(settings, holding):
         typer.echo(f"parley-party: {doubt}", err=True)
-    known, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
+    learners, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
     if out.is_json:
         print_json_line(
-            {"party": facts, "budget": left, "learners": known, "mended": holding.mended, "refuses": refuses}
+            {"party": facts, "budget": budget, "learners": learners, "mended": holding.mended, "refuses": refuses}
             | {"read_as": holding.loaded.notes}
         )
         return
-    print_table([(name, spelt(value)) for name, value in {**facts, "learners": known, **left}.items()])
-    for line in (*holding.loaded.notes, *(f"{what}: {share:.2%}" for what, share in holding.mended.items())):
+    print_table([(name, spelt(value)) for name, value in {**facts, "learners": learners, **budget}.items()])
+    for line in (*holding.loaded.notes, *(f"{mending}: {share:.2%}" for mending, share in holding.mended.items())):
         typer.echo(f"  {line} (known to the owner alone)")
     typer.echo("refuses")
     for refusal in refuses:
@@ -219,7 +219,7 @@ def party_token(*, out: Printer) -> None:
 
 
 def _refusals(settings: PartySettings) -> Iterator[str]:
-    """The owner's rules in words."""
+    """Yield what the owner's rules refuse, in words."""
     policy = settings.policy
     yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
     yield f"other algorithms than {', '.join(policy.algorithms)}"

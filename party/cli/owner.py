@@ -73,7 +73,7 @@ def deny_command(
 def owner_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Print the address of your page on this machine, where runs wait for your word; [owner] port turns it on.
 
-    The address holds your token: whoever has it says yes and no in your place.
+    The address contains your token: anyone who has it can decide in your place.
     """
     with quietly():
         address = page.owner_address(party_settings.PartySettings.load(config))
@@ -81,10 +81,10 @@ def owner_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
 
 
 def _whose(store: Ledger, run: str, learner: str | None) -> str:
-    """The learner that has a run of this name."""
+    """Return the learner that has a run of this name. Raises NotFoundError, and InvalidInputError for several."""
     store.account()  # looks at what others have written
     keys = set(store.books.owner) | set(store.books.runs)
-    owners = sorted(name for name, known in keys if known == run and learner in {None, name})
+    owners = sorted(name for name, name_of_run in keys if name_of_run == run and learner in {None, name})
     if not owners:
         raise errors.NotFoundError(f"nothing was asked about run {run}")
     if len(owners) > 1:

@@ -1,4 +1,4 @@
-"""``parley-party pin``: other owners' keys, and key holders', once their words have been compared."""
+"""``parley-party pin``: pins keys of other owners' parties and of key holders, once their words were compared."""
 
 from __future__ import annotations
 
@@ -45,54 +45,56 @@ def pin_command(
     with quietly():
         settings = party_settings.PartySettings.load(config)
         if name is None:
-            kinds = {each: _KINDS[table] for each, (table, _) in _open_ones(settings).items()}
-            lines = [f"{each} ({kind})" for each, kind in kinds.items()]
+            kinds = {member: _KINDS[table] for member, (table, _) in _open_ones(settings).items()}
+            lines = [f"{member} ({kind})" for member, kind in kinds.items()]
             lines.append(f"{len(kinds)} could be pinned: parley-party pin NAME WORDS")
             out.done("\n".join(lines), open=kinds)
             return
-        held = _held(settings)
-        table, key = _fitting(" ".join(words or ()), name, held, settings)
+        in_settings = _held(settings)
+        table, key = _fitting(" ".join(words or ()), name, in_settings, settings)
         if settings.secure_sum is None and table == "parties":
             raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
-        if name not in held or name in settings.uncompared:
+        if name not in in_settings or name in settings.uncompared:
             membership.save_settings(config, membership.with_pin(read_text(config), table, key))
     text = f"{name} is pinned as {_KINDS[table]} in {config}: start the service again"
     out.done(text, pinned=name, kind=_KINDS[table], settings=str(config))
 
 
 def _open_ones(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
-    """Whose keys could be compared: those of the settings, and those that the learner tells."""
-    held = {name: at for name, at in _held(settings).items() if name in settings.uncompared}
-    told = _by_learner(settings) if settings.outbound or not held else {}
-    return held | {name: at for name, at in told.items() if name not in _held(settings)}
+    """Return the keys that could be compared, by name: in the settings, and among those that the learner sends."""
+    uncompared = {name: at for name, at in _held(settings).items() if name in settings.uncompared}
+    by_learner = _by_learner(settings) if settings.outbound or not uncompared else {}
+    return uncompared | {name: at for name, at in by_learner.items() if name not in _held(settings)}
 
 
 def _held(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
-    """The keys of the settings by name, compared or not."""
+    """Return all keys in the settings by name, compared or not."""
     sums = settings.secure_sum
-    held: dict[str, tuple[Table, wire_membership.KnownKey]] = {}
+    keys: dict[str, tuple[Table, wire_membership.KnownKey]] = {}
     for table in _KINDS if sums else ():
         for pin in getattr(sums, table):
-            held[pin.name] = table, wire_membership.KnownKey(name=pin.name, public_key=pin.public_key)
-    return held
+            keys[pin.name] = table, wire_membership.KnownKey(name=pin.name, public_key=pin.public_key)
+    return keys
 
 
 def _fitting(
-    typed: str, name: str, held: dict[str, tuple[Table, KnownKey]], settings: PartySettings
+    typed: str, name: str, in_settings: dict[str, tuple[Table, KnownKey]], settings: PartySettings
 ) -> tuple[Table, KnownKey]:
-    """The key of this name that has the words: the settings', or the learner's where that was not compared.
+    """Return the key of this name that has the words: the settings', or the learner's if that was not compared.
 
-    Raises InvalidInputError where no key has, UnavailableError where the learner is not reached.
+    Raises InvalidInputError if no key has them, UnavailableError if the learner cannot be reached.
     """
-    if name in held and (name not in settings.uncompared or not settings.outbound or _fits(typed, held[name])):
-        found = held[name]
+    if name in in_settings and (
+        name not in settings.uncompared or not settings.outbound or _fits(typed, in_settings[name])
+    ):
+        fitting = in_settings[name]
     else:
-        told = held | _by_learner(settings)
-        if name not in told:
+        keys = in_settings | _by_learner(settings)
+        if name not in keys:
             raise InvalidInputError(f"the learner knows no {name}")
-        found = told[name]
-    key_words.check_words(typed, found[1].public_key, name)
-    return found
+        fitting = keys[name]
+    key_words.check_words(typed, fitting[1].public_key, name)
+    return fitting
 
 
 def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
@@ -100,8 +102,8 @@ def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
 
 
 def _by_learner(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
-    """The keys of the learner's other members by name, by its word."""
+    """Ask the learner for the keys of its other members; return them by name."""
     if not settings.outbound:
         raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
-    told = outbound.ask_as_member(settings.outbound[0], SHOW_KEYS.at(), wire_membership.RosterKeys, "tell")
-    return {key.name: (table, key) for table in _KINDS for key in getattr(told, table)}
+    roster = outbound.ask_as_member(settings.outbound[0], SHOW_KEYS.at(), wire_membership.RosterKeys, "tell")
+    return {key.name: (table, key) for table in _KINDS for key in getattr(roster, table)}

@@ -1,4 +1,4 @@
-"""The command ``parley-party stream``: an owner's decisions, led privately."""
+"""The command ``parley-party stream``, which makes an owner's decisions privately."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stream_command(
     calibration: Annotated[Literal["tight", "paper"], typer.Option(help="Whose lambda: tight, or paper.")] = "tight",
     adversary: Annotated[
         Literal["adaptive", "oblivious"],
-        typer.Option(help="Costs may hang on the actions of earlier rounds, or (less regret) on no action at all."),
+        typer.Option(help="Costs may depend on the actions of earlier rounds, or (less regret) on no action at all."),
     ] = "adaptive",
     begins: Annotated[
         Literal["whole", "rest"],
@@ -58,16 +58,17 @@ def stream_command(
 
     Writes {"round": 1, "action": 2} on standard output, an action a line, counted from 0, and reads costs on standard
     input, a round a line, [0.5, -1, 0] or {"round": 1, "cost": [0.5, -1, 0]}, one number an action; the round may be
-    left out. The first action comes before any cost is read. What is hidden is one round's costs, replaced by any other
-    within the bound, from whoever sees all actions. Choose a round's costs without looking at its action, or the bound
-    on regret does not hold. Costs that hang on no action at all, as those of a file that is there before, allow to keep
-    an action for many rounds: say --adversary oblivious, and the same privacy costs several times less regret.
+    left out. The first action comes before any cost is read. What the guarantee hides, even from someone who sees all
+    actions, is one round's costs, replaced by any others within the bound. Choose a round's costs without looking at
+    its action, or the bound on regret does not hold. Costs that depend on no action at all, such as those of a finished
+    file, allow to keep an action for many rounds: say --adversary oblivious, and the same privacy costs several times
+    less regret.
 
     All rounds are charged with the first action, and each action is stored before it is shown. After an interruption
     the same command goes on: it shows the last stored action again, and reads the input from its beginning. Costs of
-    rounds that have been heard must be the same as they were, and are passed over: no row is heard twice. Of an input
-    that begins with the round of the action which is shown again say --input rest, or say each line's round, as a
-    program should. Costs are kept in the ledger's file: a round takes about 0.6 kB, and 4 bytes an action.
+    earlier rounds must be the same as before, and are skipped: no row counts twice. If the input begins with the round
+    of the action that is shown again, say --input rest, or state the round in each line, as a program should. Costs are
+    stored in the ledger's file: a round takes about 0.6 kB, and 4 bytes an action.
 
     Examples:
       parley-party stream --name prices --actions 3 --horizon 1000 --epsilon 1 --delta 1e-6 < costs.jsonl
@@ -87,39 +88,39 @@ def stream_command(
             if receipt is not None and receipt.exists():
                 _check_own(ledger, receipt)
             stream = owner_stream.Stream(ledger, settings.policy, terms)
-            for words in _beforehand(stream, terms, whole=begins == "whole"):
+            for words in _beforehand(stream, terms, from_start=begins == "whole"):
                 out.aside(f"{name}: {words}")
-            for place, action in enumerate(owner_stream.play(stream, _lines(stream), whole=begins == "whole")):
+            for place, action in enumerate(owner_stream.play(stream, _lines(stream), from_start=begins == "whole")):
                 if receipt is not None and not place:
                     receipt.write_text(ledger.chain.receipt() + "\n", encoding="utf-8")
                 typer.echo(str(action))
-            out.aside(f"{name}: {_afterwards(stream, whole=begins == 'whole')}")
+            out.aside(f"{name}: {_afterwards(stream, from_start=begins == 'whole')}")
 
 
-def _beforehand(stream: Stream, terms: StreamTerms, *, whole: bool) -> Iterator[str]:
-    """What the stream promises, and where it goes on."""
+def _beforehand(stream: Stream, terms: StreamTerms, *, from_start: bool) -> Iterator[str]:
+    """Yield what the stream promises, and where it goes on."""
     leader = stream.leader
     yield f"{leader.guarantee}, regret at most {leader.regret:.4g} on average"
-    seldom = terms.model_copy(update={"adversary": "oblivious"}).leader().regret
-    if seldom < _WORTH_SAYING * leader.regret:
-        yield f"{seldom:.4g} with --adversary oblivious, if costs depend on no action"
+    oblivious_regret = terms.model_copy(update={"adversary": "oblivious"}).leader().regret
+    if oblivious_regret < _WORTH_SAYING * leader.regret:
+        yield f"{oblivious_regret:.4g} with --adversary oblivious, if costs depend on no action"
     if leader.state.acted:
         round = leader.state.rounds + 1
-        yield f"goes on at round {round}; the first line is taken as the cost of round {1 if whole else round}"
+        yield f"goes on at round {round}; the first line is taken as the cost of round {1 if from_start else round}"
 
 
-def _afterwards(stream: Stream, *, whole: bool) -> str:
-    """Where the stream stands when nothing more is read."""
+def _afterwards(stream: Stream, *, from_start: bool) -> str:
+    """Say where the stream stands at the end of the input."""
     horizon = stream.leader.terms.horizon
     if stream.is_over:
         return f"the horizon is over, all {horizon} rounds have their costs"
-    left = f"{stream.leader.state.rounds} of {horizon} rounds have their costs"
-    how = "the same lines, and more" if whole else "the lines after these"
-    return f"the input ended early, {left}: the same command goes on with {how}"
+    progress = f"{stream.leader.state.rounds} of {horizon} rounds have their costs"
+    how = "the same lines, and more" if from_start else "the lines after these"
+    return f"the input ended early, {progress}: the same command goes on with {how}"
 
 
 def _check_own(ledger: Ledger, receipt: Path) -> None:
-    """Raise InvalidInputError for a file that holds anything but a receipt of this ledger's: it would be lost."""
+    """Raise InvalidInputError unless a file has only a receipt of this ledger: other content would be lost."""
     try:
         ledger.chain.check_receipt(read_text(receipt, read_handed).strip())
     except LedgerError as error:
@@ -127,7 +128,7 @@ def _check_own(ledger: Ledger, receipt: Path) -> None:
 
 
 def _lines(stream: Stream) -> Iterator[str]:
-    """Standard input. Once the horizon is over no more is waited for, but what a file still has is read."""
+    """Yield the lines of standard input. After the horizon, wait for no more, but still read the rest of a file."""
     if sys.stdin is None:  # closed
         return
     if isinstance(sys.stdin, io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""The commands ``parley-party keyholder``: for whoever runs a key holder."""
+"""The commands ``parley-party keyholder``, for the operator of a key holder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from parley.party.commands import (
     read_text,
     show_settings,
     spelt,
-    tell_unmet,
+    warn_unreachable,
 )
 from parley.party.joining import (
     ComposeOption,
@@ -107,8 +107,8 @@ def key_holder_join(
         keys.write_private(folder.secrets / "vault.secret", tokens.new_token().encode())
         if not keyholder_journal.has_journal(folder.state):
             keyholder_journal.create_journal(folder.state, session.Identity(invited.name, folder.key()))
-        own = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
-        text = service_toml(invited, folder, own, on_the_way, port or free_port())
+        specific = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
+        text = service_toml(invited, folder, specific, on_the_way, port or free_port())
         member = register(invited, folder, enrolment, text, "keyholder.toml")
         report_joined(out, member, () if compose else None)
 
@@ -144,18 +144,20 @@ def key_holder_init(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out:
 def key_holder_recover(
     config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG,
     receipt: ReceiptFiles = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said what would be done.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without it, the command only says what it would do.")
+    ] = False,
     *,
     out: Printer,
 ) -> None:
     """Begin a new journal where the old one is lost, damaged or an old copy; all sessions end, their keys destroyed.
 
-    Run it too before a key holder starts whose storage was rolled back while its machine ran on, or whose machine was
-    put back with its memory: it cannot notice these.
+    Run it also before you start a key holder whose storage was rolled back while its machine ran on, or whose machine
+    was restored with its memory: a key holder cannot detect these.
 
     Where nothing of the old journal can be read, get from each learner the newest receipt that it holds of this key
-    holder (parley-learner receipts NAME > FILE). What was there is put aside; runs in progress fail, at no cost but
-    what their parties have answered.
+    holder (parley-learner receipts NAME > FILE). The old files are put aside. Runs in progress fail, and cost only what
+    their parties have answered.
     """
     with quietly():
         settings = keyholder_settings.KeyHolderSettings.load(config)
@@ -206,7 +208,7 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out
             "learners": list(settings.pins),
             "sessions": _check_keys(settings),
         }
-    tell_unmet(settings.outbound)
+    warn_unreachable(settings.outbound)
     out.result(facts, lambda: print_table([(name, spelt(value)) for name, value in facts.items()]))
 
 
@@ -223,7 +225,7 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, 
 
 
 def _check_keys(settings: KeyHolderSettings) -> int:
-    """How many sessions are open; raises LedgerError, and OwnKeyError where the key of one cannot be used."""
+    """Load the keys of all open sessions; return how many there are. Raises LedgerError, OwnKeyError."""
     if not (settings.state / "keyholder.db").exists():
         typer.echo("parley-party: there is no journal yet: make it with parley-party keyholder init", err=True)
         return 0
