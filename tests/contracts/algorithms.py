@@ -98,8 +98,8 @@ class Case:
 
     def answer(self, query: Query, shard: Shard, facts: FederationFacts, noise: Noise) -> IntArray:
         """What a party answers, or all of a stack, from a shard prepared for this answer."""
-        own = seen(facts)
-        return self.algorithm.local(query, self.algorithm.prepare(shard, own), own, noise)
+        party_facts = seen(facts)
+        return self.algorithm.local(query, self.algorithm.prepare(shard, party_facts), party_facts, noise)
 
     @property
     def additive(self) -> bool:

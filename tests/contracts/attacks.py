@@ -128,15 +128,17 @@ def features(one: IntArray, other: IntArray) -> dict[str, Feature]:
     def bits(answers: IntArray) -> FloatArray:
         looked = answers[:, columns]
         together = np.column_stack([looked[:, 1:] + looked[:, :-1], looked.sum(axis=1)])
-        each = [part[..., None] >> np.arange(n) & 1 for part, n in ((looked, _BITS), (together, _LAST))]
-        return np.concatenate([part.reshape(len(answers), -1) for part in each], axis=1).astype(np.float64)
+        columns_of_bits = [part[..., None] >> np.arange(n) & 1 for part, n in ((looked, _BITS), (together, _LAST))]
+        return np.concatenate([part.reshape(len(answers), -1) for part in columns_of_bits], axis=1).astype(np.float64)
 
     likely = [
         _likelier(mine, its) for mine, its in zip(_patterns(one, columns), _patterns(other, columns), strict=True)
     ]
 
     def values(answers: IntArray) -> FloatArray:
-        return np.stack([score(each) for score, each in zip(likely, _patterns(answers, columns), strict=True)], axis=1)
+        return np.stack(
+            [score(pattern) for score, pattern in zip(likely, _patterns(answers, columns), strict=True)], axis=1
+        )
 
     return {
         "a number": offsets,
@@ -151,7 +153,7 @@ def features(one: IntArray, other: IntArray) -> dict[str, Feature]:
 def _directions(one: FloatArray, other: FloatArray) -> FloatArray:
     """Weights (m, k) of sums that tell most, by Fisher's discriminant, and of those that vary least."""
     apart = other.mean(axis=0) - one.mean(axis=0)
-    spreads = [each.T @ each / len(each) for each in (one - one.mean(axis=0), other - other.mean(axis=0))]
+    spreads = [centred.T @ centred / len(centred) for centred in (one - one.mean(axis=0), other - other.mean(axis=0))]
     directions = []
     for spread in (spreads[0] + spreads[1], *spreads):
         variances, axes = np.linalg.eigh(spread)
@@ -204,8 +206,8 @@ class Test:
     def attack(self, one: IntArray, other: IntArray, delta: float) -> Attack:
         """What it shows on fresh answers."""
         alarms, hits = (
-            int(((self.feature(each)[:, self.column] > self.threshold) == self.above).sum())
-            for each in ((other, one) if self.swapped else (one, other))
+            int(((self.feature(side)[:, self.column] > self.threshold) == self.above).sum())
+            for side in ((other, one) if self.swapped else (one, other))
         )
         return Attack(hits, alarms, len(one), delta, LOOKS)
 
@@ -218,7 +220,7 @@ def best_test(one: IntArray, other: IntArray, delta: float) -> Test:
         levels = np.sort(np.concatenate([mine, its]), axis=0)
         places = np.unique((_LEVELS * len(levels)).astype(int) - 1).clip(0)
         thresholds = (levels[places] + levels[places + 1]) / 2
-        above = [(each[:, None] > thresholds).mean(axis=0) for each in (mine, its)]
+        above = [(scores_of[:, None] > thresholds).mean(axis=0) for scores_of in (mine, its)]
         rates = np.array([above, above[::-1], [1 - rate for rate in above], [1 - rate for rate in above[::-1]]])
         promises = _promise(rates[:, 1], rates[:, 0], len(mine), delta)
         way, level, column = np.unravel_index(int(promises.argmax()), promises.shape)

@@ -150,18 +150,18 @@ def settings(case: Case) -> Iterator[Setting]:
     three: dict[str, object] = {"loss": Softmax(3)}
     if case.algorithm.rows == "held_out":
         three |= {"public": PUBLIC[:3], "public_shape": (3, D)}
-    given = (
+    variants = (
         Setting(case),
         Setting(case, three, 3),
         Setting(case, {"delta": 0.0}),
         Setting(case, three | {"delta": 0.0}, 3),
     )
-    yield from (setting for setting in given if setting.accepts())
+    yield from (setting for setting in variants if setting.accepts())
 
 
 def prove(case: Case) -> list[Proven]:
     """Run the proofs of all events of an algorithm; raises UnprovenError."""
-    proven = [each for setting in settings(case) for each in _proofs_of(setting, _all_rounds(setting))]
+    proven = [proof for setting in settings(case) for proof in _proofs_of(setting, _all_rounds(setting))]
     if not proven:
         raise UnprovenError(f"{case.name} accepts none of the terms that it is tried on")
     if (other := elsewhere(case)) is not None:  # noise may be right in one place alone
@@ -202,11 +202,11 @@ def _proofs_of(setting: Setting, asked: Sequence[Query], *, first: bool = True) 
     """Run the proof of each round that is asked, of parties that do the same; ``first`` tries stacks of them too."""
     algorithm, facts = setting.case.algorithm, setting.facts(setting.parties)
     for group in [[i] for i in range(setting.parties)] if algorithm.roles else [list(range(setting.parties))]:
-        own, paid = facts.of(group[0]), False
+        own_facts, paid = facts.of(group[0]), False
         for query in asked:
             if len(asked) == LONG and query.round not in TRIED:
                 continue
-            event, proof = algorithm.event(query.round, own), algorithm.proof(query, own)
+            event, proof = algorithm.event(query.round, own_facts), algorithm.proof(query, own_facts)
             if any(isinstance(release, NonPrivateEvent) for release in releases(event)):
                 yield Proven(type(event).__name__, "none needed", "nothing is claimed")
             elif isinstance(event, NoEvent):
@@ -222,7 +222,7 @@ def _proofs_of(setting: Setting, asked: Sequence[Query], *, first: bool = True) 
                 yield Proven(type(event).__name__, name, trial.check(event, proof, asked))
                 paid = isinstance(proof, Draws)
                 if first and isinstance(proof, Additive):
-                    trial.check_rounds_apart([each for each in asked if each.round <= query.round][-3:])
+                    trial.check_rounds_apart([earlier for earlier in asked if earlier.round <= query.round][-3:])
 
 
 # ── what is tried ────────────────────────────────────────────────────────────
@@ -283,10 +283,11 @@ def numbers(answer: IntArray) -> IntArray:
 
 def check_ignores_data(setting: Setting, query: Query, index: int) -> None:
     """An answer that costs nothing is the same for every shard."""
-    own, rng = setting.facts(setting.parties).of(index), np.random.default_rng(9)
+    own_facts, rng = setting.facts(setting.parties).of(index), np.random.default_rng(9)
     algorithm = setting.case.algorithm
     answers = [
-        algorithm.local(query, algorithm.prepare(setting.shard(rng), own), own, SeededNoise(10)) for _ in range(4)
+        algorithm.local(query, algorithm.prepare(setting.shard(rng), own_facts), own_facts, SeededNoise(10))
+        for _ in range(4)
     ]
     if not all(np.array_equal(one, other) for one, other in pairwise(answers)):
         raise UnprovenError(
@@ -327,26 +328,26 @@ def p_of_law(noise: FloatArray, law: NoiseLaw, sensitivity: float) -> float:
         d, lengths = vectors.shape[-1], np.linalg.norm(vectors, axis=-1)
         if d != law.dimension:
             return 0.0
-        each = [p_of_ks(lengths[:, None], stats.gamma(d).cdf)]
+        p_values = [p_of_ks(lengths[:, None], stats.gamma(d).cdf)]
         if d > 1:
             cosines = (
                 np.divide(vectors, lengths[:, None], where=lengths[:, None] > 0, out=np.ones_like(vectors)) + 1
             ) / 2
-            each.append(p_of_ks(cosines, lambda x: special.betainc((d - 1) / 2, (d - 1) / 2, np.clip(x, 0, 1))))
+            p_values.append(p_of_ks(cosines, lambda x: special.betainc((d - 1) / 2, (d - 1) / 2, np.clip(x, 0, 1))))
     else:
         scaled = flat * (law.mu if isinstance(law, GaussianEvent) else law.epsilon) / sensitivity
         if isinstance(law, GaussianEvent):
-            each = [
+            p_values = [
                 p_of_ks(scaled, special.ndtr),
                 p_of_ks((scaled**2).sum(axis=1, keepdims=True), stats.chi2(scaled.shape[1]).cdf),
             ]
         else:
-            each = [
+            p_values = [
                 p_of_ks(scaled, stats.laplace.cdf),
                 p_of_ks(np.abs(scaled).sum(axis=1, keepdims=True), stats.gamma(scaled.shape[1]).cdf),
             ]
-    found = np.concatenate(each)
-    return min(1.0, 2 * found.size * float(found.min()), 2 * p_of_correlation(flat))
+    all_p_values = np.concatenate(p_values)
+    return min(1.0, 2 * all_p_values.size * float(all_p_values.min()), 2 * p_of_correlation(flat))
 
 
 def check_cost(declared: Event, law: NoiseLaw, vectors: int = 1) -> None:
@@ -388,11 +389,11 @@ class Trial:
         self.queries = queries(self.query, np.random.default_rng(4))
         self.query = self.queries[-1]
         first = self.setting.shard(np.random.default_rng(5))
-        alike = Shard(np.broadcast_to(first.X[:1], first.X.shape), np.ones_like(first.y))
-        rare = Shard(alike.X, np.where(np.arange(len(alike.y)) == 0, -1.0, 1.0))  # a class of one row
-        self.shards = first, Shard(0 * first.X, first.y), alike, rare
+        equal_rows = Shard(np.broadcast_to(first.X[:1], first.X.shape), np.ones_like(first.y))
+        rare = Shard(equal_rows.X, np.where(np.arange(len(equal_rows.y)) == 0, -1.0, 1.0))  # a class of one row
+        self.shards = first, Shard(0 * first.X, first.y), equal_rows, rare
         self.prepared = {
-            i: [self.algorithm.prepare(shard, own) for shard in self.shards] for i, own in self.owns.items()
+            i: [self.algorithm.prepare(shard, own_facts) for shard in self.shards] for i, own_facts in self.owns.items()
         }
         self.parts = 1
         if self.setting.case.secure_sum and not self.algorithm.whole_noise(self.query.round):
@@ -433,15 +434,15 @@ class Trial:
             place, query = turns[turn]
             members = rng.choice(self.group, self.parts, replace=len(self.group) < self.parts).tolist()
             for i in members:
-                prepared, own = self.prepared[i][place], self.owns[i]
+                prepared, own_facts = self.prepared[i][place], self.owns[i]
                 if (i, turn) not in exact:
-                    exact[i, turn] = self.released(prepared, own, NoNoise(), query)
-                drawn.append(self.released(prepared, own, noise, query) - exact[i, turn])
+                    exact[i, turn] = self.released(prepared, own_facts, NoNoise(), query)
+                drawn.append(self.released(prepared, own_facts, noise, query) - exact[i, turn])
             moved.append(self.sensitivity(self.owns[members[0]], query))
-        each = np.array(drawn)
-        self.check_bits(each, np.array(list(exact.values())))
-        self.check_repeats(each)
-        sums = to_reals(each.reshape(self.runs, self.parts, *each.shape[1:]).sum(axis=1))
+        draws_made = np.array(drawn)
+        self.check_bits(draws_made, np.array(list(exact.values())))
+        self.check_repeats(draws_made)
+        sums = to_reals(draws_made.reshape(self.runs, self.parts, *draws_made.shape[1:]).sum(axis=1))
         return np.asarray(sums / np.reshape(moved, (-1, *[1] * (sums.ndim - 1))))
 
     def check_bits(self, noise: IntArray, exact: IntArray) -> None:
@@ -503,16 +504,18 @@ class Trial:
     def check_rounds_apart(self, queries: Sequence[Query]) -> None:
         """That the noise of this round, the last of several that are asked in turn, tells nothing of theirs."""
         index = self.group[0]
-        own, prepared = self.owns[index], self.prepared[index][0]
-        asked = [query for query in queries if isinstance(self.algorithm.proof(query, own), (Additive, PostProcessing))]
-        exact = [self.released(prepared, own, NoNoise(), query) for query in asked]
+        own_facts, prepared = self.owns[index], self.prepared[index][0]
+        noisy = [
+            query for query in queries if isinstance(self.algorithm.proof(query, own_facts), (Additive, PostProcessing))
+        ]
+        exact = [self.released(prepared, own_facts, NoNoise(), query) for query in noisy]
         noise = RoundNoise(SeededNoise(19))
-        drawn = [[self.released(prepared, own, noise, query) for query in asked] for _ in range(2 * AGAIN)]
+        drawn = [[self.released(prepared, own_facts, noise, query) for query in noisy] for _ in range(2 * AGAIN)]
         *earlier, last = (
-            (np.array([each[place] for each in drawn]) - exact[place]).reshape(len(drawn), -1).astype(np.float64)
-            for place in range(len(asked))
+            (np.array([answers[place] for answers in drawn]) - exact[place]).reshape(len(drawn), -1).astype(np.float64)
+            for place in range(len(noisy))
         )
-        if any(p_of_correlation(last, each) < ALARM for each in earlier):
+        if any(p_of_correlation(last, answers) < ALARM for answers in earlier):
             raise UnprovenError(f"{self.where}: the noise of a round says something about another one's")
 
     def sensitivity(self, own: OwnFacts, query: Query) -> float:
@@ -541,12 +544,13 @@ class Trial:
     def check_sensitivity(self, law: NoiseLaw, query: Query) -> None:
         """That no neighbour's release is further off, of few examples and of more."""
         n = 2 if self.first else self.setting.size
-        rng, own = np.random.default_rng(11), self.setting.facts(self.setting.parties, n).of(self.group[0])
+        rng, own_facts = np.random.default_rng(11), self.setting.facts(self.setting.parties, n).of(self.group[0])
         pairs = neighbours(rng, _PAIRS, n, self.algorithm.adjacency, self.setting.width)
-        bound = self.sensitivity(own, query)
+        bound = self.sensitivity(own_facts, query)
         for i in range(_PAIRS if self.first or query is self.query else 0):
             one, other = (
-                self.released(self.algorithm.prepare(pair.party(i), own), own, NoNoise(), query) for pair in pairs
+                self.released(self.algorithm.prepare(pair.party(i), own_facts), own_facts, NoNoise(), query)
+                for pair in pairs
             )
             if too_far(one - other, law, bound):
                 raise UnprovenError(
@@ -558,18 +562,20 @@ class Trial:
     def check_function(self) -> None:
         """That the answer is the function of the release, which sees nothing of the shard, alone or stacked."""
         rng = np.random.default_rng(12)
-        for own in [self.owns[self.group[0]], *([self.facts.everyone] if self.stacked else [])]:
+        for own_facts in [self.owns[self.group[0]], *([self.facts.everyone] if self.stacked else [])]:
             for seed, shard in enumerate((*self.shards, *self.shards)):
                 pair = [shard, self.setting.shard(rng)]
-                if own.own_epsilon.ndim:  # a stack
-                    pair = [repeated(each, self.setting.parties) for each in pair]
-                prepared, of_other = (self.algorithm.prepare(each, own) for each in pair)
-                release = self.proof_(own).release(prepared, SeededNoise(seed))
-                answer = self.algorithm.local(self.query, prepared, own, SeededNoise(seed))
-                if self.proof_(own).places_only and not np.array_equal(numbers(release), numbers(answer)):
+                if own_facts.own_epsilon.ndim:  # a stack
+                    pair = [repeated(one_shard, self.setting.parties) for one_shard in pair]
+                prepared, of_other = (self.algorithm.prepare(one_shard, own_facts) for one_shard in pair)
+                release = self.proof_(own_facts).release(prepared, SeededNoise(seed))
+                answer = self.algorithm.local(self.query, prepared, own_facts, SeededNoise(seed))
+                if self.proof_(own_facts).places_only and not np.array_equal(numbers(release), numbers(answer)):
                     raise UnprovenError(f"{self.where}: the answer has other numbers than the release")
-                self.algorithm.local(self.query, of_other, own, SeededNoise(seed + 1))  # it may have been remembered
-                if not np.array_equal(answer, self.proof_(own).function(np.array(release))):
+                self.algorithm.local(
+                    self.query, of_other, own_facts, SeededNoise(seed + 1)
+                )  # it may have been remembered
+                if not np.array_equal(answer, self.proof_(own_facts).function(np.array(release))):
                     raise UnprovenError(f"{self.where}: the answer is no function of the release alone")
 
     def proof_(self, own: OwnFacts) -> PostProcessing:
@@ -583,30 +589,30 @@ class Trial:
         if self.parts > 1:
             raise UnprovenError(f"{self.where}: noise inside a minimisation is not drawn in shares")
         index = self.group[0]
-        own, noise = self.owns[index], RoundNoise(SeededNoise(8))
+        own_facts, noise = self.owns[index], RoundNoise(SeededNoise(8))
         drawn = {"alone": np.concatenate([self.noise_alone(place) for place in range(len(self.shards))])}
         if self.stacked:
             answers = to_reals(self.answers_together(noise))
-            drawn["stacked"] = self.noise_of(own)(self.prepared[index][0], answers)
+            drawn["stacked"] = self.noise_of(own_facts)(self.prepared[index][0], answers)
         self.check_inside_cost(event, proof, drawn["alone"].shape[1])
-        some = [self.released(self.prepared[index][0], own, noise) for _ in range(8)]
+        some = [self.released(self.prepared[index][0], own_facts, noise) for _ in range(8)]
         self.check_change(proof, to_reals(np.stack(some)))
-        return "; ".join(self.check_law(way, each, proof.law, proof.reach) for way, each in drawn.items())
+        return "; ".join(self.check_law(way, values, proof.law, proof.reach) for way, values in drawn.items())
 
     def noise_alone(self, place: int) -> FloatArray:
         """The noise (runs, k, d) that is read off one party's answers: some of what it has drawn."""
         index = self.group[0]
-        own, prepared = self.owns[index], self.prepared[index][place]
+        own_facts, prepared = self.owns[index], self.prepared[index][place]
         source, answers, heard = SeededNoise([8, place]), [], []
         for _ in range(self.runs // len(self.shards)):
             noise = KeptDraws(source)
-            answers.append(to_reals(self.released(prepared, own, noise)))
+            answers.append(to_reals(self.released(prepared, own_facts, noise)))
             heard.append(noise.drawn)
-        read = self.noise_of(own)(prepared, np.stack(answers))
+        read = self.noise_of(own_facts)(prepared, np.stack(answers))
         for vectors, draws in zip(read, heard, strict=True):
             for vector in vectors:
-                like = [each.reshape(-1, len(vector)) - vector for each in draws if each.shape[-1] == len(vector)]
-                nearest = min((float(np.linalg.norm(each, axis=-1).min()) for each in like), default=math.inf)
+                like = [draw.reshape(-1, len(vector)) - vector for draw in draws if draw.shape[-1] == len(vector)]
+                nearest = min((float(np.linalg.norm(draw, axis=-1).min()) for draw in like), default=math.inf)
                 if nearest > _READ * float(np.linalg.norm(vector)):
                     raise UnprovenError(f"{self.where}: what is read off an answer is not the noise that was drawn")
         return read
@@ -624,28 +630,30 @@ class Trial:
     def check_inside_cost(self, event: Event, proof: NoiseInside, draws: int) -> None:
         """That the event costs no less than all draws, what their determinants cost, and the rest that is spent."""
         delta = event.delta if isinstance(event, ApproximateEvent) else float(self.owns[self.group[0]].own_delta)
-        epsilon, left = epsilon_after([event], delta), delta / draws - proof.spent[1]
-        due = draws * (epsilon_after([proof.law], max(left, 0.0)) + proof.spent[0])
-        if left < 0 or due > epsilon * (1 + ROUNDING):
-            raise UnprovenError(f"{self.where}: {event} costs less than its noise, epsilon {due:g} at the same delta")
+        epsilon, delta_left = epsilon_after([event], delta), delta / draws - proof.spent[1]
+        allowed = draws * (epsilon_after([proof.law], max(delta_left, 0.0)) + proof.spent[0])
+        if delta_left < 0 or allowed > epsilon * (1 + ROUNDING):
+            raise UnprovenError(
+                f"{self.where}: {event} costs less than its noise, epsilon {allowed:g} at the same delta"
+            )
 
     def check_change(self, proof: NoiseInside, answers: FloatArray) -> None:
         """That neighbours' noise for the same answer differs by no more than the reach, and its density's factor."""
         n, step = 3, 1e-4
-        own, rng = self.setting.facts(self.setting.parties, n).of(self.group[0]), np.random.default_rng(13)
-        noise_of, m = self.noise_of(own), answers.shape[1]
+        own_facts, rng = self.setting.facts(self.setting.parties, n).of(self.group[0]), np.random.default_rng(13)
+        noise_of, m = self.noise_of(own_facts), answers.shape[1]
         for answer in answers:
             one = self.setting.shard(rng, n)
             X, y = one.X.copy(), one.y.copy()
             X[0], y[0] = -X[0] if rng.random() < 0.5 else ball(rng, self.setting.width), y[rng.integers(n)]
-            pair = [self.algorithm.prepare(each, own) for each in (one, Shard(X, y))]
-            apart = np.subtract(*(noise_of(each, answer[None])[0] for each in pair))
+            pair = [self.algorithm.prepare(shard, own_facts) for shard in (one, Shard(X, y))]
+            apart = np.subtract(*(noise_of(shard, answer[None])[0] for shard in pair))
             if np.linalg.norm(apart, axis=-1).max() > proof.reach * (1 + ROUNDING):
                 raise UnprovenError(
                     f"{self.where}: a neighbour's noise for the same answer is further off than {proof.reach:g}"
                 )
             around = answer + step * np.concatenate([np.eye(m), -np.eye(m)])
-            slopes = [noise_of(each, around).reshape(2, m, m) for each in pair]
+            slopes = [noise_of(shard, around).reshape(2, m, m) for shard in pair]
             factors = [np.linalg.slogdet((up - down) / (2 * step))[1] for up, down in slopes]
             if (
                 not abs(factors[0] - factors[1]) <= proof.spent[0] * apart.shape[0] + 1e-6
@@ -658,18 +666,19 @@ class Trial:
 
     def check_draws(self, asked: Sequence[Query]) -> str:
         """That chances differ by no more than the spread, that so many are drawn, and that answers tell no more."""
-        own = self.setting.facts(self.setting.parties, **self.widest_norm).of(self.group[0])
-        event = self.algorithm.event(self.query.round, own)
+        own_facts = self.setting.facts(self.setting.parties, **self.widest_norm).of(self.group[0])
+        event = self.algorithm.event(self.query.round, own_facts)
         if not isinstance(event, DrawEvent):
             raise UnprovenError(f"{self.where}: draws of an index cost a DrawEvent, not {event}")
-        rounds = [self.query, *self.paid_with(own, asked)]
+        rounds = [self.query, *self.paid_with(own_facts, asked)]
         widest, most = 0.0, 0
         for seed, pair in enumerate(self.pairs_of_draws()):
             heard = [HeardDraws(seed) for _ in pair]
-            prepared = [self.algorithm.prepare(shard, own) for shard in pair]
+            prepared = [self.algorithm.prepare(shard, own_facts) for shard in pair]
             for query in rounds:
                 answers = [
-                    self.algorithm.local(query, each, own, noise) for each, noise in zip(prepared, heard, strict=True)
+                    self.algorithm.local(query, prepared_shard, own_facts, noise)
+                    for prepared_shard, noise in zip(prepared, heard, strict=True)
                 ]
                 if not np.array_equal(answers[0], answers[1]):
                     raise UnprovenError(f"{self.where}: of the same draws neighbours answer differently")
@@ -719,20 +728,24 @@ class Trial:
     def check_audit(self, proof: Audit) -> str:
         """That no test beats the claim, the author's or the suite's, and that one does if half of the noise is gone."""
         self.check_audit_terms(proof)
-        whole = self.first and [*self.setting.terms] == [*next(settings(self.setting.case)).terms]  # of others no other
-        self.check_extremes(whole=whole)
-        if whole:
-            asked = self.audited(proof, proof.epsilon, proof.delta)
-            if (delta := asked.claim()[1]) > AUDIT_DELTA:
+        is_first = self.first and [*self.setting.terms] == [
+            *next(settings(self.setting.case)).terms
+        ]  # of others no other
+        self.check_extremes(whole=is_first)
+        if is_first:
+            played_cost = self.audited(proof, proof.epsilon, proof.delta)
+            if (delta := played_cost.claim()[1]) > AUDIT_DELTA:
                 raise UnprovenError(
                     f"{self.where}: an audit at a delta of {delta:g} lets too much pass: at most {AUDIT_DELTA:g}"
                 )
         budgets = [(1.0, 1e-4), (proof.epsilon, proof.delta)]  # noise that is right for the audit alone is not
-        for budget in budgets[: 1 + whole]:
-            said, shown = self.played(proof, *budget, 1.0, AUDITED if whole else AUDITED // 10)
-            if shown.epsilon > said:
-                raise UnprovenError(f"{self.where}: epsilon is at least {shown.epsilon:.3g}, and {said:.3g} is claimed")
-        if not whole:
+        for budget in budgets[: 1 + is_first]:
+            claimed, attained = self.played(proof, *budget, 1.0, AUDITED if is_first else AUDITED // 10)
+            if attained.epsilon > claimed:
+                raise UnprovenError(
+                    f"{self.where}: epsilon is at least {attained.epsilon:.3g}, and {claimed:.3g} is claimed"
+                )
+        if not is_first:
             return "no attack shows more than is claimed"
         claim, halved = self.played(proof, proof.epsilon, proof.delta, 0.5, AUDITED)
         if halved.power(claim) < POWER:
@@ -740,13 +753,13 @@ class Trial:
                 f"{self.where}: the audit would not notice half of the noise: it shows an epsilon of at least "
                 f"{halved.epsilon:.3g}, and {claim:.3g} is claimed"
             )
-        self.check_neighbours(asked, proof.one, LOOKED, AUDITED)
+        self.check_neighbours(played_cost, proof.one, LOOKED, AUDITED)
         return f"epsilon {claim:.3g} claimed, with half the noise at least {halved.epsilon:.2g}; power > {POWER}"
 
     def check_audit_terms(self, proof: Audit) -> None:
         """That it is the same algorithm that is audited, on neighbours."""
         for name, value in proof.parameters.items():
-            if not all(type(each) in {int, float} for each in (value, getattr(self.algorithm, name, None))):
+            if not all(type(value_of) in {int, float} for value_of in (value, getattr(self.algorithm, name, None))):
                 raise UnprovenError(f"{self.where}: an audit changes numbers of the algorithm, and {name} is none")
         one, other = proof.one, proof.other
         if one.X.shape != other.X.shape or one.norm != other.norm:
@@ -759,15 +772,17 @@ class Trial:
 
     def check_extremes(self, *, whole: bool) -> None:
         """That nothing tells extreme neighbours apart; if ``whole``, beside two bases, by two messages and parties."""
-        first, _, alike, _ = self.shards
-        bases = [(first, self.queries[0], self.group[0]), (alike, self.queries[-1], self.group[-1])]
+        first, _, equal_rows, _ = self.shards
+        bases = [(first, self.queries[0], self.group[0]), (equal_rows, self.queries[-1], self.group[-1])]
         for base, query, index in bases if whole else bases[self.query.round % 2 :][:1]:
             members = [index, *(self.group * MINIMUM)[: self.parts - 1]]
             self.check_neighbours(
-                Asked(self.algorithm, query, [self.owns[i] for i in members]), base, LOOKED if whole else LOOKED // 3
+                SummedQuestion(self.algorithm, query, [self.owns[i] for i in members]),
+                base,
+                LOOKED if whole else LOOKED // 3,
             )
 
-    def check_neighbours(self, asked: Asked, base: Shard, looked: int, runs: int = 0) -> None:
+    def check_neighbours(self, asked: SummedQuestion, base: Shard, looked: int, runs: int = 0) -> None:
         """That no feature of answers tells extreme neighbours of a base apart better than the event allows.
 
         ``looked`` answers of each say which pairs to ask more often: at least ``runs`` times, a fifth of them choose
@@ -778,8 +793,8 @@ class Trial:
             raise UnprovenError(
                 f"{self.where}: an epsilon of {claim:.3g} at a delta of {delta:g} hides next to nothing"
             )
-        whole = self.algorithm.adjacency == "whole_party"
-        shards, pairs = extreme_neighbours(base, self.setting.classes, all_rows=whole)
+        whole_party = self.algorithm.adjacency == "whole_party"
+        shards, pairs = extreme_neighbours(base, self.setting.classes, all_rows=whole_party)
         answers = asked.answers(shards, base, looked, 20)
         tests = [(best_test(answers[i], answers[j], delta), shards[i], shards[j]) for i, j in pairs]
         tests.sort(key=lambda test: -test[0].promise)
@@ -787,14 +802,14 @@ class Trial:
             one, other = asked.answers(pair, base, max(runs, runs_for(claim)), 21)
             chosen = runs // 5
             test = best_test(one[:chosen], other[:chosen], delta) if chosen else first
-            shown = test.attack(one[chosen:], other[chosen:], delta)
-            if shown.epsilon > claim:
+            attained = test.attack(one[chosen:], other[chosen:], delta)
+            if attained.epsilon > claim:
                 raise UnprovenError(
                     f"{self.where}: {test.name} tells neighbours' answers apart: epsilon is at least "
-                    f"{shown.epsilon:.3g}, and {claim:.3g} is claimed"
+                    f"{attained.epsilon:.3g}, and {claim:.3g} is claimed"
                 )
 
-    def audited(self, proof: Audit, epsilon: float, delta: float) -> Asked:
+    def audited(self, proof: Audit, epsilon: float, delta: float) -> SummedQuestion:
         """What an audit asks at a budget."""
         played = replace(self.setting.case, algorithm=with_parameters(self.algorithm, **proof.parameters))
         k = 1 if self.algorithm.curator else PARTIES
@@ -807,47 +822,58 @@ class Trial:
         if proof.message is not None:
             query = replace(query, message=proof.message)
         played.algorithm.questions(facts)[query.round - 1].check(query)
-        return Asked(played.algorithm, query, [facts.of(i) for i in (self.group * MINIMUM)[: self.parts]])
+        return SummedQuestion(played.algorithm, query, [facts.of(i) for i in (self.group * MINIMUM)[: self.parts]])
 
     def played(self, proof: Audit, epsilon: float, delta: float, factor: float, runs: int) -> tuple[float, Attack]:
         """The epsilon that is claimed at a budget, and the best attack on answers with ``factor`` times the noise."""
-        asked = self.audited(proof, epsilon, delta)
-        claim, delta = asked.claim()
-        answers = to_reals(asked.answers([proof.one, proof.other], proof.one, runs, 15, factor))
+        audited_cost = self.audited(proof, epsilon, delta)
+        claim, delta = audited_cost.claim()
+        answers = to_reals(audited_cost.answers([proof.one, proof.other], proof.one, runs, 15, factor))
         apart = np.subtract(*(answer[::4].mean(axis=0) for answer in answers[::-1]))
         scores = [
             [np.asarray(proof.score(answer), dtype=np.float64) for answer in answers],
             [answer @ apart for answer in answers],
         ]
-        attacks = [Attack.of(*pair, delta) for null, shown in scores for pair in ((null, shown), (-shown, -null))]
+        attacks = [
+            Attack.of(*pair, delta)
+            for null, alternative in scores
+            for pair in ((null, alternative), (-alternative, -null))
+        ]
         return claim, max(attacks, key=lambda attack: attack.epsilon)
 
 
 @dataclass(frozen=True)
-class Asked:
+class SummedQuestion:
     """A question to parties whose answers are summed up; the first holds one shard or its neighbour."""
 
     algorithm: Algorithm
     query: Query
-    own: list[OwnFacts]
+    party_facts: list[OwnFacts]
 
     def claim(self) -> tuple[float, float]:
         """The epsilon that the event claims, and the delta: of the event, if it has one, and at most of the budget."""
-        event, delta = self.algorithm.event(self.query.round, self.own[0]), float(self.own[0].own_delta)
+        event, delta = self.algorithm.event(self.query.round, self.party_facts[0]), float(self.party_facts[0].own_delta)
         claim = epsilon_after([event], delta)
         return claim, min(delta, event.delta) if isinstance(event, ApproximateEvent) else delta
 
     def answers(self, shards: Sequence[Shard], base: Shard, runs: int, seed: int, factor: float = 1.0) -> IntArray:
         """Answers (shards, runs, m) where the first party holds each of the shards, and the others hold the base."""
-        mine = [self._of(self.own[0], shard, runs, [seed, 1, place], factor) for place, shard in enumerate(shards)]
-        others = [self._of(own, base, runs, [seed, 0, place], factor) for place, own in enumerate(self.own[1:])]
+        mine = [
+            self._of(self.party_facts[0], shard, runs, [seed, 1, place], factor) for place, shard in enumerate(shards)
+        ]
+        others = [
+            self._of(own_facts, base, runs, [seed, 0, place], factor)
+            for place, own_facts in enumerate(self.party_facts[1:])
+        ]
         total: IntArray = np.stack(mine) + sum(others, start=np.zeros_like(mine[0]))
         return total
 
-    def _of(self, own: OwnFacts, shard: Shard, runs: int, seed: list[int], factor: float) -> IntArray:
+    def _of(self, own_facts: OwnFacts, shard: Shard, runs: int, seed: list[int], factor: float) -> IntArray:
         """One party's answers (runs, m)."""
-        noise, prepared = ScaledNoise(RoundNoise(SeededNoise(seed)), factor), self.algorithm.prepare(shard, own)
-        return np.array([self.algorithm.local(self.query, prepared, own, noise) for _ in range(runs)]).reshape(runs, -1)
+        noise, prepared = ScaledNoise(RoundNoise(SeededNoise(seed)), factor), self.algorithm.prepare(shard, own_facts)
+        return np.array([self.algorithm.local(self.query, prepared, own_facts, noise) for _ in range(runs)]).reshape(
+            runs, -1
+        )
 
 
 class KeptDraws(RoundNoise):

@@ -41,8 +41,8 @@ def test_stacked_parties_answer_what_they_answer_alone(case: Case, source: Calla
     together = StackedNoise([source(i) for i in range(k)]) if k > 1 else source(0)
     for query in conversation(case, facts, seed=2)[0]:
         stacked = case.answer(query, shard, facts, together)
-        own = [case.answer(query, shard.party(i), facts.of(i), alone[i]) for i in range(k)]
-        assert np.array_equal(stacked, np.stack(own))
+        answers_alone = [case.answer(query, shard.party(i), facts.of(i), alone[i]) for i in range(k)]
+        assert np.array_equal(stacked, np.stack(answers_alone))
 
 
 @EVERY
@@ -62,9 +62,9 @@ def test_work_ends_in_no_error_on_any_data(case: Case) -> None:
     shard, facts = federation(case)
     queries, rng = conversation(case, facts, seed=5)[0], np.random.default_rng(6)
     corners = rng.choice([-1.0, 1.0], shard.shape)
-    alike = np.broadcast_to(shard.y[..., :1], shard.y.shape)
+    one_label = np.broadcast_to(shard.y[..., :1], shard.y.shape)
     for X in (0 * corners, np.ones_like(corners), corners, corners[..., :1, :] * corners[..., :1], np.nan * corners):
-        for y in (shard.y, alike, -alike):
+        for y in (shard.y, one_label, -one_label):
             other = Shard(X, y, shard.mask, norm=shard.norm)
             for query in {1: queries[0], len(queries): queries[-1]}.values():
                 case.answer(query, other, facts, SeededNoise(7))
@@ -104,8 +104,8 @@ def test_a_program_asks_the_same_of_the_same_replies_as_often_as_it_says(case: C
     assert np.isfinite(model.weights).all()
     digests = [query.digest for query in queries]
     assert digests == [query.digest for query in again]
-    told = any(query.message.size for query in queries[1:])  # of what it learns, which the replies are all of
-    assert (digests == [query.digest for query in others]) == (not told)
+    sends_values = any(query.message.size for query in queries[1:])  # of what it learns, which the replies are all of
+    assert (digests == [query.digest for query in others]) == (not sends_values)
 
 
 @EVERY
@@ -179,16 +179,16 @@ HOSTILE = [
 @EVERY
 def test_hostile_messages_are_refused_or_make_no_difference(case: Case) -> None:
     shard, facts = federation(case)
-    asked, question = case.first_query(facts), case.algorithm.questions(facts)[0]
-    due = exact(case, asked, shard, facts)
+    query, question = case.first_query(facts), case.algorithm.questions(facts)[0]
+    expected = exact(case, query, shard, facts)
     for message in HOSTILE:
-        hostile = dataclasses.replace(asked, message=message)
-        if asked.message.shape == facts.shape:
+        hostile = dataclasses.replace(query, message=message)
+        if query.message.shape == facts.shape:
             with pytest.raises(InvalidInputError, match="weights"):
                 exact(case, hostile, shard, facts)
-        elif not asked.message.size:
-            assert np.array_equal(exact(case, hostile, shard, facts), due)
-        if message.size and not (message.shape == asked.message.shape and np.isfinite(message).all()):
+        elif not query.message.size:
+            assert np.array_equal(exact(case, hostile, shard, facts), expected)
+        if message.size and not (message.shape == query.message.shape and np.isfinite(message).all()):
             with pytest.raises(InvalidInputError, match="message"):
                 question.check(hostile)
 

@@ -22,7 +22,7 @@ from tests.contracts.algorithms import CASES, SIZES, Case, D
 SUMS = {
     label: case
     for label, case in CASES.items()
-    if case.secure_sum and {each.reveal for each in case.algorithm.questions(case.facts(SIZES))} == {"sum"}
+    if case.secure_sum and {declared.reveal for declared in case.algorithm.questions(case.facts(SIZES))} == {"sum"}
 }
 WITHOUT = frozenset({"average", "feature", "multilevel_feature", "ensemble_vote", "ensemble_soft"})
 """Of these some variants have no bound: noise inside a minimisation, votes without noise, parts that differ."""

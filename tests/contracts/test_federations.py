@@ -71,7 +71,9 @@ class Case:
         if name == "simplex":  # so few examples allow a draw under no less
             fixed["regularization"] = 10.0
         properties = parameter_schema(name)["properties"]
-        self.parameters: dict[str, Any] = {each: value for each, value in fixed.items() if each in properties}
+        self.parameters: dict[str, Any] = {
+            parameter: value for parameter, value in fixed.items() if parameter in properties
+        }
         self.algorithm = build_algorithm(name, self.parameters)
         if name == "dp_gd":
             self.parameters = asdict(self.algorithm)  # type: ignore[call-overload]

@@ -52,18 +52,18 @@ N_NEIGHBOURS = 1500
 
 def each_question(case: Case) -> list[Query]:
     """A query of the program for each different question that it asks."""
-    asked, _ = conversation(case, case.equal_facts(1 if case.algorithm.curator else 3, 5), seed=3)
-    return list({query.step: query for query in reversed(asked)}.values())[::-1]
+    queries, _ = conversation(case, case.equal_facts(1 if case.algorithm.curator else 3, 5), seed=3)
+    return list({query.step: query for query in reversed(queries)}.values())[::-1]
 
 
 @EVERY_ADDITIVE
 def test_no_neighbour_moves_an_answer_past_its_sensitivity(case: Case) -> None:
     rng = np.random.default_rng(3)
-    asked, violations, largest = 0, 0, 0.0
+    n_pairs, violations, largest = 0, 0, 0.0
     for n in (1, 12):
         shard, other = neighbours(rng, N_NEIGHBOURS, n, case.algorithm.adjacency)
         facts = case.equal_facts(N_NEIGHBOURS, n)
-        asked += N_NEIGHBOURS
+        n_pairs += N_NEIGHBOURS
         for query in chain.from_iterable(queries(question, rng) for question in each_question(case)):
             event, proof = case.algorithm.event(query.round, facts.of(0)), case.algorithm.proof(query, facts.of(0))
             assert isinstance(proof, Additive)
@@ -74,8 +74,10 @@ def test_no_neighbour_moves_an_answer_past_its_sensitivity(case: Case) -> None:
                 move = sum(abs(v) ** p for v in row)  # Python's integers: exact
                 violations += move > (Fraction(bound) * UNIT) ** p
                 largest = max(largest, move ** (1 / p) / UNIT / bound)
-    print(f"{case.name}: {asked:,} neighbours: {violations} violations; the largest move is {largest:.4f} of the bound")
-    assert asked >= 3000
+    print(
+        f"{case.name}: {n_pairs:,} neighbours: {violations} violations; the largest move is {largest:.4f} of the bound"
+    )
+    assert n_pairs >= 3000
     assert violations == 0
     assert largest > 0.05  # the neighbours do move the answers
 
@@ -102,19 +104,21 @@ def test_an_answer_is_random_unless_it_is_declared_not_to_be(case: Case) -> None
 @EVERY
 def test_the_transcript_keeps_to_the_budget_or_a_claim_says_what_does(case: Case) -> None:
     _, facts = federation(case)
-    for own, budget in zip(map(facts.of, range(len(facts.parties))), facts.epsilon.tolist(), strict=True):
-        costs = events(case.algorithm, own)
-        assert len(costs) == len(case.algorithm.questions(own))
-        promise = transcript(case.algorithm, own)
-        assert {promise.adjacency, *(claim.adjacency for claim in case.algorithm.claims(own))} == {
+    for own_facts, budget in zip(map(facts.of, range(len(facts.parties))), facts.epsilon.tolist(), strict=True):
+        costs = events(case.algorithm, own_facts)
+        assert len(costs) == len(case.algorithm.questions(own_facts))
+        promise = transcript(case.algorithm, own_facts)
+        assert {promise.adjacency, *(claim.adjacency for claim in case.algorithm.claims(own_facts))} == {
             case.algorithm.adjacency
         }
         if any(isinstance(event, NonPrivateEvent) for event in costs):
             assert promise.epsilon == math.inf
         elif any("no less is proven" in words for words in promise.assumptions):
-            assert promise.epsilon > own.own_epsilon, "Jain & Thakurta's noise falls short, and the guarantee says so"
+            assert promise.epsilon > own_facts.own_epsilon, (
+                "Jain & Thakurta's noise falls short, and the guarantee says so"
+            )
         elif promise.epsilon > budget * (1 + 1e-9):
-            claim = case.algorithm.claims(own)[0]
+            claim = case.algorithm.claims(own_facts)[0]
             assert claim.epsilon <= budget
             assert any("sees the rounds" in words for words in claim.assumptions)
     assert [g.view for g in guarantees(case.algorithm, facts)][-1] == "transcript"

@@ -39,19 +39,19 @@ def proven(label: str) -> tuple[Proven, ...]:
 
 @each_of(CASES | TOGETHER, slow=(CASES | TOGETHER).keys() - QUICK)
 def test_every_event_is_proven_and_half_of_the_noise_would_be_noticed(case: Case) -> None:
-    (label,) = (label for label, each in (CASES | TOGETHER).items() if each is case)
-    for each in proven(label):
-        print(f"{label}: {each.event}: {each.proof}: {each.figure}")
+    (label,) = (label for label, other in (CASES | TOGETHER).items() if other is case)
+    for other in proven(label):
+        print(f"{label}: {other.event}: {other.proof}: {other.figure}")
 
 
 @pytest.mark.slow
 def test_the_table_of_proofs_has_every_algorithm() -> None:
     """With its defaults."""
     rows = {
-        (case.name, each.event, each.proof): each.figure
+        (case.name, its_proof.event, its_proof.proof): its_proof.figure
         for label, case in CASES.items()
         if label in SEEN
-        for each in proven(label)
+        for its_proof in proven(label)
     }
     print("| algorithm | event | proof | figure |")
     for (name, event, proof), figure in rows.items():

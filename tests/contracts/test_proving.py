@@ -153,8 +153,8 @@ def canaries() -> tuple[Shard, Shard]:
 
 def audit(score: Callable[[FloatArray], FloatArray], **terms: Any) -> Audit:  # noqa: ANN401 -- of several kinds
     """An audit of sums of gradients at w = 0, by a score."""
-    given: dict[str, Any] = {"loss": Huber(0.5), "epsilon": 9.0, "delta": 0.03, "parameters": {}}
-    return Audit(*canaries(), score, **(given | {"message": np.zeros(4)} | terms))
+    arguments: dict[str, Any] = {"loss": Huber(0.5), "epsilon": 9.0, "delta": 0.03, "parameters": {}}
+    return Audit(*canaries(), score, **(arguments | {"message": np.zeros(4)} | terms))
 
 
 FIRST = audit(lambda answers: -answers[:, 0])
@@ -491,10 +491,10 @@ class Majority(Algorithm):
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """0 or 1."""
-        each = zip(
+        votes = zip(
             np.atleast_1d((prepared.y * prepared.mask).sum(axis=-1) > 0), np.atleast_1d(facts.own_epsilon), strict=True
         )
-        drawn = [self.draw(bool(label), float(epsilon), noise.member(i)) for i, (label, epsilon) in enumerate(each)]
+        drawn = [self.draw(bool(label), float(epsilon), noise.member(i)) for i, (label, epsilon) in enumerate(votes)]
         return np.reshape(drawn, (*facts.own_epsilon.shape, 1)) * np.int64(UNIT)
 
     def draw(self, label: bool, epsilon: float, noise: Noise) -> int:  # noqa: FBT001 -- it is private
@@ -524,8 +524,8 @@ class TooSure(Majority):
 
 
 def test_an_audit_takes_an_honest_draw_and_refuses_one_that_is_too_sure() -> None:
-    (shown,) = {case.proof for case in tried(Majority())}
-    assert shown == "Audit"
+    (honest,) = {case.proof for case in tried(Majority())}
+    assert honest == "Audit"
     with pytest.raises(UnprovenError, match="epsilon is at least"):
         tried(TooSure())
 
@@ -544,12 +544,12 @@ AUDITS: dict[str, tuple[Audit, str]] = {
 
 @pytest.mark.parametrize("name", AUDITS)
 def test_an_audit_that_shows_nothing_is_refused_even_of_an_honest_algorithm(name: str) -> None:
-    said, words = AUDITS[name]
+    claim, words = AUDITS[name]
 
     @algorithm
     class Audited(Advanced):
         def proof(self, query: Query, facts: OwnFacts) -> Proof:
-            return said
+            return claim
 
     with pytest.raises(UnprovenError, match=words):
         tried(Audited())

@@ -54,14 +54,14 @@ def promises(case: Case, facts: FederationFacts) -> list[Any]:
 def record(case: Case) -> dict[str, Any]:
     """All that is recorded of a case, as JSON reads it back."""
     _, facts = federation(case)
-    found = {"answers": answers(case), "prices": prices(case, facts), "guarantees": promises(case, facts)}
-    parsed: dict[str, Any] = json.loads(json.dumps(found))
+    values = {"answers": answers(case), "prices": prices(case, facts), "guarantees": promises(case, facts)}
+    parsed: dict[str, Any] = json.loads(json.dumps(values))
     return parsed
 
 
 def flat(numbers: Any) -> list[int]:  # noqa: ANN401 -- lists of lists
     """Numbers in lists, in lists of them, and so on, in order."""
-    return [each for part in numbers for each in flat(part)] if isinstance(numbers, list) else [numbers]
+    return [number for part in numbers for number in flat(part)] if isinstance(numbers, list) else [numbers]
 
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(RECORD.read_text()) if RECORD.exists() else {}
@@ -69,24 +69,26 @@ RECORDED: dict[str, dict[str, Any]] = json.loads(RECORD.read_text()) if RECORD.e
 
 @pytest.mark.parametrize("label", RECORDED)
 def test_answers_prices_and_guarantees_are_as_recorded(label: str) -> None:
-    now, then = record(RECORDABLE[label]), RECORDED[label]
-    assert now["prices"] == then["prices"]
-    for promise, due in zip(now["guarantees"], then["guarantees"], strict=True):
-        assert promise | {"epsilon": None} == due | {"epsilon": None}
-        assert promise["epsilon"] == due["epsilon"] or (  # a convolution's last bits vary
-            promise["epsilon"] == pytest.approx(due["epsilon"], rel=1e-12, abs=0)
+    now, recorded = record(RECORDABLE[label]), RECORDED[label]
+    assert now["prices"] == recorded["prices"]
+    for promise, expected in zip(now["guarantees"], recorded["guarantees"], strict=True):
+        assert promise | {"epsilon": None} == expected | {"epsilon": None}
+        assert promise["epsilon"] == expected["epsilon"] or (  # a convolution's last bits vary
+            promise["epsilon"] == pytest.approx(expected["epsilon"], rel=1e-12, abs=0)
         )
     if RECORDABLE[label].name in SOLVED:
-        pairs = zip(flat(now["answers"]), flat(then["answers"]), strict=True)
+        pairs = zip(flat(now["answers"]), flat(recorded["answers"]), strict=True)
         assert max(abs(one - other) for one, other in pairs) <= _SLACK
     else:
-        assert now["answers"] == then["answers"]
+        assert now["answers"] == recorded["answers"]
 
 
 def test_every_algorithm_is_recorded() -> None:
     ours = {case.name for case in RECORDABLE.values() if type(case.algorithm).__module__.startswith("parley.common.")}
     assert ours == {RECORDABLE[label].name for label in RECORDED}
-    n = sum(len(answer) for each in RECORDED.values() for of_round in each["answers"] for answer in of_round)
+    n = sum(
+        len(answer) for case_record in RECORDED.values() for of_round in case_record["answers"] for answer in of_round
+    )
     print(f"{len(RECORDED)} cases: {n} integers, all prices and guarantees as recorded before the first move")
 
 

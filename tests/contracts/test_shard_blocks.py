@@ -77,8 +77,8 @@ def test_one_partys_blocks_fit_a_cache_and_hold_256_rows_at_least(d: int) -> Non
     assert rows_of_a_block(512) == 256
     assert rows_of_a_block(511) == 256
     assert rows_of_a_block(500) == 262
-    whole, longer = (Shard.adopt(np.full((n, d), 2.0**-10), np.ones(n)) for n in (most, most + 1))
-    assert next(whole.blocks()) is whole
+    largest, longer = (Shard.adopt(np.full((n, d), 2.0**-10), np.ones(n)) for n in (most, most + 1))
+    assert next(largest.blocks()) is largest
     assert [len(block.y) for block in longer.blocks()] == [most, 1]
     assert all(block.mask.all() and block.X.shape == (len(block.y), d) for block in longer.blocks())
 
@@ -94,12 +94,12 @@ def test_a_stack_is_cut_past_2_to_the_20_rows_a_party() -> None:
 def test_scores_and_sums_are_by_party_in_a_stack() -> None:
     rng = np.random.default_rng(1)
     stack = Shard(rng.normal(size=(3, 4, 5)), np.ones((3, 4)))
-    shared, own = rng.normal(size=(2, 5)).round(), rng.normal(size=(3, 2, 5)).round()
+    shared, separate = rng.normal(size=(2, 5)).round(), rng.normal(size=(3, 2, 5)).round()
     slopes = rng.normal(size=(3, 4, 2)).round()
     for party in range(3):
         X = stack.X[party]
         assert np.array_equal(stack.scores(shared)[party], X @ shared.T)
-        assert np.array_equal(stack.scores(own)[party], X @ own[party].T)
+        assert np.array_equal(stack.scores(separate)[party], X @ separate[party].T)
         assert np.array_equal(stack.weighted_sum(slopes)[party], slopes[party].T @ X)
 
 

@@ -159,9 +159,9 @@ def test_postgresql_makes_the_same_shard(
         "visits": {"postgres": "env:SOURCES_DSN", "table": "public.visits"},
         "labs": {"postgres": f"file:{secret}", "table": "labs"},
     }
-    given = Data(source=query, tables=tables)
-    assert_equal(load_source(given, STUDY), expected)
-    assert_equal(load_apart(given, STUDY), expected)
+    source = Data(source=query, tables=tables)
+    assert_equal(load_source(source, STUDY), expected)
+    assert_equal(load_apart(source, STUDY), expected)
 
 
 def test_postgresql_is_only_read(postgres: str) -> None:
@@ -297,8 +297,8 @@ def test_the_one_of_many_files_that_cannot_be_read_is_named(
     folder: Path, tmp_path: Path, source: str, kind: str
 ) -> None:
     for part in (1, 2, 3):
-        given = folder / ("visits.csv" if kind == "csv" else "parts/part-0.parquet")
-        shutil.copy(given, tmp_path / f"part-{part}.{kind}")
+        file = folder / ("visits.csv" if kind == "csv" else "parts/part-0.parquet")
+        shutil.copy(file, tmp_path / f"part-{part}.{kind}")
     (tmp_path / f"part-2.{kind}").write_bytes(b"\xff\xfe\x00PAR1")
     tables = {"t": f"{tmp_path}/*.{kind}"} if source.startswith("SELECT") else {}
     with pytest.raises(InvalidDataError, match=rf"part-2\.{kind} cannot be read: it is no"):
@@ -342,13 +342,13 @@ def test_a_column_that_is_gone_or_odd_is_counted(
 def test_a_file_of_sqlite_is_let_go_whether_it_could_be_read_or_not(folder: Path) -> None:
     """Who writes into it would wait for a reader that a kept error held."""
     path = folder / "visits.sqlite"
-    kept: list[object] = []
+    references: list[object] = []
     for table in ("visits", "nothing"):
         try:
-            kept.append(load_source(DataSource(source=f"{path}::{table}"), STUDY))
+            references.append(load_source(DataSource(source=f"{path}::{table}"), STUDY))
         except InvalidDataError as error:
-            kept.append(error)
-    assert len(kept) == 2
+            references.append(error)
+    assert len(references) == 2
     assert not [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.readlink() == path]
 
 

@@ -122,10 +122,10 @@ def test_algorithms_answer_alike(name: str, d: int) -> None:
     shards = [dense(seed, n, d) for seed, n in enumerate(sizes.tolist())]
     query = next(algorithm.program(facts))
     stacks = [Shard.stack(shards), SparseShard.stack([SparseShard.of(shard) for shard in shards])]
-    own = facts.everyone
+    everyone = facts.everyone
     if algorithm.curator:
-        own, stacks = facts.curated().of(0), [stack.pooled() for stack in stacks]
-    one, two = (algorithm.local(query, algorithm.prepare(rows, own), own, SeededNoise(3)) for rows in stacks)
+        everyone, stacks = facts.curated().of(0), [stack.pooled() for stack in stacks]
+    one, two = (algorithm.local(query, algorithm.prepare(rows, everyone), everyone, SeededNoise(3)) for rows in stacks)
     assert np.array_equal(one, two)
     assert one.any()
 
@@ -173,9 +173,9 @@ def test_rows_of_the_max_norm_keep_it_in_the_columns_that_occur() -> None:
     rows = np.zeros((50, WIDE))
     rows[:, :100] = np.where(np.random.default_rng(1).random((50, 100)) < 0.5, -1.0, 1.0)
     shard = Shard(rows, np.sign(rows[:, 0]), norm="max")
-    found = minimise(Logistic(), shard, 1.0)
-    assert np.linalg.norm(Risk(Logistic(), shard, np.array(1.0)).gradient(found)) <= 2e-9
-    assert np.array_equal(found, minimise(Logistic(), SparseShard.of(shard), 1.0))
+    minimum = minimise(Logistic(), shard, 1.0)
+    assert np.linalg.norm(Risk(Logistic(), shard, np.array(1.0)).gradient(minimum)) <= 2e-9
+    assert np.array_equal(minimum, minimise(Logistic(), SparseShard.of(shard), 1.0))
 
 
 @pytest.mark.parametrize("name", ["release", "gop"])

@@ -51,8 +51,8 @@ def test_noise_that_is_drawn_in_floating_point_is_said_to_be(label: str) -> None
         case.answer(query, shard, facts, noise)
     if noise.inexact:
         for promise in guarantees(case.algorithm, facts):
-            said = any("floating point" in words for words in promise.assumptions)
-            assert said or promise.epsilon == math.inf, promise.view
+            is_stated = any("floating point" in words for words in promise.assumptions)
+            assert is_stated or promise.epsilon == math.inf, promise.view
 
 
 @pytest.mark.parametrize("label", CASES)

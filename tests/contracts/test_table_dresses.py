@@ -31,14 +31,14 @@ def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded,
     if path.suffix == ".xlsx":
         pytest.importorskip("python_calamine")
     dress.write(path)
-    said = parse_csv_format(dress.said) if dress.said else None
+    csv_format = parse_csv_format(dress.said) if dress.said else None
     sources = [
-        DataSource(source=f"{path}{dress.at}", csv=said),
-        DataSource(source="SELECT * FROM t", tables={"t": f"{path}{dress.at}"}, csv=said),
+        DataSource(source=f"{path}{dress.at}", csv=csv_format),
+        DataSource(source="SELECT * FROM t", tables={"t": f"{path}{dress.at}"}, csv=csv_format),
     ]
     if not dress.at:
-        sources.append(DataSource(source=f"{tmp_path}/[tT]*", csv=said))
-        sources.append(DataSource(source="FROM t", tables={"t": f"{tmp_path}/[tT]*"}, csv=said))
+        sources.append(DataSource(source=f"{tmp_path}/[tT]*", csv=csv_format))
+        sources.append(DataSource(source="FROM t", tables={"t": f"{tmp_path}/[tT]*"}, csv=csv_format))
     for source in sources:
         loaded = load_source(source, STUDY)
         assert digest_rows(loaded.shard) == digest_rows(plain.shard), source
@@ -47,7 +47,7 @@ def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded,
     assert fit.fits
     assert not fit.absent
     if not dress.at:
-        features = FeatureRows(path, STUDY, csv_format=said)
+        features = FeatureRows(path, STUDY, csv_format=csv_format)
         design = np.concatenate([X[usable] for X, usable, _ in features.blocks(skip=True)])
         assert np.array_equal(design, plain.shard.X[plain.shard.present])
     path.unlink()

@@ -46,19 +46,19 @@ def local_session(key: PaillierPrivateKey) -> LocalSession:
 
 def two_sets(session: LocalSession, number: int) -> tuple[Signed, Signed]:
     """Requests to open one round for two different sets."""
-    asked = session.ask(number)
-    contributions = [session.contribute(name, asked, VALUES) for name in session.parties]
+    query = session.ask(number)
+    contributions = [session.contribute(name, query, VALUES) for name in session.parties]
     return request(session, contributions[:3]), request(session, contributions[1:])
 
 
 def drain(answers: Connection, most: int) -> dict[int, bytes]:
     """So many answers, or as many as left the process before it died."""
-    left = {}
+    unread = {}
     with suppress(EOFError):
         for _ in range(most):
             data = answers.recv_bytes()
-            left[int.from_bytes(data[:4])] = data[4:]
-    return left
+            unread[int.from_bytes(data[:4])] = data[4:]
+    return unread
 
 
 def refusal(sessions: Sessions, session: str, number: int, asked: Signed) -> str | None:
@@ -74,12 +74,12 @@ def live_and_die(holder: Holder, sets: Sets, kills: random.Random) -> dict[int, 
     """Open these rounds, first set each, until killed, some time after 0 to 3 answers; what left."""
     process, answers = start_opening(holder, [(number, first.to_bytes()) for number, (first, _) in sets.items()])
     assert answers.recv_bytes() == b"ready"
-    left = drain(answers, kills.randrange(4))
+    unread = drain(answers, kills.randrange(4))
     time.sleep(kills.uniform(0, LONGEST_ROUND))
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    return left | drain(answers, ROUNDS_A_LIFE)
+    return unread | drain(answers, ROUNDS_A_LIFE)
 
 
 @pytest.mark.slow
@@ -92,19 +92,19 @@ def test_a_killed_key_holder_opens_no_round_twice(tmp_path: Path) -> None:
     for _ in range(KILLS):
         sets |= {number: two_sets(session, number) for number in range(max(sets) + 1, next_round + ROUNDS_A_LIFE + 2)}
         ahead = {number: sets[number] for number in range(next_round, next_round + ROUNDS_A_LIFE)}
-        left = live_and_die(holder, ahead, kills)
-        last = max(left, default=next_round - 1)
+        unread = live_and_die(holder, ahead, kills)
+        last = max(unread, default=next_round - 1)
         with closing(holder.sessions()) as sessions:
-            before = refusal(sessions, holder.session, last, sets[last][1]) if left else None
-            assert not left or before in (Reason.ROUND_OPENED, Reason.ROUND_OLD)  # old: the next is noted, but unsent
+            before = refusal(sessions, holder.session, last, sets[last][1]) if unread else None
+            assert not unread or before in (Reason.ROUND_OPENED, Reason.ROUND_OLD)  # old: the next is noted, but unsent
             if before == Reason.ROUND_OPENED:
-                assert sessions.open("learner", holder.session, last, sets[last][0]) == left[last]
+                assert sessions.open("learner", holder.session, last, sets[last][0]) == unread[last]
             first, second = sets[last + 1]
             reason = refusal(sessions, holder.session, last + 1, second)
             assert reason in (None, Reason.ROUND_OPENED)
-            then = refusal(sessions, holder.session, last + 1, first)
-            assert then == (Reason.ROUND_OPENED if reason is None else None)
-        answered, unsent, next_round = answered + len(left), unsent + (reason is not None), last + 2
+            refused = refusal(sessions, holder.session, last + 1, first)
+            assert refused == (Reason.ROUND_OPENED if reason is None else None)
+        answered, unsent, next_round = answered + len(unread), unsent + (reason is not None), last + 2
     print(
         f"kill -9 at {KILLS} random points: {answered} answers left, {unsent} noted but unsent; "
         "0 rounds opened for a second set, 0 answers lost, 0 changed"
@@ -113,7 +113,7 @@ def test_a_killed_key_holder_opens_no_round_twice(tmp_path: Path) -> None:
 
 def check_round(client: httpx.Client, session: LocalSession, number: int, sets: tuple[Signed, Signed]) -> bytes | None:
     """Ask for the second set, then for the first; one is refused. What the first gets."""
-    other, again = (open_round(client, session, number, asked) for asked in reversed(sets))
+    other, again = (open_round(client, session, number, contributions) for contributions in reversed(sets))
     refused, granted = (again, other) if other.status_code == httpx.codes.OK else (other, again)
     assert refused.json()["reason"] == Reason.ROUND_OPENED
     assert granted.status_code == httpx.codes.OK

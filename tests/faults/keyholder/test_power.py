@@ -72,13 +72,13 @@ def cut(recording: Recording, state: Path, directory: Path, rng: random.Random) 
 def reopened(journal: Journal, session: str, released: Signed) -> bool:
     """Whether the last round that was opened for one set would be opened for another, or differently."""
     round = Opened.parse(released.body).round
-    found = journal.find("learner", session)
-    if found is None:
+    session_found = journal.find("learner", session)
+    if session_found is None:
         return True
     try:
-        journal.append(found, opening(int(session, 16), round, "second", b"second"))
+        journal.append(session_found, opening(int(session, 16), round, "second", b"second"))
     except SecureSumError:
-        newest = found.last
+        newest = session_found.last
         return newest is None or (Opened.parse(newest.body).round == round and newest != released)
     return True
 

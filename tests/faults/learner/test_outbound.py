@@ -136,16 +136,16 @@ async def test_a_run_trains_over_connections_that_parties_open(federation: Outbo
 async def test_a_proxy_on_the_way_is_told_its_password(federation: Outbound, tmp_path: Path) -> None:
     federation.proxy_password = tmp_path / "proxy.password"
     federation.proxy_password.write_text("clinic:wrong\n")
-    for name, each in federation.relays.items():
-        each.password = "clinic:right"
+    for name, way in federation.relays.items():
+        way.password = "clinic:right"
         federation.kill(name)
     with stopped_at_exit(start_learner(federation.settings)):
         wait_until_ready(federation.url)
-        while not all(each.done["407"] for each in federation.relays.values()):  # noqa: ASYNC110 -- nobody tells
+        while not all(way.done["407"] for way in federation.relays.values()):  # noqa: ASYNC110 -- nobody tells
             await asyncio.sleep(0.05)
         federation.proxy_password.write_text("clinic:right\n")
         model = await federation.trained(run := await federation.submit())
-    assert all(each.done["200"] for each in federation.relays.values())
+    assert all(way.done["200"] for way in federation.relays.values())
     assert await extra_charges(federation.settings, run, model) == 0
 
 

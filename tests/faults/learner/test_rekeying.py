@@ -60,8 +60,8 @@ class Peer:
     def write(self, token: str) -> None:
         """The settings file, in which the learner has this token alone."""
         (learner,) = self.settings.model_dump(exclude_none=True)["learners"]
-        known = {"name": "learner", "public_key": learner["public_key"], "token_hash": hash_token(token)}
-        write(self.path, self.settings.model_dump(exclude_none=True) | {"learners": [known]})
+        entry = {"name": "learner", "public_key": learner["public_key"], "token_hash": hash_token(token)}
+        write(self.path, self.settings.model_dump(exclude_none=True) | {"learners": [entry]})
 
     def start(self) -> None:
         """Start the service from its settings file."""

@@ -57,24 +57,24 @@ def live(directory: Path) -> None:
 
 def everything(store: Ledger) -> list[object]:
     """All that a ledger says, serves and decides by: what the flipped one must say too, or refuse."""
-    told: list[object] = [store.account(), store.rounds.joined(), store.consents.open_runs(), store.chain.head]
+    contents: list[object] = [store.account(), store.rounds.joined(), store.consents.open_runs(), store.chain.head]
     for run in RUNS:
-        told += [
+        contents += [
             store.consents.find("ann", run),
             store.rounds.invitation("ann", run),
             store.rounds.last_answer("ann", run),
         ]
-        told += [
+        contents += [
             store.rounds.answer(Ask("ann", run, round, f"query {round}"), compute) for round in range(1, ROUNDS - 2)
         ]
-    told.append([(entry.number, entry.record, dict(entry.attached)) for entry in store.entries()])
+    contents.append([(entry.number, entry.record, dict(entry.attached)) for entry in store.entries()])
     try:
-        told.append(store.rounds.answer(Ask("ann", "first", ROUNDS, "new"), compute).body)  # of its one-time noise
+        contents.append(store.rounds.answer(Ask("ann", "first", ROUNDS, "new"), compute).body)  # of its one-time noise
     except UnavailableError:
-        told.append("unavailable")
+        contents.append("unavailable")
     with pytest.raises(ConflictError):
         store.rounds.answer(Ask("ann", "third", ROUNDS, "new"), compute)
-    return told
+    return contents
 
 
 def outcome(directory: Path, due: list[object]) -> str:
@@ -95,7 +95,7 @@ def test_flipped_bits_are_not_acted_on(tmp_path: Path, flips: int) -> None:
     content = (tmp_path / "whole" / "ledger.db").read_bytes()
     shutil.copytree(tmp_path / "whole", tmp_path / "control")
     with open_ledger(tmp_path / "control", LIMIT) as store:
-        due = everything(store)
+        intact = everything(store)
     rng, seen = random.Random(flips), Counter[str]()
     for number in range(flips):
         directory = tmp_path / f"flip-{number}"
@@ -103,7 +103,7 @@ def test_flipped_bits_are_not_acted_on(tmp_path: Path, flips: int) -> None:
         flipped = bytearray(content)
         flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         (directory / "ledger.db").write_bytes(flipped)
-        seen[outcome(directory, due)] += 1
+        seen[outcome(directory, intact)] += 1
         shutil.rmtree(directory)
     print(f"{flips} flipped bits of {len(content):,} bytes: {seen['ACTED ON']} acted on; {dict(seen)}")
     assert seen["ACTED ON"] == 0

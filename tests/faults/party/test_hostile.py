@@ -45,8 +45,8 @@ GOOD = pack_array(np.full(4, 0.5))
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     cluster = Cluster(tmp_path_factory.mktemp("hostile"), n_parties=2)
     path = cluster.root / "party-1.csv"
-    header, first, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([header, ",".join([*SECRETS, first.split(",")[-1]]), *rest]) + "\n")
+    header, first, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([header, ",".join([*SECRETS, first.split(",")[-1]]), *lines]) + "\n")
     return cluster
 
 
@@ -201,23 +201,23 @@ def proposals(cluster: Cluster) -> Iterator[Hostile]:
     """Runs that the owner does not allow, or that are none."""
     spec = run_spec(cluster).model_dump(mode="json")
     parties = spec["parties"]
-    own = {"name": parties["names"][0], "n_examples": parties["n_examples"][0], "budget": parties["budgets"][0]}
+    member = {"name": parties["names"][0], "n_examples": parties["n_examples"][0], "budget": parties["budgets"][0]}
     study = spec["study"]
     changes: dict[str, dict[str, Any]] = {
-        "epsilon 0": {"parties": columns(own | {"budget": {"epsilon": 0, "delta": 1e-5}})},
-        "epsilon negative": {"parties": columns(own | {"budget": {"epsilon": -1, "delta": 1e-5}})},
-        "epsilon nan": {"parties": columns(own | {"budget": {"epsilon": float("nan"), "delta": 1e-5}})},
-        "epsilon infinite": {"parties": columns(own | {"budget": {"epsilon": float("inf"), "delta": 1e-5}})},
-        "epsilon text": {"parties": columns(own | {"budget": {"epsilon": "many", "delta": 1e-5}})},
-        "epsilon tiny": {"parties": columns(own | {"budget": {"epsilon": 1e-300, "delta": 1e-5}})},
-        "epsilon too small for the grid": {"parties": columns(own | {"budget": {"epsilon": 1e-9, "delta": 1e-5}})},
-        "epsilon huge": {"parties": columns(own | {"budget": {"epsilon": 1e300, "delta": 1e-5}})},
-        "epsilon above the owner's": {"parties": columns(own | {"budget": {"epsilon": 101, "delta": 1e-5}})},
-        "delta 0": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": 0}})},
-        "delta 1": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": 1}})},
-        "delta negative": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": -0.1}})},
-        "delta nan": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": float("nan")}})},
-        "delta above the owner's": {"parties": columns(own | {"budget": {"epsilon": 1, "delta": 0.2}})},
+        "epsilon 0": {"parties": columns(member | {"budget": {"epsilon": 0, "delta": 1e-5}})},
+        "epsilon negative": {"parties": columns(member | {"budget": {"epsilon": -1, "delta": 1e-5}})},
+        "epsilon nan": {"parties": columns(member | {"budget": {"epsilon": float("nan"), "delta": 1e-5}})},
+        "epsilon infinite": {"parties": columns(member | {"budget": {"epsilon": float("inf"), "delta": 1e-5}})},
+        "epsilon text": {"parties": columns(member | {"budget": {"epsilon": "many", "delta": 1e-5}})},
+        "epsilon tiny": {"parties": columns(member | {"budget": {"epsilon": 1e-300, "delta": 1e-5}})},
+        "epsilon too small for the grid": {"parties": columns(member | {"budget": {"epsilon": 1e-9, "delta": 1e-5}})},
+        "epsilon huge": {"parties": columns(member | {"budget": {"epsilon": 1e300, "delta": 1e-5}})},
+        "epsilon above the owner's": {"parties": columns(member | {"budget": {"epsilon": 101, "delta": 1e-5}})},
+        "delta 0": {"parties": columns(member | {"budget": {"epsilon": 1, "delta": 0}})},
+        "delta 1": {"parties": columns(member | {"budget": {"epsilon": 1, "delta": 1}})},
+        "delta negative": {"parties": columns(member | {"budget": {"epsilon": 1, "delta": -0.1}})},
+        "delta nan": {"parties": columns(member | {"budget": {"epsilon": 1, "delta": float("nan")}})},
+        "delta above the owner's": {"parties": columns(member | {"budget": {"epsilon": 1, "delta": 0.2}})},
         "unknown algorithm": {"algorithm": "gradient_ascent"},
         "algorithm of another type": {"algorithm": ["dp_gd"]},
         "algorithm without noise": {"algorithm": "local", "parameters": {}},
@@ -229,22 +229,22 @@ def proposals(cluster: Cluster) -> Iterator[Hostile]:
         "rounds huge": {"parameters": {"n_rounds": 10**30}},
         "regularization nan": {"parameters": {"regularization": float("nan")}},
         "regularization 0": {"parameters": {"regularization": 0}},
-        "roster without the party": {"parties": columns(own | {"name": "party-9"})},
+        "roster without the party": {"parties": columns(member | {"name": "party-9"})},
         "roster empty": {"parties": columns()},
-        "roster with the party twice": {"parties": columns(own, own)},
+        "roster with the party twice": {"parties": columns(member, member)},
         "roster unknown": {"parties": "0" * 64},
         "roster no digest": {"parties": "0" * 63},
-        "roster of rows": {"parties": [own]},
+        "roster of rows": {"parties": [member]},
         "roster with a column short": {"parties": parties | {"n_examples": []}},
         "roster with a column long": {"parties": parties | {"budget_of": [0] * 9}},
         "roster with a budget missing": {"parties": parties | {"budget_of": [1] * len(parties["names"])}},
         "roster with a place negative": {"parties": parties | {"budget_of": [-1] * len(parties["names"])}},
-        "roster with budgets of nobody": {"parties": parties | {"budgets": [own["budget"]] * 2}},
-        "party name odd": {"parties": columns(own, own | {"name": "../x"})},
-        "size misstated": {"parties": columns(own | {"n_examples": 10**6})},
-        "size 0": {"parties": columns(own | {"n_examples": 0})},
-        "size huge": {"parties": columns(own | {"n_examples": 10**40})},
-        "size of another huge": {"parties": columns(own, own | {"name": "other", "n_examples": 2**63})},
+        "roster with budgets of nobody": {"parties": parties | {"budgets": [member["budget"]] * 2}},
+        "party name odd": {"parties": columns(member, member | {"name": "../x"})},
+        "size misstated": {"parties": columns(member | {"n_examples": 10**6})},
+        "size 0": {"parties": columns(member | {"n_examples": 0})},
+        "size huge": {"parties": columns(member | {"n_examples": 10**40})},
+        "size of another huge": {"parties": columns(member, member | {"name": "other", "n_examples": 2**63})},
         "contributors 0": {"minimum_contributors": 0},
         "contributors too many": {"minimum_contributors": 99},
         "contributors huge": {"minimum_contributors": 10**30},

@@ -120,8 +120,8 @@ def replace_record(row: str) -> Edit:
     """A neighbour: the first record is another."""
 
     def edit(text: str) -> str:
-        header, _, *rest = text.splitlines()
-        return "\n".join([header, row, *rest]) + "\n"
+        header, _, *lines = text.splitlines()
+        return "\n".join([header, row, *lines]) + "\n"
 
     return edit
 

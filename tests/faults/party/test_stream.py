@@ -30,7 +30,7 @@ LIMIT = limit(3, 1e-5)
 
 def cost(round: int) -> list[float]:
     """What a round costs, no matter who is asked, or how often."""
-    return [float(each) for each in np.random.default_rng([2, round]).uniform(-1, 1, TERMS.actions)]
+    return [float(value) for value in np.random.default_rng([2, round]).uniform(-1, 1, TERMS.actions)]
 
 
 def live(directory: Path, shown: Path) -> None:
@@ -71,21 +71,21 @@ def uninterrupted() -> tuple[Leader, dict[int, int]]:
 
 @pytest.mark.slow
 def test_killed_at_any_moment(tmp_path: Path) -> None:
-    rng, shown, kills = random.Random(1), tmp_path / "shown", 0
-    shown.touch()
+    rng, output, kills = random.Random(1), tmp_path / "shown", 0
+    output.touch()
     open_ledger(tmp_path / "ledger", LIMIT).close()
-    while killed(tmp_path / "ledger", shown, rng.uniform(0, 0.03)):
+    while killed(tmp_path / "ledger", output, rng.uniform(0, 0.03)):
         kills += 1
         assert kills < 500
     leader, expected = uninterrupted()
-    told = [json.loads(line) for line in shown.read_text().splitlines()]
-    assert {each["round"]: each["action"] for each in told} == expected
-    assert all(expected[each["round"]] == each["action"] for each in told), "no round ever had another action"
+    actions = [json.loads(line) for line in output.read_text().splitlines()]
+    assert {action["round"]: action["action"] for action in actions} == expected
+    assert all(expected[action["round"]] == action["action"] for action in actions), "no round ever had another action"
     with open_ledger(tmp_path / "ledger", LIMIT) as ledger:
         costs = [answer.cost for answer in ledger.answers()]
         assert [answer.round for answer in ledger.answers()] == list(expected)
         assert ledger.books.runs[OWNER, "prices"].ended == "owner"
     assert costs[0].epsilon == pytest.approx(leader.guarantee.epsilon * 1e6, abs=1)
     assert not any(any(later.units) for later in costs[1:]), "charged once"
-    print(f"{kills} kills: {len(told)} lines shown of {ROUNDS} rounds, each with its one action")
+    print(f"{kills} kills: {len(actions)} lines shown of {ROUNDS} rounds, each with its one action")
     assert kills > 1  # how many a machine has time for differs

@@ -31,16 +31,16 @@ def test_a_killed_party_contributes_each_round_once(tmp_path: Path) -> None:
         wait_until_ready(url)
         stage.begin(client)
         for round in range(1, KILLS + 1):
-            asked = stage.query(round, weights(cluster, round))
+            query = stage.query(round, weights(cluster, round))
             seconds = kills.uniform(0, LONGEST_ROUND) if round % 2 else None
-            before = last_answer(partial(stage.ask, client, round, asked), process.pid or 0, seconds)
+            before = last_answer(partial(stage.ask, client, round, query), process.pid or 0, seconds)
             process.join()
             process = start_party(settings)
             wait_until_ready(url)
-            after = stage.ask(client, round, asked).raise_for_status().content
+            after = stage.ask(client, round, query).raise_for_status().content
             assert before in (None, after)
-            assert stage.ask(client, round, asked).content == after
-            stage.total(asked, after)
+            assert stage.ask(client, round, query).content == after
+            stage.total(query, after)
             used += stage.obfuscators(after)
             answered += before is not None
         spent = client.get("/v1/budget").json()["units"]["spent"][0] / 1e6

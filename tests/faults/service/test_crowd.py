@@ -207,9 +207,9 @@ def test_idle_strangers_hold_no_more_connections_than_there_may_be(tmp_path: Pat
 
 def test_a_service_that_may_have_too_few_files_open_does_not_start(few_files: PartySettings) -> None:
     with start_with_files(few_files, 32) as party:
-        _, told = party.communicate(timeout=60)
+        _, stderr = party.communicate(timeout=60)
     assert party.returncode == 3
-    assert "this process may have 32 files open (ulimit -n), and needs " in told
+    assert "this process may have 32 files open (ulimit -n), and needs " in stderr
 
 
 @pytest.mark.parametrize(

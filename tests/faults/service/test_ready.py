@@ -58,8 +58,8 @@ def test_a_service_that_cannot_write_is_not_ready(name: str, tmp_path: Path) -> 
         for longest in (2**19, 0):  # of none not even the file of its log takes a line
             resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (longest, UNLIMITED))
             status, detail = service.readiness()
-            why = f"may write no file longer than {longest:,} bytes" if longest else "cannot be written"
-            assert (status, why in detail) == (503, True)
+            reason = f"may write no file longer than {longest:,} bytes" if longest else "cannot be written"
+            assert (status, reason in detail) == (503, True)
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (UNLIMITED, UNLIMITED))
         assert service.readiness() == (200, "")
         assert service.ask() in {202, 404}

@@ -104,13 +104,13 @@ def until(something: Callable[[], bool]) -> float:
 def test_tokens_change_without_a_stop(site: Site) -> None:
     site.write({OLD: None})
     process = start_party(PartySettings.load(site.path))
-    with stopped_at_exit(process), httpx.Client(base_url=site.url, headers=bearer(OLD), trust_env=False) as kept:
+    with stopped_at_exit(process), httpx.Client(base_url=site.url, headers=bearer(OLD), trust_env=False) as client:
         wait_until_ready(site.url)
-        assert (kept.get("/v1/party").status_code, site.status(NEW)) == (200, 401)
+        assert (client.get("/v1/party").status_code, site.status(NEW)) == (200, 401)
         site.write({OLD: 20, NEW: 400})
         waited = until(lambda: site.status(NEW) == 200)
         assert site.status(OLD) == 200, "tokens overlap"
-        until(lambda: 'parley_expiry_days{what="token"} 20.0' in kept.get("/metrics").text)
+        until(lambda: 'parley_expiry_days{what="token"} 20.0' in client.get("/metrics").text)
         site.path.write_text("neither = settings")
         until(lambda: "kept" in site.log())
         assert site.status(NEW) == 200, "an unusable file changes nothing"
@@ -118,7 +118,7 @@ def test_tokens_change_without_a_stop(site: Site) -> None:
         assert process.pid
         os.kill(process.pid, signal.SIGHUP)
         until(lambda: "needs_restart" in site.log())
-        expired = kept.get("/v1/party")
+        expired = client.get("/v1/party")
         times = site.times_read()
         os.kill(process.pid, signal.SIGHUP)
         until(lambda: site.times_read() > times)
@@ -156,8 +156,8 @@ async def test_expiry_is_told_once_a_day(site: Site, capfd: pytest.CaptureFixtur
         await upkeep.tend()
         await upkeep.tend()
         output = capfd.readouterr()
-        shown = f'parley_expiry_days{{what="token"}} {31 - days}.0' in metrics.render().decode()
-        return (output.out + output.err).count("expires") == 1, shown
+        is_shown = f'parley_expiry_days{{what="token"}} {31 - days}.0' in metrics.render().decode()
+        return (output.out + output.err).count("expires") == 1, is_shown
 
     assert await told(0) == (False, True)
     assert await told(1) == (True, True)
@@ -199,8 +199,8 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
     with stopped_at_exit(start_party(settings)):
         until(lambda: status(url, trusting(first)) == 200)
         entry = PeerEntry(name="party-1", url=url, token=LEARNER, ca=used.authority)
-        with trusting(first) as kept:
-            assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200
+        with trusting(first) as client:
+            assert client.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200
             async with closing_line(Line(entry)) as line:
                 assert (await line.ask("GET", "/v1/party")).status == 200
             install(second, used)
@@ -210,8 +210,8 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
                 )
             assert status(url, trusting(second)) == 200
             assert status(url, trusting(first)) == 0
-            assert kept.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"
-            assert 'parley_expiry_days{what="certificate"} 1.0' in kept.get(f"{url}/metrics").text
+            assert client.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"
+            assert 'parley_expiry_days{what="certificate"} 1.0' in client.get(f"{url}/metrics").text
             used.key.write_text("no key")
             assert status(url, trusting(second)) == 200
     log = (tmp_path / "site" / "party-1.log").read_text()

@@ -140,7 +140,7 @@ def trials(life: Life, count: int, rng: random.Random) -> Iterator[tuple[str, st
         witness = rng.choice([name for name in SERVICES if name != victim])
         old, new = sorted(rng.sample(range(len(life.copies)), 2))
         had = len(entries(life.copies[old] / victim))
-        if any(each.signer == victim and each.head.count > had for each in known(life.copies[new] / witness)):
+        if any(receipt.signer == victim and receipt.head.count > had for receipt in known(life.copies[new] / witness)):
             count -= 1
             yield victim, witness, dict.fromkeys(SERVICES, old) | {witness: new}
 

@@ -59,12 +59,12 @@ def test_processes_that_write_and_move_the_log_at_once(tmp_path: Path) -> None:
             process.join()
         appended = written.get()
     with closing(sqlite3.connect(tmp_path / "log.db")) as connection:
-        found = connection.execute("PRAGMA integrity_check").fetchone()[0]
+        verdict = connection.execute("PRAGMA integrity_check").fetchone()[0]
     chain = opened(tmp_path)
-    held = sum(1 for number, _ in chain.records() if chain.record(number))
+    n_records = sum(1 for number, _ in chain.records() if chain.record(number))
     chain.close()
     print(
-        f"{WRITERS} processes of {WRITES} writes each, {DOOMED} killed in a transaction: {held} records, "
-        f"integrity_check says {found}"
+        f"{WRITERS} processes of {WRITES} writes each, {DOOMED} killed in a transaction: {n_records} records, "
+        f"integrity_check says {verdict}"
     )
-    assert (appended, held, found) == ([WRITES] * WRITERS, WRITERS * WRITES + DOOMED, "ok")
+    assert (appended, n_records, verdict) == ([WRITES] * WRITERS, WRITERS * WRITES + DOOMED, "ok")

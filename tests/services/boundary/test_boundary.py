@@ -94,9 +94,9 @@ def test_a_fault_of_the_form_says_why_and_quotes_nothing(
 ) -> None:
     refused = clients["learner"].post("/v1/runs", json=REQUEST | change)
     assert refused.status_code == 422
-    (found,) = refused.json()["errors"]
-    print(found)
-    assert found == found | fault
+    (named,) = refused.json()["errors"]
+    print(named)
+    assert named == named | fault
     assert SECRET not in refused.text
 
 
@@ -106,8 +106,8 @@ def test_very_many_faults_are_not_told_one_by_one(clients: dict[str, httpx.Clien
         (dict.fromkeys(map(str, range(100_000)), 0), "has too many faults to tell"),
     ):
         refused = clients["learner"].post("/v1/runs", json=REQUEST | change)
-        (found,) = refused.json()["errors"]
-        assert found["reason"] == reason
+        (fault,) = refused.json()["errors"]
+        assert fault["reason"] == reason
 
 
 def test_a_failed_sign_in_is_logged_and_counted(
@@ -125,8 +125,8 @@ def test_a_failed_sign_in_is_logged_and_counted(
 
 
 def test_an_expired_token_says_so(clients: dict[str, httpx.Client], apps: dict[str, FastAPI]) -> None:
-    known, today = apps["party"].state.tokens, apps["party"].state.tokens.today()
-    known.replace(
+    tokens, today = apps["party"].state.tokens, apps["party"].state.tokens.today()
+    tokens.replace(
         [
             KnownToken(hash_token(LEARNER), NamedCaller("learner")),
             KnownToken(hash_token("short"), NamedCaller("learner"), today),
@@ -146,8 +146,8 @@ def test_the_reference_opens_without_a_token_and_loads_nothing(
     assert page.headers["content-security-policy"].startswith("default-src 'none'; style-src 'nonce-")
     assert not any(word in page.text for word in ("<script", "<img", "<link", "src=", "@import", "url("))
     document = json.loads(clients[name].get("/openapi.json").text)
-    shown = [path for path in document["paths"] if f"<code>{path}</code>" in page.text]
+    listed = [path for path in document["paths"] if f"<code>{path}</code>" in page.text]
     schemas = [schema for schema in document["components"].get("schemas", {}) if f'id="{schema}"' in page.text]
-    print(f"{name}: {len(shown)} paths and {len(schemas)} schemas in {len(page.text) // 1024} KiB")
-    assert shown == list(document["paths"])
+    print(f"{name}: {len(listed)} paths and {len(schemas)} schemas in {len(page.text) // 1024} KiB")
+    assert listed == list(document["paths"])
     assert schemas == list(document["components"].get("schemas", {}))

@@ -38,8 +38,8 @@ def echo_app() -> FastAPI:
         yield "one "
         yield "two "
 
-    known = [KnownToken(hash_token(TOKEN), NamedCaller("somebody"))]
-    app = service("echo", "for tests", tokens=known, metrics=Metrics(), ready=ready, limits=Limits())
+    tokens = [KnownToken(hash_token(TOKEN), NamedCaller("somebody"))]
+    app = service("echo", "for tests", tokens=tokens, metrics=Metrics(), ready=ready, limits=Limits())
 
     @app.post("/v1/words")
     async def say(words: Words) -> str:
@@ -121,8 +121,8 @@ LAST = request("GET /v1/words HTTP/1.1", "Connection: close")
 )
 @pytest.mark.parametrize("pieces", [1, 40])
 def test_an_offer_to_upgrade_is_ignored(port: int, offer: tuple[str, ...], pieces: int) -> None:
-    said = request("POST /v1/words HTTP/1.1", *offer, body=b'{"word": "hello"}')
-    answers = ask(port, said, said, LAST, pieces=pieces)
+    request_bytes = request("POST /v1/words HTTP/1.1", *offer, body=b'{"word": "hello"}')
+    answers = ask(port, request_bytes, request_bytes, LAST, pieces=pieces)
     print(answers.decode())
     assert answers.count(b"HTTP/1.1 200 OK") == 3  # no bytes of a body are taken for a request
     assert answers.count(b'"hello"') == 2
@@ -160,8 +160,8 @@ def test_a_request_names_one_host(port: int, hosts: str) -> None:
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/words?size=70000"])
 def test_head_is_answered_as_get_without_a_body(port: int, path: str) -> None:
     last = ("Connection: close",)
-    asked, got = (ask(port, request(f"{method} {path} HTTP/1.1", *last)) for method in ("HEAD", "GET"))
-    head, _, body = asked.partition(b"\r\n\r\n")
+    head_answer, got = (ask(port, request(f"{method} {path} HTTP/1.1", *last)) for method in ("HEAD", "GET"))
+    head, _, body = head_answer.partition(b"\r\n\r\n")
     assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"")
     if path != "/metrics":  # which counts what was asked
         length = len(got.partition(b"\r\n\r\n")[2])

@@ -93,8 +93,8 @@ def containers(made: Manifests) -> Iterator[dict[str, Any]]:
 
 
 def test_it_is_linted(given: dict[str, Values], role: str) -> None:
-    found = helm.lint(str(CHART), values=given[role], strict=True)
-    messages = [message for message in found["messages"] if "icon is recommended" not in str(message)]
+    report = helm.lint(str(CHART), values=given[role], strict=True)
+    messages = [message for message in report["messages"] if "icon is recommended" not in str(message)]
     assert messages == []
 
 
@@ -157,7 +157,7 @@ def test_every_path_of_the_settings_is_mounted(made: Manifests, given: dict[str,
     named = [word for word in words[1::2] if word.startswith("/") and word != f"{folder}/studies"]
     assert len(named) >= 3
     for path in (*named, service["command"][-1]):
-        assert any(path == each or path.startswith(f"{each}/") for each in mounted), path
+        assert any(path == place or path.startswith(f"{place}/") for place in mounted), path
 
 
 def test_health_is_asked_as_by_the_images(made: Manifests, role: str) -> None:
@@ -199,7 +199,7 @@ def test_no_secret_is_in_a_manifest(made: Manifests) -> None:
 
 def test_new_settings_restart_the_pod(given: dict[str, Values]) -> None:
     changed = given["party"] | {"settings": PARTY.replace("epsilon = 5", "epsilon = 4")}
-    both = [rendered(each)["StatefulSet"]["spec"]["template"]["metadata"] for each in (given["party"], changed)]
+    both = [rendered(values)["StatefulSet"]["spec"]["template"]["metadata"] for values in (given["party"], changed)]
     assert both[0]["annotations"] != both[1]["annotations"]
 
 

@@ -60,5 +60,5 @@ def test_a_service_whose_port_is_taken_says_so_in_a_sentence(tmp_path: Path) -> 
         subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
         serve = [tool, "serve", "--config", "learner/learner.toml"]
         ended = subprocess.run(serve, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    told = f"parley-learner: 127.0.0.1:{port} cannot be listened on: Address already in use"
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (3, told)
+    message = f"parley-learner: 127.0.0.1:{port} cannot be listened on: Address already in use"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (3, message)

@@ -63,11 +63,11 @@ def wait_until_healthy(made: Deployment) -> None:
     """Wait until every service says that it is ready."""
     deadline = time.monotonic() + _PATIENCE
     for name in made.services:
-        while (said := health(made, name)).returncode:
-            assert said.returncode == 1
-            assert "is not ready" in said.stderr
-            assert time.monotonic() < deadline, said.stderr
-        assert said.stdout == "ready\n"
+        while (result := health(made, name)).returncode:
+            assert result.returncode == 1
+            assert "is not ready" in result.stderr
+            assert time.monotonic() < deadline, result.stderr
+        assert result.stdout == "ready\n"
 
 
 @pytest.mark.slow
@@ -79,8 +79,8 @@ def test_every_service_says_whether_it_is_ready(tmp_path: Path, *, tls: bool) ->
             renew(tmp_path / "deploy")
             wait_until_healthy(made)  # certificates are read again while services run
     stopped = {name: health(made, name) for name in made.services}
-    assert {said.returncode for said in stopped.values()} == {1}
-    assert all("does not answer (ConnectionRefusedError)" in said.stderr for said in stopped.values())
+    assert {result.returncode for result in stopped.values()} == {1}
+    assert all("does not answer (ConnectionRefusedError)" in result.stderr for result in stopped.values())
     print(f"{len(stopped)} services: {len(stopped)} ready while they ran, 0 when they had ended; TLS {tls}")
 
 

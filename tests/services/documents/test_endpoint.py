@@ -54,9 +54,9 @@ for option in ("--url", "--token-file", "--ca", "--format"):
 @pytest.fixture(scope="module")
 def blocks() -> list[tuple[str, str, str]]:
     """The example's blocks: path, where in it, and text."""
-    found = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
-    assert found
-    return found
+    blocks_of_code = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
+    assert blocks_of_code
+    return blocks_of_code
 
 
 @pytest.fixture

@@ -52,8 +52,8 @@ def test_the_terminal(visitor: Visitor, hospitals: Hospitals) -> None:
     tool = str(Path(sys.executable).parent / "parley-learner")
     stdout = subprocess.run([tool, *line], check=True, env=environment, capture_output=True, text=True).stdout
     page = visitor.pictures / "terminal.html"
-    shown = html.escape(f"$ parley-learner {' '.join(line)}\n{stdout}")
-    page.write_text(f"<meta charset=utf-8><pre style='font: 16px/1.3 monospace; margin: 1.5rem'>{shown}</pre>")
+    screen = html.escape(f"$ parley-learner {' '.join(line)}\n{stdout}")
+    page.write_text(f"<meta charset=utf-8><pre style='font: 16px/1.3 monospace; margin: 1.5rem'>{screen}</pre>")
     visitor.browser.get(page.as_uri())
     page.unlink()
     snap(visitor, "terminal-forecast", 880)

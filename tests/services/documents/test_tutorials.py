@@ -60,9 +60,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_data_scientist_trains_verifies_and_predicts(hospitals: Hospitals, folder: Path) -> None:
     out = run("data-scientist.md", folder, hospitals)
-    found = re.search(r"(\d+) of (\d+) right", out)
-    assert found
-    right, rows = map(int, found.groups())
+    count = re.search(r"(\d+) of (\d+) right", out)
+    assert count
+    right, rows = map(int, count.groups())
     print(f"{right} of {rows} right")
     assert rows == len(hospitals.diagnoses)
     assert right > 0.64 * rows, "the commonest class alone"

@@ -36,8 +36,8 @@ class Owners(Cluster):
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings."""
-        whole = {"epsilon": BUDGETS[name], "delta": DELTA, "max_delta_per_run": DELTA}
-        self.policy = whole | {"max_epsilon_per_run": 10.0, "max_rounds": 50} | self.fears
+        budget = {"epsilon": BUDGETS[name], "delta": DELTA, "max_delta_per_run": DELTA}
+        self.policy = budget | {"max_epsilon_per_run": 10.0, "max_rounds": 50} | self.fears
         return super().party_settings(name, **changes)
 
 

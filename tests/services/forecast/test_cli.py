@@ -83,10 +83,10 @@ def test_mentions_a_limit_only_where_its_default_is_too_low(fits: bool) -> None:
         learner_bytes=64_000_000,
         noise_seconds=0.4, limit="limits.round_bytes", longest=8_000_128, fits=fits,
     )  # fmt: skip
-    told = list(costly({"costs": asdict(costs)}))
-    assert told[0].startswith("an answer has 1,000,000 numbers: 8 MB on the wire a party and round, 16 MB in all")
+    limits = list(costly({"costs": asdict(costs)}))
+    assert limits[0].startswith("an answer has 1,000,000 numbers: 8 MB on the wire a party and round, 16 MB in all")
     needs = "warning: a party's limits.round_bytes must be 8,000,128 or more, which its default is not"
-    assert told[1:] == ([] if fits else [needs])
+    assert limits[1:] == ([] if fits else [needs])
 
 
 @pytest.mark.parametrize(

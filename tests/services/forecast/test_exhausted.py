@@ -47,13 +47,13 @@ async def test_a_budget_that_would_end_within_the_horizon_is_refused_beforehand(
     before = await left(client)
     assert before == pytest.approx(left_after(gaussian(0.25)), abs=1e-5)
 
-    asked = {name: party.rounds() for name, party in parties.items()}
+    rounds_before = {name: party.rounds() for name, party in parties.items()}
     problem = await problem_of(client, epsilon=0.2, **WU)  # what party-5 has left would not last for 20 rounds
     assert (problem["status"], problem["party"], problem["reason"]) == (502, "party-5", "budget-exhausted")
     assert problem["epsilon_left"] == before["party-5"] < 0.2
     assert "party-5 refused: epsilon 0.2, delta 1e-05 are asked for; epsilon 0.1" in problem["detail"]
     assert await left(client) == before
-    assert {name: party.rounds() for name, party in parties.items()} == asked
+    assert {name: party.rounds() for name, party in parties.items()} == rounds_before
     print(f"five parties: {problem['detail']}; before round 1, nobody charged")
 
 
@@ -92,7 +92,7 @@ async def test_rounds_that_are_left_open_are_no_more_than_the_owners_allow(clien
     request = {"study": "made-up", "delta": 1e-5} | terms
     unasked = request | {"owners": {"party-1": 40, "party-2": 41, "party-3": 42}}
     wanted, answer = [
-        (await client.post("/v1/forecasts", json=each)).raise_for_status().json() for each in (unasked, request)
+        (await client.post("/v1/forecasts", json=body)).raise_for_status().json() for body in (unasked, request)
     ]
     assert wanted["rounds"] > answer["rounds"] == 2
     assert answer["chosen"]["n_rounds"].endswith(f"; {wanted['rounds']} would be more than time or owners allow")
@@ -106,7 +106,7 @@ async def test_what_owners_would_refuse_is_told_before_they_are_asked(
 ) -> None:
     """In the words in which the party itself then refuses it, by each rule for one run."""
     long, start = {"n_rounds": 51, "calibration": "tight"}, await upload(client, owners.public_table(1))
-    for terms, told in (
+    for terms, reason in (
         ({"epsilon": 11.0, **WU}, "at most epsilon 10"),
         ({"epsilon": 0.2, "delta": 1e-4, **WU}, "at most delta 1e-05"),
         ({"epsilon": 0.2, "algorithm": "average"}, "the owner does not allow average"),
@@ -118,7 +118,7 @@ async def test_what_owners_would_refuse_is_told_before_they_are_asked(
         request = {"study": "made-up", "delta": 1e-5} | terms
         answer = (await client.post("/v1/forecasts", json=request)).raise_for_status().json()
         (objection,) = answer["owners"][0]["objections"]
-        assert told in objection, (terms, objection)
+        assert reason in objection, (terms, objection)
         problem = await problem_of(client, **terms)
         assert problem["detail"] == f"party-1 refused: {objection}"
     fine = (await client.post("/v1/forecasts", json={"study": "made-up", "epsilon": 0.2, "delta": 1e-5, **WU})).json()

@@ -66,8 +66,8 @@ async def test_of_the_roster_it_says_what_each_owner_has_left(
     assert {name: view["fits"] for name, view in views.items()} == fits
     assert {name: view["exhausted"] is None for name, view in views.items()} == fits
     assert list(fits.values()) == [True, True, True, True, False]
-    left = {name: limit(BUDGETS[name], DELTA).charge(most).epsilon_left for name in fits if fits[name]}
-    assert {name: view["epsilon_left"] for name, view in views.items()} == left | {"party-5": None}
+    remaining = {name: limit(BUDGETS[name], DELTA).charge(most).epsilon_left for name in fits if fits[name]}
+    assert {name: view["epsilon_left"] for name, view in views.items()} == remaining | {"party-5": None}
     expected = forecast(spec.build(), spec.facts())
     assert isinstance(expected, Forecast)
     assert answer["outcome"]["excess"]["estimate"] == pytest.approx(expected.excess.estimate)
@@ -88,8 +88,8 @@ async def test_the_run_time_is_that_of_an_earlier_run_like_it(client: httpx.Asyn
         "basis": f"the median round of run {run}",
     }
     spec = run_spec(owners, algorithm="wu_strongly_convex", parameters={"n_rounds": 5}, epsilon=0.1)
-    left = left_after(price(spec.build(), spec.facts().of(0)).total)
-    assert {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]} == left
+    remaining = left_after(price(spec.build(), spec.facts().of(0)).total)
+    assert {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]} == remaining
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ async def test_what_it_says_a_run_costs_is_what_the_ledgers_are_charged_at_most(
     before = (await ask(client, order))["owners"]
     assert (await watch(client, await submit(client, **order)))[-1][1]["state"] == "completed"
     after = (await ask(client, order))["owners"]
-    spared = [now["epsilon_now"] - then["epsilon_left"] for now, then in zip(after, before, strict=True)]
+    spared = [now["epsilon_now"] - earlier["epsilon_left"] for now, earlier in zip(after, before, strict=True)]
     assert spared == [0] * 5, "what counts across runs is known exactly"
-    assert all(then["fits"] for then in before)
+    assert all(earlier["fits"] for earlier in before)
     charged = before[0]["epsilon_now"] - after[0]["epsilon_now"]
     print(f"{order['algorithm']}, declared {order['epsilon']}: forecast {before[0]['epsilon']}, charged {charged:.6f}")
 
@@ -145,8 +145,8 @@ async def test_a_party_whose_budget_cannot_be_read_is_forecast_without(owners: C
     parties["party-3"].intercept = always(403, b"{}", "/v1/budget")
     async with learner_of(owners, parties, deadline_seconds=DEADLINE) as client:
         answer = await ask(client, ROSTER)
-    known = {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]}
-    assert known == BUDGETS | {"party-2": None, "party-3": None}
+    budgets = {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]}
+    assert budgets == BUDGETS | {"party-2": None, "party-3": None}
     assert answer["outcome"] is not None
 
 

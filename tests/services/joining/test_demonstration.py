@@ -22,11 +22,11 @@ def test_four_owners_join_and_train() -> None:
     command = [sys.executable, "-m", "scripts.demonstrations.joining"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    seconds = [float(each) for each in re.findall(r"connected ([\d.]+) s after its invitation came", done.stdout)]
+    seconds = [float(text) for text in re.findall(r"connected ([\d.]+) s after its invitation came", done.stdout)]
     assert len(seconds) == 4
     assert max(seconds) < 60  # 3 are usual
     listens = re.findall(r"listens on (.*)", done.stdout)
-    assert all(re.fullmatch(r"nothing|127\.0\.0\.1:\d+( and 127\.0\.0\.1:\d+)*", each) for each in listens), listens
+    assert all(re.fullmatch(r"nothing|127\.0\.0\.1:\d+( and 127\.0\.0\.1:\d+)*", text) for text in listens), listens
     lines, accuracy = re.findall(r"typed by each owner: (\d); accuracy on Adult's test rows: ([\d.]+)", done.stdout)[0]
     assert int(lines) <= 3
     assert float(accuracy) > 0.78  # the majority is 0.76

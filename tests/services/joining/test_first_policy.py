@@ -74,8 +74,8 @@ def test_a_policy_that_requires_sums_says_what_that_refuses(norm: str, refused: 
     assert settings.policy.require_secure_sum
     assert f"require_secure_sum = true  # so {refused} is refused" in text
     assert trained_by_sums(study(norm=norm)) == (("dp_gd", "average") if norm == "euclidean" else ())
-    told = [*_warned(Folder(tmp_path / "new"), settings, study(norm=norm), 100)]
-    assert "only simplex trains" in told[0] if norm == "max" else not told
+    warnings = [*_warned(Folder(tmp_path / "new"), settings, study(norm=norm), 100)]
+    assert "only simplex trains" in warnings[0] if norm == "max" else not warnings
     assert not [*_warned(Folder(tmp_path), settings, study(norm=norm), 100)], "its owner has settings"
     assert "published whole" in next(_warned(Folder(tmp_path), settings, study(norm=norm), 10**5)), "of a delta of 1e-4"
 
@@ -87,9 +87,9 @@ def test_what_is_refused_for_sums_is_what_shows_each_answer(norm: Any) -> None: 
         np.array([500, 500]), epsilon=1.0, delta=1e-5, n_features=agreed.n_features, loss=build_loss(agreed),
         norm=norm, study=agreed, secure_sum=True, public_shape=(1, agreed.n_features),
     )  # fmt: skip
-    shown = [
+    showing = [
         name
         for name in first_algorithms(agreed)
         if any(question.reveal == "each" for question in build_algorithm(name).questions(facts))
     ]
-    assert tuple(shown) == refused_for_sums(agreed)
+    assert tuple(showing) == refused_for_sums(agreed)

@@ -145,13 +145,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def listening(process: BaseProcess) -> set[str]:
     """The addresses on which a process listens."""
     inodes = {str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir() if link.is_symlink()}
-    found = set()
+    ports = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                found.add(fields[1].partition(":")[0])
-    return found
+                ports.add(fields[1].partition(":")[0])
+    return ports
 
 
 def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
         assert made.confirm(NAMES[0]).exit_code == 0
         before, secrets = made.party(NAMES[0]), made.root / NAMES[0] / "secrets"
         changing = (secrets / "connect.token", secrets / "tls.key", made.root / NAMES[0] / "state" / "tls.pem")
-        held = {file: file.read_bytes() for file in changing}
+        contents = {file: file.read_bytes() for file in changing}
         ledger = (made.root / NAMES[0] / "state" / "ledger.db").stat().st_ino
         path = tmp_path / "again.json"
         first = made.learner("invite", NAMES[1], "--study", "made-up", "--out", tmp_path / "first.json")
@@ -212,7 +212,7 @@ def test_a_member_joins_again_with_its_key_and_ledger(tmp_path: Path) -> None:
         assert now.identity.key == before.identity.key
         assert (made.root / NAMES[0] / "state" / "ledger.db").stat().st_ino == ledger
         assert now.learners[0].token_hash != before.learners[0].token_hash
-        assert all(file.read_bytes() != before for file, before in held.items())
+        assert all(file.read_bytes() != before for file, before in contents.items())
         with stopped_at_exit(start_party(made.party(NAMES[0]))):
             made.until(lambda: bool(made.roster()[NAMES[0]]["connected"]))
         assert made.roster()[NAMES[0]]["state"] == "member", "its words have been compared before"
@@ -225,9 +225,9 @@ def test_a_key_holder_joins_again_with_its_key_and_journal(shared: Scene) -> Non
         invitation = shared.root / "again.json"
         invitation.unlink(missing_ok=True)
         assert shared.learner("invite", "again", "--key-holder", "--out", invitation).exit_code == 0
-        said = ("--words", " ".join(words_of(shared.key)), "--out", state.parent)
+        options = ("--words", " ".join(words_of(shared.key)), "--out", state.parent)
         for _ in ("once", "and once more, as after an answer that was lost"):
-            done = shared.owner("keyholder", "join", invitation, *said)
+            done = shared.owner("keyholder", "join", invitation, *options)
             assert done.exit_code == 0, done.output
         return (state / "identity.key").read_bytes(), (state / "keyholder.db").stat().st_ino
 
@@ -239,8 +239,8 @@ def test_names_that_differ_by_capitals_alone_are_not_both_invited(shared: Scene)
     refused = shared.learner("invite", "Spelt-Once", "--study", "made-up", "--out", shared.root / "twice.json")
     assert refused.exit_code == 3
     assert "spelt-once is invited or has joined: say spelt-once, or a name that differs by more" in refused.stderr
-    own = shared.learner("invite", "Learner", "--study", "made-up", "--out", shared.root / "twice.json")
-    assert "learner is the learner itself: say another name" in own.stderr
+    result = shared.learner("invite", "Learner", "--study", "made-up", "--out", shared.root / "twice.json")
+    assert "learner is the learner itself: say another name" in result.stderr
     assert not (shared.root / "twice.json").exists()
 
 
@@ -367,8 +367,8 @@ QUERY = "SELECT * FROM rows ORDER BY x0"
 
 def test_an_owner_joins_by_a_query_over_tables(shared: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shared.tables[NAMES[0]].parent)
-    told = shared.join(shared.invite("queried"), "hospital-a", *queried("rows=party-1.csv", shared.root / "queried"))
-    assert told.exit_code == 0, told.output
+    result = shared.join(shared.invite("queried"), "hospital-a", *queried("rows=party-1.csv", shared.root / "queried"))
+    assert result.exit_code == 0, result.output
     settings = PartySettings.load(shared.root / "queried" / "party.toml")
     assert settings.data.source == QUERY
     assert settings.data.tables == {"rows": str(shared.tables[NAMES[0]])}
@@ -413,8 +413,8 @@ def test_an_owner_joins_from_postgresql(shared: Scene, monkeypatch: pytest.Monke
         monkeypatch.setenv("JOINING_DSN", dsn)
         root = shared.root / "in-postgres"
         table = "rows=env:JOINING_DSN::public.patients"
-        told = shared.join(shared.invite("in-postgres"), "hospital-a", *queried(table, root))
-        assert told.exit_code == 0, told.output
+        result = shared.join(shared.invite("in-postgres"), "hospital-a", *queried(table, root))
+        assert result.exit_code == 0, result.output
         assert shared.owner("check", "--config", root / "party.toml").exit_code == 0
         assert not any(dsn.encode() in path.read_bytes() for path in root.rglob("*") if path.is_file())
 

@@ -45,8 +45,8 @@ def join_as_notary(made: Scene) -> None:
     """A key holder joins, and is confirmed."""
     invitation = made.root / f"{NOTARY}.json"
     assert made.learner("invite", NOTARY, "--key-holder", "--out", invitation).exit_code == 0
-    told = ("--words", " ".join(words_of(made.key)), "--out", made.root / NOTARY)
-    done = made.owner("keyholder", "join", invitation, *told)
+    options = ("--words", " ".join(words_of(made.key)), "--out", made.root / NOTARY)
+    done = made.owner("keyholder", "join", invitation, *options)
     assert done.exit_code == 0, done.output
     assert made.learner("roster", "confirm", NOTARY, *words_of(notary(made).identity.key)).exit_code == 0
 
@@ -106,9 +106,9 @@ def test_words_of_another_key_holder_make_no_party(shared: Scene, typed: str, to
 
 def test_at_a_terminal_each_key_holders_words_are_asked_for(shared: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parley.party.joining._is_typed_at", lambda: True)
-    for name, said, pinned in (("now", words_from(shared), {NOTARY: notary(shared).identity.key}), ("later", "", {})):
+    for name, answer, pinned in (("now", words_from(shared), {NOTARY: notary(shared).identity.key}), ("later", "", {})):
         line = ["join", shared.invite(name), "--data", shared.tables[VICTIM], "--out", shared.root / name]
-        typed = f"{' '.join(words_of(shared.key))}\n{said}\n"
+        typed = f"{' '.join(words_of(shared.key))}\n{answer}\n"
         done = CliRunner().invoke(party_app, list(map(str, line)), input=typed)
         assert done.exit_code == 0, done.output
         assert f"Ask the operator of the key holder {NOTARY}, not the learner's" in done.stderr
@@ -145,8 +145,8 @@ def test_a_member_that_joins_again_keeps_what_it_has_compared(shared: Scene) -> 
         assert ("has another key" in done.stderr) == (exit_code == 3), "the learner swaps a key that was compared"
         assert ("the key of the key holder renamed was not compared" in done.output) == (name == "renamed")
         assert PartySettings.load(folder / "party.toml").key_holder_pins == pinned
-    own = PartySettings.load(folder / "party.toml").identity.key
-    mirror = resealed(shared, shared.invite("again"), key_holders=(KnownKey(name="mirror", public_key=own),))
+    own_key = PartySettings.load(folder / "party.toml").identity.key
+    mirror = resealed(shared, shared.invite("again"), key_holders=(KnownKey(name="mirror", public_key=own_key),))
     done = shared.join(mirror, VICTIM, "--out", folder)
     assert done.exit_code == 3
     assert "the key of mirror is this party's own" in done.stderr
@@ -165,11 +165,11 @@ def test_no_side_is_shown_the_words_that_it_is_asked_for(shared: Scene, tmp_path
     done = shared.join(shared.invite("unheard"), VICTIM, "--out", shared.root / "unheard")
     unheard = PartySettings.load(shared.root / "unheard" / "party.toml").identity.key
     secret.append(" ".join(words_of(unheard)))
-    shown = [shared.learner("roster", "list").output, shared.learner("roster", "list", "--format", "json").output]
-    shown.append((shared.root / "learner" / "state.log").read_text())
+    outputs = [shared.learner("roster", "list").output, shared.learner("roster", "list", "--format", "json").output]
+    outputs.append((shared.root / "learner" / "state.log").read_text())
     assert secret[2] in done.stdout, "its owner reads them out"
-    assert not [words for words in secret for text in shown if words in text]
-    assert unheard not in shown[1], "an operator confirms by words, not by a key that it has looked up"
+    assert not [words for words in secret for text in outputs if words in text]
+    assert unheard not in outputs[1], "an operator confirms by words, not by a key that it has looked up"
     study = tmp_path / "study.json"
     study.write_text((shared.root / "unheard" / "study.json").read_text())
     output = shared.owner("study", "check", study, "--data", shared.tables[VICTIM]).output
@@ -196,13 +196,11 @@ def test_a_secure_sum_waits_for_words_and_then_trains(tmp_path: Path) -> None:
         opened = [len(stored_answers(made.root / name / "state", run)) for name in NAMES for run in runs(made)]
         print(f"single answers opened: {sum(opened)} of {len(opened) * 3}: {message}")
         assert sum(opened) == 0
-        spoken = {NOTARY: words_from(made)} | {
-            name: " ".join(words_of(made.party(name).identity.key)) for name in NAMES
-        }
+        words = {NOTARY: words_from(made)} | {name: " ".join(words_of(made.party(name).identity.key)) for name in NAMES}
         for name in NAMES:
             for other in {NOTARY, *NAMES} - {name}:
                 assert made.owner("pin", other, *ABANDON.split(), *at(made, name)).exit_code == 3
-                done = made.owner("pin", other, *spoken[other].split(), *at(made, name))
+                done = made.owner("pin", other, *words[other].split(), *at(made, name))
                 assert done.exit_code == 0, done.output
             assert not made.party(name).uncompared
         with stopped_at_exit(start_key_holder(notary(made)), *(start_party(made.party(name)) for name in NAMES)):

@@ -41,14 +41,16 @@ def shorten(made: Scene, lasts: dt.timedelta) -> Credentials:
     authority = Credentials.read(
         (at_learner / "authority.pem").read_bytes(), (at_learner / "authority.key").read_bytes()
     )
-    held = now(made)
-    (made.root / NAME / "state" / "tls.pem").write_text(pem_of(answer_request(authority, held.request(), NAME, lasts)))
-    return held
+    certificate = now(made)
+    (made.root / NAME / "state" / "tls.pem").write_text(
+        pem_of(answer_request(authority, certificate.request(), NAME, lasts))
+    )
+    return certificate
 
 
 def now(made: Scene) -> Credentials:
-    own = made.root / NAME
-    return Credentials.read((own / "state" / "tls.pem").read_bytes(), (own / "secrets" / "tls.key").read_bytes())
+    folder = made.root / NAME
+    return Credentials.read((folder / "state" / "tls.pem").read_bytes(), (folder / "secrets" / "tls.key").read_bytes())
 
 
 def log(made: Scene, state: Path) -> str:
@@ -108,24 +110,24 @@ def test_one_that_has_not_begun_is_a_matter_of_the_clock(member: Scene, monkeypa
 
 def test_nobody_else_is_given_one(member: Scene) -> None:
     assert member.join(member.invite(NAMES[1]), NAMES[1]).exit_code == 0
-    own, other = member.party(NAME).outbound[0], member.party(NAMES[1]).outbound[0]
+    own_address, other = member.party(NAME).outbound[0], member.party(NAMES[1]).outbound[0]
     request = {"certificate_request": now(member).request()}
 
     def asked(shown: LearnerAddress | None, token: str, body: object = request) -> int:
-        context = ssl.create_default_context(cafile=own.ca)
+        context = ssl.create_default_context(cafile=own_address.ca)
         if shown and shown.certificate:
             context.load_cert_chain(shown.certificate, shown.key)
         with httpx.Client(verify=context, trust_env=False, headers={"Authorization": f"Bearer {token}"}) as client:
             return client.post(f"{member.url}/v1/roster/certificate", json=body).status_code
 
-    assert asked(own, "x" * 40) == 401
-    assert asked(None, own.token_text()) == 403, "a stolen token is not enough"
-    assert asked(other, own.token_text()) == 403
+    assert asked(own_address, "x" * 40) == 401
+    assert asked(None, own_address.token_text()) == 403, "a stolen token is not enough"
+    assert asked(other, own_address.token_text()) == 403
     assert asked(None, (member.root / "learner" / "secrets" / "operator.token").read_text().strip()) == 403
-    assert asked(own, own.token_text(), {"certificate_request": "no"}) == 422
-    assert asked(own, own.token_text()) == 200
+    assert asked(own_address, own_address.token_text(), {"certificate_request": "no"}) == 422
+    assert asked(own_address, own_address.token_text()) == 200
     assert member.learner("roster", "remove", NAME).exit_code == 0
-    assert asked(own, own.token_text()) == 401
+    assert asked(own_address, own_address.token_text()) == 401
 
 
 def test_a_folder_that_cannot_be_written_is_named(member: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +169,7 @@ def held_by(settings: LearnerSettings) -> Credentials:
 def test_a_learners_own_renews_itself_even_after_its_end(tmp_path: Path, minutes: int) -> None:
     settings = own(tmp_path, dt.timedelta(minutes=minutes))
     before, secrets = held_by(settings), tmp_path / "learner" / "secrets"
-    kept = {file: file.read_bytes() for file in secrets.iterdir()}
+    contents = {file: file.read_bytes() for file in secrets.iterdir()}
     deadline = time.monotonic() + 60
     with stopped_at_exit(start_learner(settings)):
         while held_by(settings).certificate == before.certificate:
@@ -177,7 +179,7 @@ def test_a_learners_own_renews_itself_even_after_its_end(tmp_path: Path, minutes
     after = held_by(settings)
     assert after.lasts > dt.timedelta(days=360)
     assert (after.key_pem, hosts_of(after.certificate)) == (before.key_pem, hosts_of(before.certificate))
-    assert {file: file.read_bytes() for file in secrets.iterdir()} == kept, "read alone"
+    assert {file: file.read_bytes() for file in secrets.iterdir()} == contents, "read alone"
 
 
 def test_a_learners_own_is_left_alone_while_it_lasts_or_where_another_authority_signed_it(tmp_path: Path) -> None:

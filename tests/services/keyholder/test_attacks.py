@@ -46,10 +46,10 @@ def padded(session: LocalSession, first: Signed, second: Signed) -> Signed:
 
 def other_model(session: LocalSession) -> Contributions:
     """Two parties are told different weights in one round."""
-    asked = session.ask(1, b"weights")
-    other = replace(SumQuery.parse(asked.body), message=sha256_hex(b"others"))
-    told = other.sign(session.identities["learner"].signing_key, [b"others"])
-    return [session.contribute("party-1", asked, VALUES), session.contribute("party-2", told, VALUES)]
+    queries = session.ask(1, b"weights")
+    other = replace(SumQuery.parse(queries.body), message=sha256_hex(b"others"))
+    signed = other.sign(session.identities["learner"].signing_key, [b"others"])
+    return [session.contribute("party-1", queries, VALUES), session.contribute("party-2", signed, VALUES)]
 
 
 def tampered(second: Signed) -> Signed:
@@ -128,8 +128,8 @@ ATTACKS: dict[str, tuple[Attack, Reason]] = {
 def test_attacks_are_refused_with_their_reason(name: str, client: httpx.Client, refused: Refused) -> None:
     attack, reason = ATTACKS[name]
     session = begin(client, next(_seeds), m_min=3)
-    asked = session.ask(1)
-    contributions = [session.contribute(party, asked, VALUES) for party in session.parties]
+    queries = session.ask(1)
+    contributions = [session.contribute(party, queries, VALUES) for party in session.parties]
     response = open_round(client, session, 1, attack(session, contributions))
     refused(response, reason)
     assert str(session.roster.key_holders[0].n) not in response.text
@@ -144,8 +144,8 @@ def test_another_model_told_to_different_parties(client: httpx.Client, refused: 
 
 def test_another_set_for_an_opened_round_and_a_replayed_round(client: httpx.Client, refused: Refused) -> None:
     session = begin(client, next(_seeds))
-    asked = session.ask(1)
-    old = [session.contribute(party, asked, VALUES) for party in session.parties]
+    queries = session.ask(1)
+    old = [session.contribute(party, queries, VALUES) for party in session.parties]
     answer = open_round(client, session, 1, request(session, old))
     refused(open_round(client, session, 1, request(session, old[:2])), Reason.ROUND_OPENED)
     again = session.ask(2)
@@ -185,7 +185,7 @@ def test_a_roster_of_another_session_is_refused_before_any_is_signed(client: htt
     signed = swapped_in.sign(session.identities["learner"].signing_key)
     refused(send(client, f"/v1/sessions/{fresh}/roster", signed), Reason.WRONG_SESSION)
     assert call(client, "GET", f"/v1/sessions/{fresh}").json()["state"] == "new"
-    asked = session.ask(1)
-    contributions = [session.contribute(party, asked, VALUES) for party in session.parties]
+    queries = session.ask(1)
+    contributions = [session.contribute(party, queries, VALUES) for party in session.parties]
     response = send(client, f"/v1/sessions/{fresh}/rounds/1", request(session, contributions))
     refused(response, Reason.OUT_OF_TURN)

@@ -108,9 +108,9 @@ def test_a_sessions_key_file_that_cannot_be_used_stops_that_session_only(serve: 
         session = begin(client, seed=1)
     (path,) = (tmp_path / "keys").iterdir()
     sealed = path.read_bytes()
-    asked = session.ask(1)
+    queries = session.ask(1)
     for name in session.parties:
-        session.learner.receive(session.contribute(name, asked, VALUES))
+        session.learner.receive(session.contribute(name, queries, VALUES))
     request = ask_to_open(session, list(session.parties))
     seeds = itertools.count(2)
 

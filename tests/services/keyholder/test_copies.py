@@ -49,10 +49,10 @@ class Attack:
         """The key holder's directory."""
         return self.settings.state
 
-    def ask(self, asked: Signed) -> httpx.Response:
+    def ask(self, query: Signed) -> httpx.Response:
         """Start the key holder on what is in its directory now, and ask it."""
         with served(self.settings) as client:
-            return open_round(client, self.session, ROUND, asked)
+            return open_round(client, self.session, ROUND, query)
 
 
 def served(settings: KeyHolderSettings) -> TestClient:
@@ -61,8 +61,8 @@ def served(settings: KeyHolderSettings) -> TestClient:
 
 def opened(session: LocalSession, round: int) -> tuple[Signed, Signed]:
     """Requests to open a round for two sets."""
-    asked = session.ask(round)
-    contributions = [session.contribute(name, asked, VALUES) for name in session.parties]
+    query = session.ask(round)
+    contributions = [session.contribute(name, query, VALUES) for name in session.parties]
     return request(session, contributions[:3]), request(session, contributions[1:])
 
 
@@ -163,8 +163,8 @@ def test_a_copy_that_is_put_back_opens_nothing(
 ) -> None:
     attack = prepare(tmp_path, copy_with)
     put_back(attack)
-    for asked in (attack.second, attack.first):
-        refused = attack.ask(asked)
+    for query in (attack.second, attack.first):
+        refused = attack.ask(query)
         assert (refused.status_code, refused.json()["reason"]) == (409, Reason.OUT_OF_TURN)
         assert "put back from a copy" in refused.json()["detail"]
     assert not list((attack.state / "keys").iterdir()), "the keys are destroyed"

@@ -57,9 +57,9 @@ def served(settings: KeyHolderSettings) -> TestClient:
 
 def open_some(client: httpx.Client, session: LocalSession, round: int) -> httpx.Response:
     """Have a round of a session opened."""
-    asked = session.ask(round)
+    query = session.ask(round)
     for name in session.parties:
-        session.learner.receive(session.contribute(name, asked, VALUES))
+        session.learner.receive(session.contribute(name, query, VALUES))
     return open_round(client, session, round, ask_to_open(session, list(session.parties)))
 
 

@@ -52,9 +52,9 @@ def test_rounds_are_summed(client: httpx.Client) -> None:
         (2, ["party-2", "party-4"]),
         (5, ["party-1", "party-2"]),
     ):
-        asked = session.ask(number)
+        query = session.ask(number)
         for name in names:
-            session.learner.receive(session.contribute(name, asked, VALUES))
+            session.learner.receive(session.contribute(name, query, VALUES))
         response = open_round(client, session, number, ask_to_open(session, names))
         assert response.status_code == 200
         total = session.learner.close([Signed.from_bytes(response.content)])
@@ -70,9 +70,9 @@ def test_the_same_set_gets_the_same_bytes_across_restarts_and_another_is_refused
 ) -> None:
     with serve() as client:
         session = begin(client)
-        asked = session.ask(1)
+        query = session.ask(1)
         for name in session.parties:
-            session.learner.receive(session.contribute(name, asked, VALUES))
+            session.learner.receive(session.contribute(name, query, VALUES))
         first = ask_to_open(session, ["party-1", "party-2"])
         answer = open_round(client, session, 1, first).content
         assert open_round(client, session, 1, first).content == answer
@@ -84,18 +84,18 @@ def test_the_same_set_gets_the_same_bytes_across_restarts_and_another_is_refused
 
 
 def test_sessions_begin_once_and_each_has_its_own_key(serve: Serve) -> None:
-    asked = {"session": "00" * 16, "key_bits": KEY_BITS}
+    body = {"session": "00" * 16, "key_bits": KEY_BITS}
     with serve() as client:
-        first = call(client, "POST", "/v1/sessions", asked)
-        again = call(client, "POST", "/v1/sessions", asked)
-        other = call(client, "POST", "/v1/sessions", asked | {"session": "01" * 16})
-        strangers = call(client, "POST", "/v1/sessions", asked, STRANGER)
-    assert [each.status_code for each in (first, again, other, strangers)] == [201] * 4
+        first = call(client, "POST", "/v1/sessions", body)
+        again = call(client, "POST", "/v1/sessions", body)
+        other = call(client, "POST", "/v1/sessions", body | {"session": "01" * 16})
+        strangers = call(client, "POST", "/v1/sessions", body, STRANGER)
+    assert [response.status_code for response in (first, again, other, strangers)] == [201] * 4
     assert first.json() == again.json()
     assert int(first.json()["modulus"], 16).bit_length() == KEY_BITS
-    assert len({each.json()["modulus"] for each in (first, other, strangers)}) == 3
+    assert len({response.json()["modulus"] for response in (first, other, strangers)}) == 3
     with serve() as client:
-        assert call(client, "POST", "/v1/sessions", asked).json() == first.json()
+        assert call(client, "POST", "/v1/sessions", body).json() == first.json()
 
 
 def test_one_learner_does_not_fill_the_disk_with_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_keys_are_sealed_and_destroyed_at_the_sessions_end(serve: Serve, refused
         for file in (key_file, tmp_path / "identity.key", tmp_path / "keyholder.db"):
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert key_file.read_bytes().startswith(b"parley-paillier-1")
-        asked = session.ask(1)
+        query = session.ask(1)
         for name in session.parties:
-            session.learner.receive(session.contribute(name, asked, VALUES))
+            session.learner.receive(session.contribute(name, query, VALUES))
         request = ask_to_open(session, list(session.parties))
         opened = open_round(client, session, 1, request)
         path = f"/v1/sessions/{session.roster.session}"
@@ -196,11 +196,11 @@ def test_key_files_of_no_session_are_deleted_at_the_start(serve: Serve, tmp_path
     """A crash between sealing a key and noting its session, or between noting an end and deleting the key."""
     with serve() as client:
         begin(client)
-    (kept,) = (tmp_path / "keys").iterdir()
+    (remaining,) = (tmp_path / "keys").iterdir()
     (tmp_path / "keys" / f"{'0' * 32}.key").write_bytes(b"left behind")
     (tmp_path / "keys" / ".draft").write_bytes(b"left behind")
     with serve():
-        assert list((tmp_path / "keys").iterdir()) == [kept]
+        assert list((tmp_path / "keys").iterdir()) == [remaining]
 
 
 def test_a_learner_sees_nothing_of_anothers_sessions(client: httpx.Client) -> None:

@@ -64,8 +64,8 @@ async def test_who_misses_too_many_rounds_in_a_row_is_dropped(cluster: Cluster, 
     assert events[-1][1]["state"] == "completed"
     dropped = [data for kind, data in events if kind == "dropped"]
     assert [(data["party"], data["round"]) for data in dropped] == [("party-2", 6)]
-    asked = [round for round in range(1, 9) if f"PUT {path(parties, round)}" in parties["party-2"].seen]
-    assert asked == [1, 2, 3, 4, 5, 6]
+    rounds_asked = [round for round in range(1, 9) if f"PUT {path(parties, round)}" in parties["party-2"].seen]
+    assert rounds_asked == [1, 2, 3, 4, 5, 6]
 
 
 def path(parties: Parties, round: int) -> str:

@@ -84,9 +84,9 @@ def test_watches_several_runs_at_once(command: Commands) -> None:
     good = [command(*SUBMIT).stdout.strip() for _ in range(2)]
     lines = command("watch", *good).stdout.splitlines()
     for run in good:
-        told = [line.removeprefix(f"{run} ") for line in lines if line.startswith(run)]
-        assert (told[0], told[-1]) == ("queued", "completed")
-        assert told[-2].startswith("round 3 of 3, epsilon spent at most ")
+        news = [line.removeprefix(f"{run} ") for line in lines if line.startswith(run)]
+        assert (news[0], news[-1]) == ("queued", "completed")
+        assert news[-2].startswith("round 3 of 3, epsilon spent at most ")
     assert len(lines) == 2 * 7
     bad = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5").stdout.strip()
     events = [
@@ -125,11 +125,11 @@ def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path:
 def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands) -> None:
     watched = command(*SUBMIT, "--evaluate", "0.5", "--watch").stdout
     assert watched.index("completed after 3 rounds") < watched.index("completed after 1 round\n")
-    found = "on 20 rows held out by 2 parties, at epsilon 0.5, delta 5e-06:"
-    assert found in watched
-    follower, run = (each["id"] for each in command.json("list", "--limit", "2"))
+    heading = "on 20 rows held out by 2 parties, at epsilon 0.5, delta 5e-06:"
+    assert heading in watched
+    follower, run = (view["id"] for view in command.json("list", "--limit", "2"))
     saved = command("model", run, "--save", os.devnull).stdout
-    assert f"  {found}\n    accuracy " in saved
+    assert f"  {heading}\n    accuracy " in saved
     assert saved.count(" at 95%") == 5  # accuracy, the majority's share, AUC, two recalls
     assert command.json("model", run)["evaluation"]["run"] == follower
     again = command("evaluate", run, "--epsilon", "40", "--delta", "0.01", "-p", "bins=2", "--watch").stdout
@@ -145,8 +145,8 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
 def test_says_what_an_evaluation_does_not_know() -> None:
     unknown = {"estimate": None, "low": None, "high": 1.0}
     figures = dict.fromkeys(("accuracy", "majority", "auc", "rmse"))
-    found = figures | {"r_squared": unknown, "recall": None, "rate": 0.95, "epsilon": 1.0, "delta": 0.0, "rows": 3}
-    lines = list(evaluation_lines(found | {"contributors": ["a"]}))
+    evaluation = figures | {"r_squared": unknown, "recall": None, "rate": 0.95, "epsilon": 1.0, "delta": 0.0, "rows": 3}
+    lines = list(evaluation_lines(evaluation | {"contributors": ["a"]}))
     assert lines[1:] == ["  R² not known, between -∞ and 1 at 95%"]
     assert list(evaluation_lines(None)) == []
 
@@ -169,10 +169,10 @@ def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
     result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=1)
     assert result.stderr.startswith("warning: an epsilon of 1000 promises next to nothing")  # before all else
     assert "party-1 refused: one run may cost at most epsilon 100" in result.stdout.replace("\n", " ")
-    run = next(found["id"] for found in command.json("list") if found["state"] == "failed")
+    run = next(view["id"] for view in command.json("list") if view["state"] == "failed")
     assert "is failed" in command("cancel", run, status=3).stderr
-    told = command("cancel", run, "--format", "json", status=3)
-    assert (told.stdout, json.loads(told.stderr)["type"]) == ("", "conflict")
+    error = command("cancel", run, "--format", "json", status=3)
+    assert (error.stdout, json.loads(error.stderr)["type"]) == ("", "conflict")
 
 
 def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
@@ -247,21 +247,21 @@ def test_help_teaches() -> None:
         stdout = CliRunner().invoke(learner_app, [name, "--help"], env={"COLUMNS": "200"}).stdout
         assert "Example" in stdout, name
         assert f"parley-learner {name}" in stdout, name
-        for each in getattr(group.commands[name], "commands", {"": None}):  # type: ignore[attr-defined]
-            words = [name, each] if each else [name]
+        for subcommand in getattr(group.commands[name], "commands", {"": None}):  # type: ignore[attr-defined]
+            words = [name, subcommand] if subcommand else [name]
             stdout = CliRunner().invoke(learner_app, [*words, "--help"], env={"COLUMNS": "200"}).stdout
             assert ("--format" in stdout) == (name not in PROGRAMS), words
 
 
 def test_says_what_to_expect_before_it_asks(command: Commands) -> None:
     result = command("submit", "made-up", "--epsilon", "1", "--delta", "1e-5", "--explain")
-    told = result.stderr.splitlines()
+    lines = result.stderr.splitlines()
     assert len(result.stdout.split()) == 1, "the run's identifier alone"
-    assert any(line.startswith("n_rounds = ") and "as many as" in line for line in told)
-    assert any(line.startswith("step = ") for line in told)
-    assert any(line.startswith("1 round, about ") for line in told)
-    assert any(line.startswith("excess fitness to expect ") for line in told)
-    assert any(line.startswith("an owner alone, without noise: ") for line in told)
+    assert any(line.startswith("n_rounds = ") and "as many as" in line for line in lines)
+    assert any(line.startswith("step = ") for line in lines)
+    assert any(line.startswith("1 round, about ") for line in lines)
+    assert any(line.startswith("excess fitness to expect ") for line in lines)
+    assert any(line.startswith("an owner alone, without noise: ") for line in lines)
     command("watch", result.stdout.strip())
     quiet = command(
         "submit", "made-up", "--epsilon", "1e-3", "--delta", "1e-5", "--algorithm", "psgd", "-p", "n_rounds=2"
@@ -286,9 +286,9 @@ def test_explains_a_forecast_and_a_simulation(command: Commands) -> None:
 def test_seconds_limit_the_rounds_of_a_run(command: Commands) -> None:
     hasty = command.json("submit", "made-up", "--epsilon", "4", "--delta", "1e-5", "--seconds", "0.001")
     command("watch", hasty["id"])
-    shown = next(run for run in command.json("list") if run["id"] == hasty["id"])
-    assert shown["rounds"]["of"] == 1
-    assert "would be more than time or owners allow" in shown["chosen"]["n_rounds"]
+    view = next(run for run in command.json("list") if run["id"] == hasty["id"])
+    assert view["rounds"]["of"] == 1
+    assert "would be more than time or owners allow" in view["chosen"]["n_rounds"]
 
 
 def test_a_learner_may_begin_in_a_folder_of_any_name(tmp_path: Path) -> None:

@@ -43,13 +43,13 @@ async def test_who_is_absent_does_not_fail_the_run_and_is_asked_nothing_later(
     run = await submit(client, **COHORT)
     events = await watch(client, run)
     assert events[-1][1]["state"] == "completed", events[-1]
-    shown = await view(client, run)
-    assert shown["parties"] == ["party-1", "party-3", "party-5"] == list(shown["epsilon"])
-    assert shown["cohort"] == {"least": 3, "most": None, "seconds": 2.0, "owner_hours": 24}
-    assert shown["absent"].keys() == {"party-2", "party-4"}
-    assert "cannot be reached" in shown["absent"]["party-2"]
-    assert shown["absent"]["party-4"] == "party-4 refused: not today"
-    assert next(data for kind, data in events if data.get("state") == "running")["absent"] == shown["absent"]
+    run_view = await view(client, run)
+    assert run_view["parties"] == ["party-1", "party-3", "party-5"] == list(run_view["epsilon"])
+    assert run_view["cohort"] == {"least": 3, "most": None, "seconds": 2.0, "owner_hours": 24}
+    assert run_view["absent"].keys() == {"party-2", "party-4"}
+    assert "cannot be reached" in run_view["absent"]["party-2"]
+    assert run_view["absent"]["party-4"] == "party-4 refused: not today"
+    assert next(data for kind, data in events if data.get("state") == "running")["absent"] == run_view["absent"]
     assert not [seen for name in ("party-2", "party-4") for seen in parties[name].seen if "/v1/runs" in seen]
     model = (await client.get(f"/v1/runs/{run}/model")).json()
     assert model["contributors"] == ["party-1", "party-3", "party-5"]
@@ -64,9 +64,9 @@ async def test_who_does_not_approve_is_absent_from_all_rounds(client: httpx.Asyn
     assert {tuple(data["contributors"]) for kind, data in events if kind == "round"} == {
         ("party-3", "party-4", "party-5")
     }
-    shown = await view(client, run)
-    assert len(shown["parties"]) == 5
-    assert shown["absent"].keys() == {"party-1", "party-2"}
+    run_view = await view(client, run)
+    assert len(run_view["parties"]) == 5
+    assert run_view["absent"].keys() == {"party-1", "party-2"}
     assert not [seen for name in ("party-1", "party-2") for seen in parties[name].seen if "/rounds/" in seen]
 
 
@@ -100,10 +100,10 @@ async def test_of_more_than_most_some_are_drawn_and_the_others_left_alone(
 ) -> None:
     run = await submit(client, cohort={"least": 2, "most": 3, "seconds": 5})
     assert (await watch(client, run))[-1][1]["state"] == "completed"
-    shown = await view(client, run)
-    assert len(shown["parties"]) == 3
-    assert set(shown["absent"].values()) == {"not drawn: the cohort has at most 3 parties"}
-    assert all(parties[name].seen == ["GET /v1/party"] for name in shown["absent"])
+    run_view = await view(client, run)
+    assert len(run_view["parties"]) == 3
+    assert set(run_view["absent"].values()) == {"not drawn: the cohort has at most 3 parties"}
+    assert all(parties[name].seen == ["GET /v1/party"] for name in run_view["absent"])
 
 
 async def test_an_evaluation_follows_among_the_members_by_the_same_rule(
@@ -115,10 +115,10 @@ async def test_an_evaluation_follows_among_the_members_by_the_same_rule(
     parties["party-5"].intercept = unreachable()
     evaluated = await watch(client, follower)
     assert evaluated[-1][1]["state"] == "completed", evaluated[-1]
-    shown = await view(client, follower)
-    assert set(shown["parties"]) <= {"party-1", "party-3", "party-4", "party-5"}
-    assert shown["cohort"] == (await view(client, run))["cohort"]
-    assert "party-2" not in shown["absent"]
+    run_view = await view(client, follower)
+    assert set(run_view["parties"]) <= {"party-1", "party-3", "party-4", "party-5"}
+    assert run_view["cohort"] == (await view(client, run))["cohort"]
+    assert "party-2" not in run_view["absent"]
 
 
 async def test_a_learner_that_restarts_while_it_recruits_goes_on(cluster: Cluster, parties: Parties) -> None:

@@ -58,9 +58,9 @@ def written(cluster: Cluster) -> list[tuple[str, Path, str]]:
     }
     services = []
     for name, url in urls.items():
-        own = learner if name == "learner" else party | {"data": {"source": f"{cluster.root}/{name}.csv"}}
+        settings = learner if name == "learner" else party | {"data": {"source": f"{cluster.root}/{name}.csv"}}
         command = "parley-learner" if name == "learner" else "parley-party"
-        services.append((command, write(cluster.root / f"{name}.toml", common[name] | own), url))
+        services.append((command, write(cluster.root / f"{name}.toml", common[name] | settings), url))
     return services
 
 

@@ -59,8 +59,8 @@ async def asked(client: httpx.AsyncClient, run: str) -> dict[str, httpx.Response
 async def test_a_damaged_cell_is_an_error_of_its_run_alone(tmp_path: Path) -> None:  # noqa: PLR0915 -- one database
     cluster, secure, plain = await trained(tmp_path)
     path = cluster.root / "learner" / "learner.sqlite"
-    whole = path.with_name("whole.sqlite")
-    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(whole)) as copy:
+    undamaged = path.with_name("whole.sqlite")
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(undamaged)) as copy:
         file.execute("INSERT INTO rounds (run, round, deadline) VALUES (?, 1, 1)", (secure,))
         file.execute("INSERT INTO contributions (run, party, contribution) VALUES (?, 'party-1', x'00')", (secure,))
         file.commit()
@@ -87,7 +87,7 @@ async def test_a_damaged_cell_is_an_error_of_its_run_alone(tmp_path: Path) -> No
                         damaged = {part for part, answer in answers.items() if answer.status_code >= 500}
                         outcomes.setdefault((table, column), set()).update(damaged)
                     file.rollback()
-                    restore(file, whole, table)
+                    restore(file, undamaged, table)
     assert {"", "/model"} & outcomes["runs", "terms"]
     assert "/model" in outcomes["runs", "model"] & outcomes["runs", "weights"] & outcomes["runs", "model_digest"]
     assert "/receipts" in outcomes["sessions", "roster"] & outcomes["openings", "receipt"]
@@ -147,12 +147,12 @@ def test_a_model_whose_digest_differs_is_not_served(tmp_path: Path) -> None:
             "model_digest = NULL",
         ):
             with closing(sqlite3.connect(path)) as file:
-                kept = file.execute("SELECT model, weights, model_digest FROM runs").fetchone()
+                stored = file.execute("SELECT model, weights, model_digest FROM runs").fetchone()
                 file.execute(f"UPDATE runs SET {change}")  # noqa: S608 -- our own names
                 file.commit()
                 with pytest.raises(DamagedError, match=f"the row of run '{run}' in the table 'runs'"):
                     store.model(run)
-                file.execute("UPDATE runs SET model = ?, weights = ?, model_digest = ?", kept)
+                file.execute("UPDATE runs SET model = ?, weights = ?, model_digest = ?", stored)
                 file.commit()
         assert store.model(run)["weights"].tolist() == [0.5, -0.25]
 

@@ -54,8 +54,8 @@ Services = dict[str, Intercepted]
 async def serving(cluster: Cluster) -> AsyncIterator[tuple[httpx.AsyncClient, Services]]:
     """A user's client of a learner, and its parties, in this process."""
     services = secure_services(cluster) if isinstance(cluster, SecureCluster) else intercepted_parties(cluster)
-    async with services as found, learner_of(cluster, found) as client:
-        yield client, found
+    async with services as urls, learner_of(cluster, urls) as client:
+        yield client, urls
 
 
 async def spent(services: Services, name: str) -> list[int]:
@@ -80,15 +80,15 @@ async def test_describes_what_the_owners_hold_and_charges_what_it_said(
         model = (await client.get(f"/v1/runs/{run}/model")).json()
         charged = [await spent(services, name) for name in cluster.names]
         predicted = await client.post(f"/v1/runs/{run}/predictions", json={"records": [{"age": 1, "work": "private"}]})
-    found, columns = response.raise_for_status().json(), table()
-    age, work, repaid = found["columns"]
-    assert found["rows"] == {"value": N, "low": N, "high": N}
+    description, columns = response.raise_for_status().json(), table()
+    age, work, repaid = description["columns"]
+    assert description["rows"] == {"value": N, "low": N, "high": N}
     assert age["mean"]["low"] - 2 < columns["age"].mean() < age["mean"]["high"] + 2
-    assert abs(age["at_upper"]["rows"]["value"] - (columns["age"] == 100).sum()) < 6 * found["deviation"]
+    assert abs(age["at_upper"]["rows"]["value"] - (columns["age"] == 100).sum()) < 6 * description["deviation"]
     assert any("the upper bound: if owners clip, it is too low" in remark for remark in age["remarks"])
     for column, name in ((work, "work"), (repaid, "repaid")):
         for part in column["values"]:
-            assert abs(part["rows"]["value"] - (columns[name] == part["value"]).sum()) < 6 * found["deviation"]
+            assert abs(part["rows"]["value"] - (columns[name] == part["value"]).sum()) < 6 * description["deviation"]
     assert model["kind"] == "statistics"
     assert (predicted.status_code, predicted.json()["detail"]) == (
         422, "the run trained no model: its counts and sums predict for nobody"
@@ -204,11 +204,11 @@ def test_the_command_speaks_json(url: str) -> None:
     ],
 )
 def test_the_command_says_what_is_wrong_in_a_line(url: str, arguments: tuple[str, ...], word: str) -> None:
-    told = command(url, *arguments, status=3)
-    assert word in told.stderr
-    assert not told.stdout
+    error = command(url, *arguments, status=3)
+    assert word in error.stderr
+    assert not error.stdout
 
 
 def test_a_refused_description_is_a_failed_command(url: str) -> None:
-    told = command(url, "--epsilon", "1000", status=1)
-    assert "refused: one run may cost at most epsilon 100" in told.stderr.replace("\n", " ")
+    error = command(url, "--epsilon", "1000", status=1)
+    assert "refused: one run may cost at most epsilon 100" in error.stderr.replace("\n", " ")

@@ -84,28 +84,28 @@ async def test_an_evaluation_is_about_the_rows_held_out_and_is_charged_as_priced
         trained = await train(client)
         (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
         assert trained["evaluation"] is None
-        found = await evaluate(client, run)
-        shown = await model_of(client, run)
-        assert (await client.get(f"/v1/runs/{run}")).json()["evaluations"] == [found["id"]]
+        document = await evaluate(client, run)
+        model_view = await model_of(client, run)
+        assert (await client.get(f"/v1/runs/{run}")).json()["evaluations"] == [document["id"]]
         refused = await client.post(
-            f"/v1/runs/{found['id']}/predictions", json={"records": [{"x0": 1, "x1": 0, "x2": 0}]}
+            f"/v1/runs/{document['id']}/predictions", json={"records": [{"x0": 1, "x1": 0, "x2": 0}]}
         )
         assert refused.status_code == 422
         assert "predict for nobody" in refused.json()["detail"]
     spec = evaluation_of_run(cluster, trained)
-    assert found["spec_digest"] == spec.digest
-    assert (found["kind"], found["public"]["digest"]) == ("statistics", spec.public and spec.public.digest)
-    assert charges(cluster, found["id"]) == due(spec)
+    assert document["spec_digest"] == spec.digest
+    assert (document["kind"], document["public"]["digest"]) == ("statistics", spec.public and spec.public.digest)
+    assert charges(cluster, document["id"]) == due(spec)
     shard, model = pooled(cluster), Model(np.array(trained["weights"]))
     exact = to_reals(tally(Cells(2, 20), shard, model.weights[None]))
-    assert found["weights"] == exact.tolist()
-    evaluation = found["evaluation"]
+    assert document["weights"] == exact.tolist()
+    evaluation = document["evaluation"]
     assert evaluation["accuracy"]["estimate"] == pytest.approx(accuracy(model, shard))
     assert (evaluation["rows"], evaluation["contributors"]) == (len(shard.y), list(cluster.names))
     assert evaluation["epsilon"] == pytest.approx(2.0, abs=1e-6)
     assert evaluation["deviation"] == pytest.approx(math.sqrt(3) * float(Evaluate().sigma(spec.facts().of(0))))
-    told = {"run": found["id"], "certificate": found["certificate"]}
-    assert shown == trained | {"evaluation": evaluation | told}
+    identity = {"run": document["id"], "certificate": document["certificate"]}
+    assert model_view == trained | {"evaluation": evaluation | identity}
 
 
 async def test_an_evaluation_in_a_secure_sum_is_on_the_terms_of_its_run(tmp_path: Path) -> None:
@@ -116,15 +116,15 @@ async def test_an_evaluation_in_a_secure_sum_is_on_the_terms_of_its_run(tmp_path
     ):
         trained = await train(client, **SUMS)
         (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
-        found = await evaluate(client, run)
-        assert len((await client.get(f"/v1/runs/{found['id']}/receipts")).json()) == 1
+        evaluation = await evaluate(client, run)
+        assert len((await client.get(f"/v1/runs/{evaluation['id']}/receipts")).json()) == 1
     spec = evaluation_of_run(cluster, trained, **SUMS, colluders=1)
-    assert found["spec_digest"] == spec.digest
-    assert charges(cluster, found["id"]) == due(spec)
+    assert evaluation["spec_digest"] == spec.digest
+    assert charges(cluster, evaluation["id"]) == due(spec)
     exact = to_reals(tally(Cells(2, 20), pooled(cluster), np.array([trained["weights"]])))
-    assert found["weights"] == exact.tolist()
+    assert evaluation["weights"] == exact.tolist()
     alone = float(Evaluate().sigma(spec.facts().of(0)))
-    assert found["evaluation"]["deviation"] == pytest.approx(math.sqrt(3 / 2) * alone), "one of three may collude"
+    assert evaluation["evaluation"]["deviation"] == pytest.approx(math.sqrt(3 / 2) * alone), "one of three may collude"
 
 
 async def test_a_run_may_end_with_its_evaluation_within_its_budget(cluster: Cluster) -> None:
@@ -133,12 +133,12 @@ async def test_a_run_may_end_with_its_evaluation_within_its_budget(cluster: Clus
         last = (await watch(client, run))[-1][1]
         follower = last["evaluated_by"]
         assert (await watch(client, follower))[-1][1]["state"] == "completed"
-        first, second = [(await client.get(f"/v1/runs/{each}")).json() for each in (run, follower)]
+        first, second = [(await client.get(f"/v1/runs/{run_id}")).json() for run_id in (run, follower)]
         model = await model_of(client, run)
     assert (first["evaluations"], second["evaluates"]) == ([follower], run)
     assert {first["epsilon"][name] + second["epsilon"][name] for name in cluster.names} == {1.0}
     assert (second["user"], second["purpose"], second["algorithm"]) == ("alice", "to see", "evaluate")
-    spent = [sum(rounds) for each in (run, follower) for rounds in charges(cluster, each).values()]
+    spent = [sum(rounds) for run_id in (run, follower) for rounds in charges(cluster, run_id).values()]
     assert max(spent[:3]) <= 750_000
     assert max(spent[3:]) <= 250_000
     assert model["evaluation"]["run"] == follower
@@ -165,7 +165,7 @@ async def test_a_stop_in_mid_run_forgets_no_evaluation(cluster: Cluster, parties
     async with learner_of(cluster, parties) as client:
         follower = (await watch(client, run))[-1][1]["evaluated_by"]
         assert (await watch(client, follower))[-1][1]["state"] == "completed"
-    assert all(sum(rounds) <= 500_000 for each in (run, follower) for rounds in charges(cluster, each).values())
+    assert all(sum(rounds) <= 500_000 for name in (run, follower) for rounds in charges(cluster, name).values())
 
 
 async def _pass_on(_request: httpx.Request) -> None:
@@ -291,10 +291,10 @@ async def test_what_evaluated_a_model_is_no_model(cluster: Cluster) -> None:
     async with asgi_cluster(cluster) as client:
         run = await submit(client)
         await watch(client, run)
-        found = await evaluate(client, run)
-        assert (await client.get(f"/v1/runs/{found['id']}/evaluation?epsilon=1&delta=1e-6")).status_code == 409
+        evaluation = await evaluate(client, run)
+        assert (await client.get(f"/v1/runs/{evaluation['id']}/evaluation?epsilon=1&delta=1e-6")).status_code == 409
         assert (await client.get(f"/v1/runs/{run}/evaluation?epsilon=0&delta=1e-6")).status_code == 422
-        refused = await client.post(f"/v1/runs/{found['id']}/evaluation", json=ORDER)
+        refused = await client.post(f"/v1/runs/{evaluation['id']}/evaluation", json=ORDER)
         assert refused.status_code == 422
         assert "of the kind 'statistics', and predicts for nobody" in refused.json()["detail"]
 

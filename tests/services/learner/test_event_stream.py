@@ -26,7 +26,7 @@ class Store:
 
     def add(self, count: int = 1) -> list[RunEvent]:
         """More events."""
-        events = [RunEvent(len(self.all) + each + 1, "round", "{}") for each in range(count)]
+        events = [RunEvent(len(self.all) + offset + 1, "round", "{}") for offset in range(count)]
         self.all += events
         return events
 

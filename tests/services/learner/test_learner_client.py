@@ -62,10 +62,10 @@ def test_trains_watches_and_predicts(url: str) -> None:
         assert learner.wait(run.id).rounds.done == 4
         model = learner.model(run.id)
         assert isinstance(model, LinearModel)
-        assert [each.label for each in learner.predict(run.id, RECORDS)] == ["yes", "no"]
+        assert [prediction.label for prediction in learner.predict(run.id, RECORDS)] == ["yes", "no"]
         columns = {name: np.array([record[name] for record in RECORDS]) for name in RECORDS[0]}
         assert learner.predict(run.id, columns) == learner.predict(run.id, RECORDS)
-        assert run.id in [each.id for each in learner.runs()]
+        assert run.id in [prediction.id for prediction in learner.runs()]
         assert learner.opened(run.id) == []
 
 
@@ -77,8 +77,8 @@ def test_an_event_loop_does_the_same(url: str) -> None:
             rounds = [event.news["round"] async for event in learner.watch(run.id) if event.kind == "round"]
             assert rounds == [1, 2, 3, 4]
             assert (await learner.wait(run.id)).state == "completed"
-            assert run.id in [each.id async for each in learner.runs()]
-            return [each.label for each in await learner.predict(run.id, RECORDS)]
+            assert run.id in [listed.id async for listed in learner.runs()]
+            return [listed.label for listed in await learner.predict(run.id, RECORDS)]
 
     assert asyncio.run(train()) == ["yes", "no"]
 
@@ -166,8 +166,10 @@ class TestEstimators:
             assert fitted.score(rows, ["yes", "no"]) == 1.0
         chances = fitted.predict_proba(RECORDS)
         served = asked(fitted).predict(fitted.run_.id, RECORDS)
-        assert chances[:, 1].tolist() == pytest.approx([each.probability for each in served], abs=1e-12)
-        assert fitted.decision_function(RECORDS).tolist() == pytest.approx([each.score for each in served], abs=1e-12)
+        assert chances[:, 1].tolist() == pytest.approx([prediction.probability for prediction in served], abs=1e-12)
+        assert fitted.decision_function(RECORDS).tolist() == pytest.approx(
+            [prediction.score for prediction in served], abs=1e-12
+        )
 
     def test_a_copy_asks_for_a_run_of_its_own(self, fitted: FederatedClassifier) -> None:
         twin = clone(fitted)

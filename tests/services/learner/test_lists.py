@@ -29,12 +29,12 @@ MANY = 10_000
 
 async def pages(client: httpx.AsyncClient, limit: int) -> list[list[str]]:
     """The identifiers of all runs, page by page."""
-    found, after = [], ""
+    runs, after = [], ""
     while True:
         page = (await client.get(f"/v1/runs?limit={limit}{after}")).raise_for_status().json()
-        found.append([run["id"] for run in page["runs"]])
+        runs.append([run["id"] for run in page["runs"]])
         if page["next"] is None:
-            return found
+            return runs
         after = f"&after={page['next']}"
 
 
@@ -56,21 +56,21 @@ async def test_a_new_run_moves_none_to_another_page(client: httpx.AsyncClient) -
 
 
 async def test_runs_are_found_by_state_and_words(client: httpx.AsyncClient) -> None:
-    found = await submit(client, parameters={"n_rounds": 1}, purpose="Which WARDS are full?")
+    wanted = await submit(client, parameters={"n_rounds": 1}, purpose="Which WARDS are full?")
     other = await submit(client, parameters={"n_rounds": 1}, algorithm="psgd", purpose="_")
-    for run in (found, other):
+    for run in (wanted, other):
         await watch(client, run)
 
     async def asked(query: str) -> list[str]:
         return [run["id"] for run in (await client.get(f"/v1/runs?{query}")).raise_for_status().json()["runs"]]
 
-    assert await asked("search=wards") == [found]
+    assert await asked("search=wards") == [wanted]
     assert await asked("search=PSGD") == [other]
-    assert await asked("search=made-up&state=completed") == await asked("search=alice") == [other, found]
+    assert await asked("search=made-up&state=completed") == await asked("search=alice") == [other, wanted]
     assert await asked("search=_&limit=1") == [other]
     assert await asked("search=%25") == await asked("state=failed") == []
     page = (await client.get("/v1/runs?search=made-up&limit=1")).json()
-    assert await asked(f"search=made-up&after={page['next']}") == [found]
+    assert await asked(f"search=made-up&after={page['next']}") == [wanted]
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=many", "state=lost"])
@@ -183,8 +183,8 @@ async def test_the_model_of_an_unknown_format_is_refused_with_the_way_out(
 ) -> None:
     run = await submit(client, parameters={"n_rounds": 1})
     await watch(client, run)
-    kept = RunStore.model
-    monkeypatch.setattr(RunStore, "model", lambda self, run: kept(self, run) | {"format": "parley-model-9"})
+    read_model = RunStore.model
+    monkeypatch.setattr(RunStore, "model", lambda self, run: read_model(self, run) | {"format": "parley-model-9"})
     for response in (
         await client.get(f"/v1/runs/{run}/model"),
         await client.post(f"/v1/runs/{run}/predictions", json={"records": [{"x0": 1, "x1": 1, "x2": 1}]}),

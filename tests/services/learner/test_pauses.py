@@ -48,13 +48,13 @@ async def test_a_run_pauses_says_why_and_goes_on_when_told(
         parties["party-2"].intercept = parties["party-3"].intercept = pass_on
         response = await client.post(f"/v1/runs/{run}/resume")
         assert (response.status_code, response.json()["id"]) == (200, run)
-        found = await watch(client, run)
+        events = await watch(client, run)
         again = await client.post(f"/v1/runs/{run}/resume")
         ended = (await client.get(f"/v1/runs/{run}")).json()
-    told = [data for kind, data in found if kind == "state"]
+    states = [data for kind, data in events if kind == "state"]
     before = ["queued", "recruiting"] if stage == "recruiting" else ["queued", "recruiting", "running"]
-    assert [data["state"] for data in told] == [*before, "paused", "running", "completed"]
-    assert {key: told[len(before)][key] for key in ("reason", "who", "since")} == {
+    assert [data["state"] for data in states] == [*before, "paused", "running", "completed"]
+    assert {key: states[len(before)][key] for key in ("reason", "who", "since")} == {
         key: pause[key] for key in ("reason", "who", "since")
     }
     assert again.status_code == 409
@@ -73,7 +73,7 @@ async def test_a_paused_run_survives_a_restart_and_can_be_cancelled(cluster: Clu
         since = [(await until_paused(client, run))["since"] for run in runs]
     async with learner_of(cluster, parties, deadline_seconds=DEADLINE) as client:
         views = [(await client.get(f"/v1/runs/{run}")).json() for run in runs]
-        assert [(view["state"], view["pause"]["since"]) for view in views] == [("paused", each) for each in since]
+        assert [(view["state"], view["pause"]["since"]) for view in views] == [("paused", time) for time in since]
         assert (await client.post(f"/v1/runs/{runs[1]}/cancel")).json()["state"] == "cancelled"
         parties["party-2"].intercept = pass_on
         assert (await states(client, runs[0]))[-1] == "completed"
@@ -231,8 +231,8 @@ def of_width(width: int) -> Intercept:
 
 
 def test_a_terminal_says_why_a_run_is_paused() -> None:
-    told = [{"state": "running", "rounds": 5}, {"state": "paused", "reason": "party-1 did not answer", "who": []}]
-    events = [RunEvent(number, "state", json.dumps(data)) for number, data in enumerate(told)]
+    states = [{"state": "running", "rounds": 5}, {"state": "paused", "reason": "party-1 did not answer", "who": []}]
+    events = [RunEvent(number, "state", json.dumps(data)) for number, data in enumerate(states)]
     console = Console(file=StringIO(), width=100)
     assert follow(events, console)["state"] == "paused"
     assert "paused, and asks again: party-1 did not answer" in console.file.getvalue()  # type: ignore[attr-defined]

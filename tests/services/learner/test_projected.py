@@ -62,7 +62,9 @@ async def test_every_table_is_mapped(cluster: Cluster) -> None:
         exact = np.mean([accuracy(Model(np.array(model["weights"])), shard) for shard in shards])
         assert model["evaluation"]["accuracy"]["estimate"] == pytest.approx(exact)
         answer = (await client.post(f"/v1/runs/{run}/predictions", json={"records": records})).json()
-        assert [each["score"] for each in answer] == pytest.approx((rows @ np.array(model["weights"])).tolist())
+        assert [prediction["score"] for prediction in answer] == pytest.approx(
+            (rows @ np.array(model["weights"])).tolist()
+        )
         assert (await client.post(f"/v1/runs/{run}/predictions", json={"records": []})).json() == []
         refused = await client.post(
             "/v1/runs", json={"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "algorithm": "describe"}

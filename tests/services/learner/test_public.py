@@ -127,9 +127,9 @@ async def test_refuses_a_run_that_names_no_such_rows_or_hides_too_little(
     cluster = Cluster(tmp_path, n_parties=2)
     async with asgi_cluster(cluster) as client:
         name = await upload(client, cluster.public_table())
-        known = {"public": name["digest"]} if changes.get("public") == "known" else {}
+        rows = {"public": name["digest"]} if changes.get("public") == "known" else {}
         refused = await client.post(
-            "/v1/runs", json={"study": "made-up", "epsilon": 1.0, "delta": 1e-5} | changes | known
+            "/v1/runs", json={"study": "made-up", "epsilon": 1.0, "delta": 1e-5} | changes | rows
         )
         assert refused.status_code == 422
         assert word in refused.json()["detail"]

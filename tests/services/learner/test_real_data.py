@@ -83,26 +83,26 @@ async def test_adult_from_its_fourteen_columns_by_a_study_alone(tmp_path: Path) 
     study = read_study(ADULT / "study.json")
     train, test = (published("adult", f"adult-{part}.parquet") for part in ("train", "test"))
     n, majority = len(train["income"]), float((test["income"] == "<=50K").mean())
-    found = {}
+    scores = {}
     for epsilon in (1.0, 0.1):
         parameters = rule(n, study.n_features, epsilon, n**-2.0)
         cluster = owners(tmp_path / str(epsilon), study, train, test)
-        found[epsilon] = (await figures(cluster, epsilon, n**-2.0, parameters))["accuracy"]
+        scores[epsilon] = (await figures(cluster, epsilon, n**-2.0, parameters))["accuracy"]
         print(
             f"Adult, {N_OWNERS} owners over HTTP, epsilon {epsilon:g}, delta {n**-2.0:.1e}, {parameters['n_rounds']} "
-            f"rounds: test accuracy {found[epsilon]:.3f}; the majority's share {majority:.3f}"
+            f"rounds: test accuracy {scores[epsilon]:.3f}; the majority's share {majority:.3f}"
         )
     assert isinstance(study.label, Label)
     assert majority == pytest.approx(0.764, abs=1e-3)
-    assert found[1.0] > found[0.1] > majority
+    assert scores[1.0] > scores[0.1] > majority
 
 
 @pytest.mark.slow
 async def test_interest_rates_by_linear_regression(tmp_path: Path) -> None:
     columns = complete(LENDING_CLUB, loans(published("lending-club", "loans-2007-2011.parquet")))
-    public, rest = halves(columns, 4)
-    n = len(rest["int_rate"])
-    cluster = owners(tmp_path / "loans", LENDING_CLUB, rest, public)
+    public, private = halves(columns, 4)
+    n = len(private["int_rate"])
+    cluster = owners(tmp_path / "loans", LENDING_CLUB, private, public)
     measured = await figures(cluster, 1.0, n**-2.0, {"n_rounds": 60, "step": 1.0, "regularization": 1e-6})
     print(
         f"Lending Club, {N_OWNERS} owners, epsilon 1, delta {n**-2.0:.1e}: R squared {measured['r_squared']:.3f} on "
@@ -113,12 +113,12 @@ async def test_interest_rates_by_linear_regression(tmp_path: Path) -> None:
 
 async def test_the_course_of_diabetes_by_linear_regression(tmp_path: Path) -> None:
     study, columns = diabetes()
-    public, rest = halves(columns, 4)
-    cluster = owners(tmp_path / "diabetes", study, rest, public)
+    public, private = halves(columns, 4)
+    cluster = owners(tmp_path / "diabetes", study, private, public)
     parameters = {"n_rounds": 40, "step": 1.5, "regularization": 1e-6}
     for epsilon, least in ((100.0, 0.2), (5.0, -1.0)):
         root = tmp_path / f"diabetes-{epsilon:g}"
-        measured = await figures(owners(root, study, rest, public), epsilon, 1e-5, parameters)
+        measured = await figures(owners(root, study, private, public), epsilon, 1e-5, parameters)
         print(
             f"diabetes, {N_OWNERS} owners of {cluster.shard(0).n_examples} patients each, epsilon {epsilon:g}: "
             f"R squared {measured['r_squared']:.3f} on {len(public['progression'])} public rows"

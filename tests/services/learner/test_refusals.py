@@ -128,11 +128,11 @@ def test_takes_no_text_for_a_parameter_that_is_a_number(alone: TestClient, chang
 
 
 async def test_takes_an_integer_for_a_real_number(client: httpx.AsyncClient) -> None:
-    whole, real = [
+    integer, real = [
         (await client.post("/v1/runs", json=GOOD | {"epsilon": epsilon, "parameters": {"step": 1}})).json()
         for epsilon in (1, 1.0)
     ]
-    assert whole["spec_digest"] == real["spec_digest"]
+    assert integer["spec_digest"] == real["spec_digest"]
 
 
 @pytest.mark.parametrize("record", [{"x0": True, "x1": 0, "x2": 0}, {"x0": ["a"], "x1": 0, "x2": 0}])
@@ -270,13 +270,13 @@ async def test_asks_everybody_for_a_token(cluster: Cluster, parties: dict[str, I
                 always(
                     200,
                     b'{"run": "r", "spec_digest": "d", "rounds": %b, "epsilon": %b, "delta": %b, "prepared": true, '
-                    b'"adjacency": "replace_one"}' % told,
+                    b'"adjacency": "replace_one"}' % values,
                     "/v1/runs",
                 ),
                 "party-refused",
                 "its answer is not Approval",
             )
-            for told in ((b"-1", b"1", b"0"), (b"1", b"NaN", b"0"), (b"1", b"-1", b"0"), (b"1", b"1", b"Infinity"))
+            for values in ((b"-1", b"1", b"0"), (b"1", b"NaN", b"0"), (b"1", b"-1", b"0"), (b"1", b"1", b"Infinity"))
         ),
         (
             always(
@@ -327,11 +327,11 @@ async def test_a_run_fails_naming_the_party_and_why(
         run = await submit(client)
         events = await watch(client, run)
         assert events[-1][1]["state"] == "failed"
-        found = events[-1][1]["problem"]
-        assert found["type"] == f"urn:parley:problem:{kind}"
-        assert "party-2" in found["detail"]
-        assert word in found["detail"]
-        assert (await client.get(f"/v1/runs/{run}")).json()["problem"] == found
+        problem = events[-1][1]["problem"]
+        assert problem["type"] == f"urn:parley:problem:{kind}"
+        assert "party-2" in problem["detail"]
+        assert word in problem["detail"]
+        assert (await client.get(f"/v1/runs/{run}")).json()["problem"] == problem
 
 
 async def test_a_run_fails_with_the_owners_own_reason(cluster: Cluster, parties: Parties) -> None:

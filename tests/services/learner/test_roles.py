@@ -52,20 +52,20 @@ async def operations(client: httpx.AsyncClient) -> list[tuple[str, str]]:
 
 
 async def test_every_operation_has_a_least_role(client: httpx.AsyncClient) -> None:
-    found = await operations(client)
-    print(f"{len(found)} operations, each with a least role: {sorted({route.role for route in ROUTES.values()})}")
-    assert set(found) == set(ROUTES)
-    assert all(ROUTES[place].role != "viewer" for place in found if place[0] != "GET" and place not in BODIES)
+    places = await operations(client)
+    print(f"{len(places)} operations, each with a least role: {sorted({route.role for route in ROUTES.values()})}")
+    assert set(places) == set(ROUTES)
+    assert all(ROUTES[place].role != "viewer" for place in places if place[0] != "GET" and place not in BODIES)
 
 
 async def test_each_role_may_do_its_own_and_no_more(client: httpx.AsyncClient) -> None:
     use(client, "ruth")
     run = await submit(client, parameters={"n_rounds": 1})
     await watch(client, run)
-    asked = [place for place in await operations(client) if ROUTES[place].role in ROLES and place not in ENDLESS]
+    places = [place for place in await operations(client) if ROUTES[place].role in ROLES and place not in ENDLESS]
     assert {ROUTES[place].role for place in ENDLESS} == {"viewer"}, "what is not asked for is nobody's to be refused"
     refused = 0
-    for (method, path), role in product(asked, ROLES):
+    for (method, path), role in product(places, ROLES):
         use(client, USERS[role])
         url = path.replace("{run}", run).replace("{study}", "made-up")
         response = await client.request(method, url, json=BODIES.get((method, path)))
@@ -75,13 +75,13 @@ async def test_each_role_may_do_its_own_and_no_more(client: httpx.AsyncClient) -
         if not may:
             refused += 1
             assert (response.json()["type"], response.json()["rule"]) == ("urn:parley:problem:policy-refusal", "role")
-    print(f"{len(asked)} operations x {len(ROLES)} roles: {refused} refused, the others as their role may")
+    print(f"{len(places)} operations x {len(ROLES)} roles: {refused} refused, the others as their role may")
 
 
 async def test_users_are_no_parties(client: httpx.AsyncClient) -> None:
-    asked = [place for place in await operations(client) if ROUTES[place].role not in ROLES]
-    assert len(asked) > 2
-    for method, path in asked:
+    places = [place for place in await operations(client) if ROUTES[place].role not in ROLES]
+    assert len(places) > 2
+    for method, path in places:
         use(client, "olga")
         joins = {"public_key": "0" * 64, "connects_with": hash_token("x"), "token": "x" * 20}
         body = {"certificate_request": ""} if path.endswith("certificate") else joins

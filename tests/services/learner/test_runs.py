@@ -177,12 +177,12 @@ async def test_cancelling_ends_a_run_at_once(client: httpx.AsyncClient, parties:
 async def test_a_run_fails_where_work_on_a_partys_data_does_and_others_are_free_again(
     client: httpx.AsyncClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = DpGd.local
+    local = DpGd.local
 
     def failing(self: DpGd, query: Query, prepared: Any, facts: OwnFacts, noise: Noise) -> IntArray:  # noqa: ANN401
         if query.round == 2 and facts.index == 1:
             raise ZeroDivisionError
-        return whole(self, query, prepared, facts, noise)
+        return local(self, query, prepared, facts, noise)
 
     monkeypatch.setattr(DpGd, "local", failing)
     run = await submit(client)
@@ -245,14 +245,14 @@ async def test_a_stopped_learner_takes_up_its_runs(cluster: Cluster, parties: Pa
 
 async def test_predicts_with_the_model(client: httpx.AsyncClient, cluster: Cluster) -> None:
     model = await train(client, epsilon=50.0)
-    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()["runs"]]
+    (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
     records = [{"x0": 0.9, "x1": 0.8, "x2": 0.7}, {"x0": -0.9, "x1": -0.8, "x2": -0.7, "ignored": 1.0}]
     response = await client.post(f"/v1/runs/{run}/predictions", json={"records": records})
     predictions = response.raise_for_status().json()
     scores = rows_of(cluster.study, records) @ np.array(model["weights"])
-    assert [found["score"] for found in predictions] == scores.tolist()
-    assert [found["label"] for found in predictions] == ["yes", "no"]
-    assert [found["probability"] for found in predictions] == pytest.approx((1 / (1 + np.exp(-scores))).tolist())
+    assert [view["score"] for view in predictions] == scores.tolist()
+    assert [view["label"] for view in predictions] == ["yes", "no"]
+    assert [view["probability"] for view in predictions] == pytest.approx((1 / (1 + np.exp(-scores))).tolist())
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ async def test_predicts_with_the_model(client: httpx.AsyncClient, cluster: Clust
 )
 async def test_refuses_records_it_cannot_predict_for(client: httpx.AsyncClient, records: list[object]) -> None:
     await train(client)
-    (run,) = [found["id"] for found in (await client.get("/v1/runs")).json()["runs"]]
+    (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
     response = await client.post(f"/v1/runs/{run}/predictions", json={"records": records})
     assert response.status_code == 422
     assert response.json()["type"] == "urn:parley:problem:invalid-input"

@@ -64,8 +64,8 @@ async def test_a_descent_is_predicted_with_evaluated_and_described(
         assert (document["kind"], document["column_names"], len(document["weights"])) == ("linear", [], COLUMNS + 1)
         assert document["evaluation"]["accuracy"]["estimate"] > 0.8
         order = {"records": [record(1.0), record(-1.0)]}
-        told = (await client.post(f"/v1/runs/{run}/predictions", json=order)).raise_for_status().json()
-        assert [each["label"] for each in told] == ["1", "-1"]
+        predictions = (await client.post(f"/v1/runs/{run}/predictions", json=order)).raise_for_status().json()
+        assert [prediction["label"] for prediction in predictions] == ["1", "-1"]
         card = (await client.get(f"/v1/runs/{run}/card?to=markdown")).raise_for_status().text
         assert f"{COLUMNS} numbers, few of them not zero" in card
         assert "not what the learner signed" not in card
@@ -81,6 +81,6 @@ async def test_draws_from_the_simplex_are_spelt_by_their_entries(cluster: Cluste
         assert len(document["weights"]["index"]) < COLUMNS / 3
         run = document["certificate"]["run"]
         order = {"records": [record(1.0), record(-1.0)]}
-        told = (await client.post(f"/v1/runs/{run}/predictions", json=order)).raise_for_status().json()
-        assert [each["label"] for each in told] == ["1", "-1"]
+        predictions = (await client.post(f"/v1/runs/{run}/predictions", json=order)).raise_for_status().json()
+        assert [prediction["label"] for prediction in predictions] == ["1", "-1"]
         assert f"{COLUMNS} numbers" in (await client.get(f"/v1/runs/{run}/card?to=markdown")).text

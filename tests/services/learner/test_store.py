@@ -119,16 +119,16 @@ def test_runs_change_state_by_the_table_alone(store: RunStore, run: str, state: 
 
     for step in PATHS[state]:
         move(step)
-    told = len(store.events(run))
+    n_events = len(store.events(run))
     if follower in TRANSITIONS[state]:
         move(follower)
         assert store.state(run) == follower
-        assert len(store.events(run)) == told + 1
+        assert len(store.events(run)) == n_events + 1
     else:
         with pytest.raises(ConflictError, match=f"is {state} and cannot become {follower}"):
             move(follower)
         assert store.state(run) == state
-        assert len(store.events(run)) == told
+        assert len(store.events(run)) == n_events
     assert (run in store.unfinished()) == (store.state(run) not in ENDS)
     assert store.count() == {store.state(run): 1}
 
@@ -145,12 +145,12 @@ def test_a_round_is_logged_as_it_was(store: RunStore, run: str) -> None:
     news = [Notice("dropped", {"party": "party-1"}), Notice("round", {"round": 1})]
     store.append(run, query, reply, news, [])
     assert store.reply(run, 2) is None
-    found = store.reply(run, 1)
-    assert found is not None
-    assert found[0] == query.digest
-    assert found[1].contributors == (1,)
-    assert found[1].value.shape == (1, 2)
-    assert found[1].value.tobytes() == reply.value.tobytes()
+    stored = store.reply(run, 1)
+    assert stored is not None
+    assert stored[0] == query.digest
+    assert stored[1].contributors == (1,)
+    assert stored[1].value.shape == (1, 2)
+    assert stored[1].value.tobytes() == reply.value.tobytes()
     assert store.recent(store.run(run)) == [(1,)]
     assert [event.kind for event in store.events(run)] == ["state", "dropped", "round"]
 
@@ -164,9 +164,9 @@ def test_wide_replies_and_weights_are_kept_to_the_bit_and_not_in_memory(store: R
     store.append(run, Query(1, "release", np.zeros(0)), reply, [], [])
     store.complete(store.run(run), {"kind": "members", "weights": None}, wide, {})
     assert resident_mb(os.getpid()) - before < 16
-    found = store.reply(run, 1)
-    assert found is not None
-    assert found[1].value.tobytes() == wide.tobytes()
+    stored = store.reply(run, 1)
+    assert stored is not None
+    assert stored[1].value.tobytes() == wide.tobytes()
     assert np.array(store.model(run)["weights"]).tobytes() == wide.tobytes()
 
 

@@ -196,8 +196,8 @@ async def test_shows_a_certificate_to_whom_wants_to_see_one(tmp_path: Path) -> N
     tls = tls_context(Tls(certificate=files.certificate, key=files.key, client_ca=files.authority))
     async with port_of(Echo(), tls) as port:
         entry = entry_of(f"https://127.0.0.1:{port}", ca=files.authority)
-        known = entry.model_copy(update={"certificate": files.certificate, "key": files.key})
-        async with closing_line(Line(known)) as line:
+        with_certificate = entry.model_copy(update={"certificate": files.certificate, "key": files.key})
+        async with closing_line(Line(with_certificate)) as line:
             assert (await line.ask("PUT", "/", b"hello")).content == b"hello"
         async with closing_line(Line(entry)) as line:
             with pytest.raises(httpx.TransportError):
@@ -206,11 +206,11 @@ async def test_shows_a_certificate_to_whom_wants_to_see_one(tmp_path: Path) -> N
 
 def test_certificates_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
-    known = {"name": "p", "url": "https://127.0.0.1:1", "token": "t", "certificate": files.certificate}
+    fields = {"name": "p", "url": "https://127.0.0.1:1", "token": "t", "certificate": files.certificate}
     with pytest.raises(ValidationError, match="both certificate and key"):
-        PeerEntry.model_validate(known)
+        PeerEntry.model_validate(fields)
     with pytest.raises(InvalidInputError, match="cannot be used as a certificate"):
-        Line(PeerEntry.model_validate(known | {"key": files.certificate}))
+        Line(PeerEntry.model_validate(fields | {"key": files.certificate}))
 
 
 async def test_nobody_there_is_an_error() -> None:

@@ -119,4 +119,4 @@ async def test_few_tables_are_read_at_once_and_slow_bodies_keep_no_place(monkeyp
     assert [table.shape for table in await asyncio.gather(*quick)] == [(1, 1)] * 2
     assert (await reading(at_once)).shape == (1, 1), "beside bodies that are still to come"
     arrives.set()
-    assert all(isinstance(each, Exception) for each in await asyncio.gather(*slow, return_exceptions=True))
+    assert all(isinstance(result, Exception) for result in await asyncio.gather(*slow, return_exceptions=True))

@@ -32,17 +32,17 @@ def test_several_runs_are_watched_over_a_restart(tmp_path: Path) -> None:
             environment = os.environ | {"PARLEY_URL": url, "PARLEY_TOKEN": USER}
             with subprocess.Popen([*WATCH, *runs], stdout=subprocess.PIPE, text=True, env=environment) as watcher:
                 assert watcher.stdout is not None
-                told: list[str] = []
-                while not all(any(f"{run} round " in line for line in told) for run in runs):
-                    told.append(next(watcher.stdout))
+                news: list[str] = []
+                while not all(any(f"{run} round " in line for line in news) for run in runs):
+                    news.append(next(watcher.stdout))
                 first.kill()
                 first.join()
                 with stopped_at_exit(start_learner(settings)):
-                    told += watcher.stdout
+                    news += watcher.stdout
                     status = watcher.wait()
     assert status == 0
     for run in runs:
-        mine = [line.removeprefix(f"{run} ").split(",")[0].strip() for line in told if line.startswith(run)]
+        mine = [line.removeprefix(f"{run} ").split(",")[0].strip() for line in news if line.startswith(run)]
         rounds = [line for line in mine if line.startswith("round")]
         assert rounds == [f"round {number} of {ROUNDS}" for number in range(1, ROUNDS + 1)]
         assert (mine[0], mine[-1]) == ("queued", "completed")

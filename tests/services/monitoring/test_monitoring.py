@@ -51,8 +51,8 @@ def alerts() -> list[dict[str, Any]]:
 
 def panels() -> list[dict[str, Any]]:
     """The dashboard's panels."""
-    found: list[dict[str, Any]] = json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
-    return found
+    all_panels: list[dict[str, Any]] = json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
+    return all_panels
 
 
 EXPRESSIONS = {rule["alert"]: rule["expr"] for rule in alerts()} | {
@@ -68,14 +68,14 @@ def selectors(expression: str) -> Iterator[tuple[str, dict[str, str]]]:
     bare = re.sub(r"\[[^\]]*\]|\b(?:by|offset)\s*(?:\([^)]*\)|\w+)", " ", expression)
     for name, braces in SELECTOR.findall(bare):
         if name not in WORDS:
-            matchers = [MATCHER.fullmatch(each) for each in braces.strip("{}").split(",") if each]
+            matchers = [MATCHER.fullmatch(matcher) for matcher in braces.strip("{}").split(",") if matcher]
             assert all(matchers), braces
-            yield name, {each[1]: each[2] for each in matchers if each}
+            yield name, {matcher[1]: matcher[2] for matcher in matchers if matcher}
 
 
 async def shown(tmp_path: Path) -> dict[str, set[str]]:
     """The labels of each metric that a learner, its parties and a key holder show after a run with a secure sum."""
-    cluster, found = SecureCluster(tmp_path, n_parties=2), defaultdict[str, set[str]](set)
+    cluster, series = SecureCluster(tmp_path, n_parties=2), defaultdict[str, set[str]](set)
     async with secure_services(cluster) as services, learner_of(cluster, services) as client:
         await train(client, parameters={"n_rounds": 2}, **SUMS)
         texts = [(await client.get("/metrics")).text]
@@ -83,21 +83,21 @@ async def shown(tmp_path: Path) -> dict[str, set[str]]:
             async with httpx.AsyncClient(transport=service.inner, base_url="http://service") as asking:
                 texts.append((await asking.get("/metrics")).text)
     for family in (family for text in texts for family in families_of(text)):
-        found[f"{family.name}_total" if family.type == "counter" else family.name] |= set()
+        series[f"{family.name}_total" if family.type == "counter" else family.name] |= set()
         for sample in family.samples:
-            found[sample.name] |= set(sample.labels)
-    return found
+            series[sample.name] |= set(sample.labels)
+    return series
 
 
 async def test_what_rules_and_dashboard_name_is_there(tmp_path: Path) -> None:
-    known = await shown(tmp_path)
+    series = await shown(tmp_path)
     for title, expression in EXPRESSIONS.items():
-        found = list(selectors(expression))
-        assert found, title
-        for name, matchers in found:
-            assert name in known or name in OF_PROMETHEUS, f"{title}: no service has {name}"
+        used = list(selectors(expression))
+        assert used, title
+        for name, matchers in used:
+            assert name in series or name in OF_PROMETHEUS, f"{title}: no service has {name}"
             labels = matchers.keys() - BY_PROMETHEUS
-            assert labels <= known[name] or not known[name], f"{title}: {name} has not the labels {labels}"
+            assert labels <= series[name] or not series[name], f"{title}: {name} has not the labels {labels}"
             for label in labels:
                 assert set(matchers[label].split("|")) <= VALUES[label], f"{title}: {label} is never {matchers[label]}"
 

@@ -78,28 +78,28 @@ async def test_a_round_is_one_trace_across_learner_parties_and_key_holder(tmp_pa
         spans = list(remembered.get_finished_spans())
     check_public(spans)
     rounds = of_kind(spans, SpanKind.INTERNAL)
-    assert [dict(each.attributes or {}) for each in rounds] == [
+    assert [dict(round_span.attributes or {}) for round_span in rounds] == [
         {"parley.run": run, "parley.round": number + 1} for number in range(ROUNDS)
     ]
-    assert len({each.context.trace_id for each in rounds}) == ROUNDS
-    asked, answered = of_kind(spans, SpanKind.CLIENT), of_kind(spans, SpanKind.SERVER)
-    for each in rounds:
-        own = [span for span in asked if span.parent and span.parent.span_id == each.context.span_id]
-        assert sorted(str((span.attributes or {})["parley.peer"]) for span in own) == [
+    assert len({round_span.context.trace_id for round_span in rounds}) == ROUNDS
+    client_spans, answered = of_kind(spans, SpanKind.CLIENT), of_kind(spans, SpanKind.SERVER)
+    for round_span in rounds:
+        children = [span for span in client_spans if span.parent and span.parent.span_id == round_span.context.span_id]
+        assert sorted(str((span.attributes or {})["parley.peer"]) for span in children) == [
             "key-holder-1",
             "party-1",
             "party-2",
         ]
-        for span in own:
+        for span in children:
             (answer,) = [a for a in answered if a.parent and a.parent.span_id == span.context.span_id]
-            found = answer.attributes or {}
-            assert answer.context.trace_id == each.context.trace_id
-            assert (found["parley.round"], found["parley.caller"]) == (
-                (each.attributes or {})["parley.round"],
+            attributes = answer.attributes or {}
+            assert answer.context.trace_id == round_span.context.trace_id
+            assert (attributes["parley.round"], attributes["parley.caller"]) == (
+                (round_span.attributes or {})["parley.round"],
                 "learner",
             )
-            assert (found["http.response.status_code"], answer.status.status_code) == (200, StatusCode.UNSET)
-    assert len(asked) == len(answered) == 3 * ROUNDS
+            assert (attributes["http.response.status_code"], answer.status.status_code) == (200, StatusCode.UNSET)
+    assert len(client_spans) == len(answered) == 3 * ROUNDS
 
 
 def test_an_error_leaves_its_class_alone() -> None:
@@ -271,10 +271,10 @@ async def test_real_services_send_their_spans_over_either_kind_of_connection(
     roots = [span for name, span in collector.spans if name == "learner" and not span.parent_span_id]
     assert [span.name for span in roots] == ["round"] * ROUNDS
     for root in roots:
-        found = [(name, span.name) for name, span in collector.spans if span.trace_id == root.trace_id]
+        names = [(name, span.name) for name, span in collector.spans if span.trace_id == root.trace_id]
         route = "answer /v1/runs/{run}/rounds/{round}"
-        asked = [("learner", f"ask {name}") for name in cluster.names]
-        assert sorted(found) == sorted([("learner", "round"), *asked, *((name, route) for name in cluster.names)])
+        requests = [("learner", f"ask {name}") for name in cluster.names]
+        assert sorted(names) == sorted([("learner", "round"), *requests, *((name, route) for name in cluster.names)])
     for private in (LEARNER, "of-party-1", *cluster.study.feature_names):
-        assert not any(private in said for said in collector.said)
-    assert any("learner" in said for said in collector.said), "what is looked through is there"
+        assert not any(private in body for body in collector.said)
+    assert any("learner" in body for body in collector.said), "what is looked through is there"

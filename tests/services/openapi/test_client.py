@@ -70,16 +70,16 @@ def generated(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ge
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"  # it tidies what it wrote up with ruff
     made = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": path}, check=False)
     assert made.returncode == 0, made.stdout
-    operations = [each for methods in document.json()["paths"].values() for each in methods.values()]
+    operations = [operation for methods in document.json()["paths"].values() for operation in methods.values()]
     print(f"a client of {len(operations)} operations, {made.stdout.count('WARNING')} warnings of the generator")
     assert "WARNING" not in made.stdout
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(root))
         functions = {
-            each["operationId"]: import_module(
-                f"{PACKAGE}.api.{each['tags'][0].replace(' ', '_')}.{each['operationId']}"
+            operation["operationId"]: import_module(
+                f"{PACKAGE}.api.{operation['tags'][0].replace(' ', '_')}.{operation['operationId']}"
             )
-            for each in operations
+            for operation in operations
         }
         with import_module(PACKAGE).AuthenticatedClient(
             base_url=url, token=USER, httpx_args={"trust_env": False}
@@ -108,15 +108,15 @@ def test_trains_a_model_and_predicts(generated: Generated) -> None:
     assert model.guarantees[0].epsilon <= 50
     records = [models.PredictionRequestRecordsItem.from_dict({f"x{i}": x for i in range(3)}) for x in (0.9, -0.9)]
     predicted = generated.ask("make_predictions", run=first.id, body=models.PredictionRequest(records=records))
-    assert [each.label for each in predicted] == ["yes", "no"]
+    assert [prediction.label for prediction in predicted] == ["yes", "no"]
     print(
         f"submitted, watched {len(events)} events, fetched {type(model).__name__}, predicted {len(predicted)} records"
     )
 
 
 def test_sends_back_what_it_was_shown(generated: Generated) -> None:
-    shown = generated.ask("show_study", study="made-up")
-    order = generated.models.RunRequest(study=shown, epsilon=1, delta=1e-5)
+    study = generated.ask("show_study", study="made-up")
+    order = generated.models.RunRequest(study=study, epsilon=1, delta=1e-5)
     assert generated.ask("submit_run", body=order).study == "made-up"
 
 

@@ -29,8 +29,8 @@ def test_the_document_is_openapi(document: dict[str, Any]) -> None:
     faults = [
         f"{list(fault.absolute_path)}: {fault.message}" for fault in OpenAPIV31SpecValidator(document).iter_errors()
     ]
-    found = len(list(operations(document)))
-    print(f"{document['info']['title']}: {found} operations, {len(faults)} faults of the document")
+    n_operations = len(list(operations(document)))
+    print(f"{document['info']['title']}: {n_operations} operations, {len(faults)} faults of the document")
     assert faults == []
 
 

@@ -123,11 +123,11 @@ def serving(service: str, root: Path) -> Iterator[Asked]:
     """A service in this process, with something in it to be asked for."""
     cluster = Cluster(root / "cluster", n_parties=2)
     with application(service, cluster) as app:
-        asked = Asked(app, TOKENS[service])
+        service_calls = Asked(app, TOKENS[service])
         try:
             with get_client(cast("Any", app)) as client:
-                PREPARE[service](asked, client, cluster)
-            yield asked
+                PREPARE[service](service_calls, client, cluster)
+            yield service_calls
         finally:
             shutdown_lifespans()
 
@@ -144,9 +144,9 @@ def _try(cases: SearchStrategy[Any], ask: Callable[[Any], None], examples: int) 
 def try_all(asked: Asked, examples: int) -> None:
     """Send so many well-formed and so many malformed requests to each operation that comes to an end."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", asked.app).exclude(path=ENDLESS)
-    for found in schema.get_all_operations():
-        assert isinstance(found, Ok), found
-        operation = found.ok()
+    for result in schema.get_all_operations():
+        assert isinstance(result, Ok), result
+        operation = result.ok()
         for mode, ask in ((GenerationMode.POSITIVE, asked.ask_of_what_exists), (GenerationMode.NEGATIVE, asked.ask)):
             try:
                 _try(operation.as_strategy(generation_mode=mode), ask, examples)
@@ -159,12 +159,12 @@ def try_all(asked: Asked, examples: int) -> None:
 @pytest.mark.parametrize("examples", [10, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_operation_answers_as_documented(tmp_path: Path, service: str, examples: int) -> None:
-    with serving(service, tmp_path) as asked:
-        try_all(asked, examples)
-    broken = sum(count for status, count in asked.statuses.items() if status >= 500)
-    total = sum(asked.statuses.values())
-    print(f"{service}: {total} requests, {broken} answered 5xx, 0 against the document; {dict(asked.statuses)}")
-    print(f"{service}: given up by the tool before the last example: {asked.given_up or 'nothing'}")
+    with serving(service, tmp_path) as calls:
+        try_all(calls, examples)
+    broken = sum(count for status, count in calls.statuses.items() if status >= 500)
+    total = sum(calls.statuses.values())
+    print(f"{service}: {total} requests, {broken} answered 5xx, 0 against the document; {dict(calls.statuses)}")
+    print(f"{service}: given up by the tool before the last example: {calls.given_up or 'nothing'}")
     assert broken == 0
-    assert len(asked.given_up) <= 1
-    assert len(asked.statuses) > 3
+    assert len(calls.given_up) <= 1
+    assert len(calls.statuses) > 3

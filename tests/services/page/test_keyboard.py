@@ -22,12 +22,12 @@ def tab_to(visitor: Visitor, words: str) -> list[str]:
     """Press Tab until the focus, which is seen, is on what is so called; the identifiers of what it passed."""
     passed: list[str] = []
     for _ in range(MOST_STOPS):
-        there = press(visitor, Keys.TAB)
-        is_seen = there.tag_name == "body" or there.value_of_css_property("outline-style") == "solid"
-        assert is_seen, there.get_attribute("outerHTML")
-        if there.accessible_name.startswith(words):
+        focused = press(visitor, Keys.TAB)
+        is_seen = focused.tag_name == "body" or focused.value_of_css_property("outline-style") == "solid"
+        assert is_seen, focused.get_attribute("outerHTML")
+        if focused.accessible_name.startswith(words):
             return passed
-        passed.append(there.get_attribute("id") or "")
+        passed.append(focused.get_attribute("id") or "")
     raise AssertionError(words)
 
 
@@ -44,7 +44,7 @@ def test_a_run_is_asked_for_by_keyboard(visitor: Visitor) -> None:
     press(visitor, Keys.ENTER)
     visitor.until_it_says("excess loss", "#expected")
     passed = tab_to(visitor, "Train")
-    assert [each for each in passed if each and not each.startswith("field")] == [
+    assert [name for name in passed if name and not name.startswith("field")] == [
         "sign-out",
         "study",
         "epsilon",
@@ -68,9 +68,9 @@ def test_a_dialog_opens_closes_and_is_filled_by_keyboard(visitor: Visitor) -> No
     tab_to(visitor, "Describe its columns")
     press(visitor, Keys.ENTER)
     visitor.until(lambda: visitor.all("dialog[open] .choices input"))
-    there = press(visitor, Keys.ESCAPE)
+    focused = press(visitor, Keys.ESCAPE)
     assert not visitor.all("dialog[open]")
-    assert there.accessible_name == "Describe its columns", "the focus is where it was"
+    assert focused.accessible_name == "Describe its columns", "the focus is where it was"
     press(visitor, Keys.ENTER)
     visitor.until(lambda: visitor.all("dialog[open] .choices input"))
     tab_to(visitor, "mean_radius")

@@ -59,9 +59,9 @@ def test_a_list_of_ten_thousand_is_there_at_once(visitor: Visitor) -> None:
     visitor.browser.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
     visitor.browser.refresh()
     visitor.until(lambda: len(visitor.all("#runs tr")) == 50)
-    entries = [json.loads(each["message"])["message"] for each in visitor.browser.get_log("performance")]  # type: ignore[no-untyped-call]
-    received = [each["params"] for each in entries if each["method"] == "Network.dataReceived"]
-    assert 0 < sum(each.get("encodedDataLength") or each.get("dataLength", 0) for each in received) < 100_000
+    entries = [json.loads(record["message"])["message"] for record in visitor.browser.get_log("performance")]  # type: ignore[no-untyped-call]
+    received = [record["params"] for record in entries if record["method"] == "Network.dataReceived"]
+    assert 0 < sum(record.get("encodedDataLength") or record.get("dataLength", 0) for record in received) < 100_000
     visitor.find("#more").click()
     visitor.until(lambda: len(visitor.all("#runs tr")) == 150)
     visitor.find("#search").send_keys("COPY number 77")
@@ -102,7 +102,7 @@ def test_rounds_are_drawn_as_they_are_told(visitor: Visitor) -> None:
         visitor.go(f"run/{run}")
     visitor.until_it_says("completed", "#state", 60)
     seen: list[str] = visitor.browser.execute_script("return window.seen")
-    rounds = [int(said.split()[0]) for said in seen]
+    rounds = [int(text.split()[0]) for text in seen]
     assert len(rounds) > 1
     assert rounds == sorted(rounds)
     assert seen[-1] == "60 of 60"

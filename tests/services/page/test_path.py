@@ -116,7 +116,7 @@ def test_budgets_are_current_without_being_asked_for(visitor: Visitor) -> None:
         assert visitor.find("#forecast details:last-of-type").get_attribute("open"), "what was opened stays so"
         visitor.go("studies")
         visitor.until_it_says("Describe its columns")
-        button = next(each for each in visitor.all("main button") if "Describe" in each.text)
+        button = next(candidate for candidate in visitor.all("main button") if "Describe" in candidate.text)
         visitor.browser.execute_script("arguments[0].focus()", button)
         before = visitor.text()
         spend(client, 0.9)
@@ -198,13 +198,13 @@ def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
             time.sleep(1)
             visitor.browser.execute_script("document.querySelectorAll('details').forEach((each) => each.open = true)")
             visitor.browser.execute_cdp_cmd("Runtime.evaluate", {"expression": script})
-            found = visitor.browser.execute_async_script("axe.run().then(arguments[0])")
+            report = visitor.browser.execute_async_script("axe.run().then(arguments[0])")
             bad = [
                 f"{violation['id']}: {[node['html'][:120] for node in violation['nodes'][:3]]}"
-                for violation in found["violations"]
+                for violation in report["violations"]
                 if violation["impact"] in {"serious", "critical"}
             ]
-            print(f"{place} at {width}, {scheme}: {len(found['passes'])} rules hold, {len(bad)} serious faults")
+            print(f"{place} at {width}, {scheme}: {len(report['passes'])} rules hold, {len(bad)} serious faults")
             assert bad == [], place
 
 
@@ -265,14 +265,14 @@ EXPECTED = """
 def test_a_forecast_says_what_is_known_and_makes_nothing_up(visitor: Visitor) -> None:
     visitor.sign_in("#studies")
     visitor.until_it_says("party-1")
-    found = visitor.browser.execute_async_script(f"(async () => {{{EXPECTED}}})().then(arguments[0])")
+    texts = visitor.browser.execute_async_script(f"(async () => {{{EXPECTED}}})().then(arguments[0])")
     interval = "Expected excess loss 0.1, between 0.05 and 0.2, in 90 % of such runs."
-    assert found[0] == f"Accuracy: 0 to 12 points below the best possible{interval}"
-    assert found[1] == f"Root mean squared error: 0 to 4 percent above the least possible{interval}"
-    assert found[2].startswith("Of the accuracy nothing can be said beforehand")
-    assert found[3].startswith("Of the error nothing can be said beforehand")
-    assert found[4] == f"{found[0]}More owners <i>are</i> needed."
-    assert found[5] == f"Key-holder-1 <i>cannot</i> be reached.{found[0]}"
+    assert texts[0] == f"Accuracy: 0 to 12 points below the best possible{interval}"
+    assert texts[1] == f"Root mean squared error: 0 to 4 percent above the least possible{interval}"
+    assert texts[2].startswith("Of the accuracy nothing can be said beforehand")
+    assert texts[3].startswith("Of the error nothing can be said beforehand")
+    assert texts[4] == f"{texts[0]}More owners <i>are</i> needed."
+    assert texts[5] == f"Key-holder-1 <i>cannot</i> be reached.{texts[0]}"
 
 
 def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
@@ -287,9 +287,9 @@ def test_the_words_of_a_party_stay_text(visitor: Visitor) -> None:
         charts.signedBars([{ name, value: 1, said: name }], name));
       return [main.querySelectorAll("script, img").length, main.textContent.includes("<script>"), document.title];
     """
-    found = visitor.browser.execute_async_script(f"(async () => {{{script}}})().then(arguments[0])")
-    assert found[:2] == [0, True]
-    assert found[2] != "taken"
+    texts = visitor.browser.execute_async_script(f"(async () => {{{script}}})().then(arguments[0])")
+    assert texts[:2] == [0, True]
+    assert texts[2] != "taken"
 
 
 def test_the_boundary_of_a_cluster_is_a_users(visitor: Visitor) -> None:

@@ -54,17 +54,17 @@ def test_studies_show_owners_sizes_health_and_budgets(visitor: Visitor) -> None:
 @pytest.mark.slow
 def test_a_token_that_ends_while_watching_is_asked_for_again(visitor: Visitor) -> None:
     tokens = visitor.site.app.state.tokens
-    accepted = tokens._tokens
+    valid_tokens = tokens._tokens
     visitor.sign_in()
     visitor.until_it_says("alice", "#who")
     visitor.until_it_says("Runs")
     try:
-        tokens.replace([KnownToken(hash_token(USER), NamedCaller("alice"), date(2020, 1, 1)), *accepted[1:]])
+        tokens.replace([KnownToken(hash_token(USER), NamedCaller("alice"), date(2020, 1, 1)), *valid_tokens[1:]])
         visitor.until(lambda: visitor.find("#sign-in").is_displayed(), 30)
         assert "expired" in visitor.text("#sign-in-why")
         assert "Runs" in (visitor.find("main").get_attribute("textContent") or "")
     finally:
-        tokens.replace(accepted)
+        tokens.replace(valid_tokens)
     visitor.give(USER)
     visitor.until_it_says("alice", "#who")
     assert not visitor.find("#sign-in").is_displayed()

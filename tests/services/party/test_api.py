@@ -233,7 +233,7 @@ def test_a_receipt_of_this_ledger_is_taken_and_what_is_none_is_the_askers_fault(
             client.get("/v1/receipts", headers={RECEIPT: other}),
             client.put("/v1/receipts", json={"receipts": [receipt, other]}),
         ]
-        assert [(each.status_code, kind(each)) for each in refused] == [(422, "invalid-receipt")] * 3
+        assert [(response.status_code, kind(response)) for response in refused] == [(422, "invalid-receipt")] * 3
     assert propose(client, run_spec(cluster), "third", **{RECEIPT: receipt}).is_success, "the ledger is as it was"
 
 

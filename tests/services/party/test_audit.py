@@ -211,14 +211,14 @@ def test_the_commands_write_and_check_it(cluster: Cluster, key: str, monkeypatch
 
     file = cluster.root / "audit.jsonl"
     assert key in run("audit", "export", file, "--config", settings)
-    told = [json.loads(line) for line in run("audit", "verify", file, "--key", key, "--format", "json").splitlines()]
-    assert [(each["run"], each["refusals"]) for each in told] == [
+    rows = [json.loads(line) for line in run("audit", "verify", file, "--key", key, "--format", "json").splitlines()]
+    assert [(row["run"], row["refusals"]) for row in rows] == [
         ("first", {}),
         ("second", {}),
         ("third", {"algorithms": 1}),
     ]
     by_run = run("log", "--by-run", "--config", settings, "--format", "json").splitlines()
-    assert [json.loads(line) for line in by_run] == told
+    assert [json.loads(line) for line in by_run] == rows
     assert "3 noisy answers (gradient)" in run("log", "--by-run", "--config", settings)
     small = cluster.root / "small.jsonl"
     run("audit", "export", small, "--no-bodies", "--config", settings)

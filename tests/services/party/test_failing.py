@@ -73,8 +73,8 @@ def test_who_cannot_prepare_charges_the_whole_run_and_ends_it(
     again = propose(client, spec)
     assert (again.status_code, again.json()["type"]) == (409, "urn:parley:problem:work-failed")
     assert charged(cluster) == first.json()["epsilon"]
-    (told,) = (log for log in logs if log["event"] == "failed")
-    assert (told["error"], "test_failing.py:" in told["place"]) == ("ValueError", True)
+    (logged,) = (log for log in logs if log["event"] == "failed")
+    assert (logged["error"], "test_failing.py:" in logged["place"]) == ("ValueError", True)
     assert SECRET not in json.dumps([logs, again.json()])
     assert ask(client, 1, np.zeros(0), "run", "release", "each").status_code == 409
     assert charged(cluster) == first.json()["epsilon"], "once"
@@ -95,9 +95,9 @@ def test_a_run_that_is_ended_before_its_work_fails_is_charged_all_the_same(
                 owner.make_ready("learner", "run")
         with pytest.raises(WorkFailedError):
             owner.find_approval("learner", proposal)
-        whole = owner.store.consents.find("learner", "run")
-        assert whole is not None
-        assert owner.store.account().spent == whole.price.total
+        consent = owner.store.consents.find("learner", "run")
+        assert consent is not None
+        assert owner.store.account().spent == consent.price.total
 
 
 def test_a_round_that_cannot_be_answered_charges_what_is_left_of_the_run(
@@ -149,12 +149,12 @@ def test_after_a_restart_one_run_that_fails_keeps_no_other_from_being_prepared(
     with TestClient(create_party_app(settings), headers=ASKING) as client:
         propose(client, good, "good").raise_for_status()
         propose(client, bad, "bad").raise_for_status()
-    whole = PrivateRelease.prepare
+    prepare = PrivateRelease.prepare
 
     def sometimes(self: PrivateRelease, *given: Any) -> Any:  # noqa: ANN401 -- as the other
         if self.regularization == 0.5:
             raise ValueError(SECRET)
-        return whole(self, *given)
+        return prepare(self, *given)
 
     monkeypatch.setattr(PrivateRelease, "prepare", sometimes)
     with TestClient(create_party_app(settings), headers=ASKING) as client:

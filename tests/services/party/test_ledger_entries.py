@@ -196,11 +196,11 @@ def test_a_ledger_is_one_partys_with_one_key(tmp_path: Path) -> None:
         Ledger(tmp_path / "empty", IDENTITY, LIMIT)
     with pytest.raises(LedgerError, match="already, or a part of one"):
         create_ledger(tmp_path, IDENTITY, "replace_one")
-    for end, left in (("db", "head"), ("head", "db")):
+    for end, remaining in (("db", "head"), ("head", "db")):
         half = tmp_path / end
         create_ledger(half, IDENTITY, "replace_one")
         (half / f"ledger.{end}").unlink()
-        with pytest.raises(LedgerError, match=f"only ledger.{left} is left"):
+        with pytest.raises(LedgerError, match=f"only ledger.{remaining} is left"):
             Ledger(half, IDENTITY, LIMIT)
         with pytest.raises(LedgerError, match="already, or a part of one"):
             create_ledger(half, IDENTITY, "replace_one")
@@ -299,10 +299,10 @@ def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> N
         receipt = verify_receipt(store.chain.receipt("ann", empty, answer.bound), "party", IDENTITY.key)
         assert (receipt.to, receipt.shown, receipt.answer) == ("ann", empty.head, answer.bound)
         assert (receipt.head, receipt.ledger) == (store.chain.head, store.chain.origin)
-        rest = PRICE.total - PRICE.step(1, 0)
+        remaining = PRICE.total - PRICE.step(1, 0)
         assert receipt.totals == {
             "spent": list(PRICE.step(1, 0).units),
-            "reserved": list(rest.units),
+            "reserved": list(remaining.units),
             "adjacency": "whole_party",
             "at": store.books.at,
         }

@@ -44,11 +44,11 @@ def put(client: httpx.Client, content: object, run: str = "run", **headers: str)
 
 
 def test_a_round_may_be_as_long_as_its_run_needs(client: httpx.Client, cluster: Cluster) -> None:
-    asked = pack_array(np.zeros(cluster.study.n_features))
-    assert len(asked) > BODY_BYTES
+    question = pack_array(np.zeros(cluster.study.n_features))
+    assert len(question) > BODY_BYTES
     answer = answer_of(ask(client, 1, np.zeros(cluster.study.n_features)))
     assert answer.shape == (cluster.study.n_features,)
-    again = put(client, iter([asked[:1000], asked[1000:]]))
+    again = put(client, iter([question[:1000], question[1000:]]))
     assert (answer_of(again) == answer).all(), "in chunks, whose length is not announced, it is the same question"
 
 

@@ -22,14 +22,14 @@ from tests.support.rounds import ASKING, run_spec
 
 def test_columns_are_the_members_and_a_common_budget_is_written_once() -> None:
     one, other = Budget(epsilon=1, delta=1e-5), Budget(epsilon=0.5, delta=1e-5)
-    alike = tuple(Member(name=f"party-{i}", n_examples=i + 1, budget=one) for i in range(4))
-    mixed = (*alike[:3], alike[3].model_copy(update={"budget": other}))
-    for members, places in ((alike, ()), (mixed, (0, 0, 0, 1))):
+    equal_members = tuple(Member(name=f"party-{i}", n_examples=i + 1, budget=one) for i in range(4))
+    mixed = (*equal_members[:3], equal_members[3].model_copy(update={"budget": other}))
+    for members, places in ((equal_members, ()), (mixed, (0, 0, 0, 1))):
         columns = MemberColumns.of(members)
         assert columns.parties == members
         assert columns.budget_of == places
         assert MemberColumns.model_validate_json(columns.model_dump_json()).digest == columns.digest
-    assert MemberColumns.of(alike).digest != MemberColumns.of(mixed).digest
+    assert MemberColumns.of(equal_members).digest != MemberColumns.of(mixed).digest
 
 
 def test_a_proposal_names_ten_thousand_members_in_the_bytes_of_one(tmp_path: Path) -> None:

@@ -77,14 +77,14 @@ def web_hook(status: int = 204) -> Iterator[tuple[str, list[tuple[str, bytes]]]]
 async def until_logged(logs: list[Any], n: int) -> list[Any]:
     """The first ``n`` notes of failed notifications."""
     async with asyncio.timeout(30):
-        while len(found := [log for log in logs if log["event"] == "notify"]) < n:  # noqa: ASYNC110 -- other threads
+        while len(logged := [log for log in logs if log["event"] == "notify"]) < n:  # noqa: ASYNC110 -- other threads
             await asyncio.sleep(0.02)
-    return found
+    return logged
 
 
 async def test_command_and_web_hook_are_told_what_pending_shows(tmp_path: Path) -> None:
-    told = tmp_path / "told.json"
-    command = [sys.executable, "-c", KEEP, str(told)]
+    file = tmp_path / "told.json"
+    command = [sys.executable, "-c", KEEP, str(file)]
     with web_hook() as (url, heard):
         async with asked(tmp_path, command=command, url=url) as (cluster, run, client), asyncio.timeout(30):
             while not heard:  # noqa: ASYNC110 -- another thread's
@@ -92,12 +92,12 @@ async def test_command_and_web_hook_are_told_what_pending_shows(tmp_path: Path) 
             await client.post(f"/v1/runs/{run}/resume")  # the learner asks again, and nobody is told again
             await until_owners_are_asked(client, run)
             with open_store(cluster.party_settings("party-1")) as store:
-                (shown,) = WaitingRuns(store).questions()
+                (pending,) = WaitingRuns(store).questions()
     ((kind, body),) = heard
     question = json.loads(body)
     assert kind == "application/json"
-    assert body == told.read_bytes()
-    assert question == shown
+    assert body == file.read_bytes()
+    assert question == pending
     assert (question["run"], question["study"], question["purpose"]) == (run, "made-up", "find what helps")
     assert (question["epsilon"], question["delta"]) == (1.0, 1e-5)
     assert 0 < question["epsilon_left_after_it"] < 1.5
@@ -126,7 +126,7 @@ async def test_what_fails_is_logged_and_stops_nothing(tmp_path: Path) -> None:
             await client.post(f"/v1/runs/{run}/resume")
             assert (await client.get(f"/v1/runs/{run}/events", timeout=60)).status_code == 200
             assert (await client.get(f"/v1/runs/{run}")).json()["state"] == "completed"
-    assert [(each["means"], each["failed"]) for each in failed] == [
+    assert [(entry["means"], entry["failed"]) for entry in failed] == [
         ("command", "CalledProcessError"),
         ("url", "HTTPStatusError"),
     ]
@@ -138,7 +138,7 @@ async def test_who_is_not_there_is_logged(tmp_path: Path) -> None:
     with capture_logs() as logs:
         async with asked(tmp_path, command=[str(tmp_path / "nothing")], url="http://127.0.0.1:9/hook"):
             failed = await until_logged(logs, 2)
-    assert [each["failed"] for each in failed] == ["FileNotFoundError", "ConnectError"]
+    assert [entry["failed"] for entry in failed] == ["FileNotFoundError", "ConnectError"]
 
 
 async def test_who_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ async def test_who_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/hook"
         async with asked(tmp_path, command=[sys.executable, "-c", HANG], url=url):
             failed = await until_logged(logs, 2)
-    assert [each["failed"] for each in failed] == ["TimeoutExpired", "ReadTimeout"]
+    assert [entry["failed"] for entry in failed] == ["TimeoutExpired", "ReadTimeout"]
 
 
 async def test_what_a_command_that_hangs_has_started_ends_with_it(

@@ -75,7 +75,7 @@ def test_a_yes_reserves_and_a_no_withdraws(run: tuple[Cluster, str], page: httpx
     assert question["guarantee"]
     for _ in range(2):
         state = say(page, run[1], "approve").json()
-        assert (state["waiting"], [each["run"] for each in state["approved"]]) == ([], [run[1]])
+        assert (state["waiting"], [run_shown["run"] for run_shown in state["approved"]]) == ([], [run[1]])
         assert store.account().reserved.epsilon == 1_000_000
     assert say(page, run[1], "deny").json()["approved"] == []
     assert store.account().reserved.epsilon == 0
@@ -147,7 +147,7 @@ def test_polling_is_cheap(run: tuple[Cluster, str], page: httpx.Client, monkeypa
 
 def test_a_question_stays_what_the_owner_reads(run: tuple[Cluster, str], page: httpx.Client, store: Ledger) -> None:
     """A learner that asks about the run with other terms is refused: a yes would be to what nobody has read."""
-    (shown,) = page.get("/pending").json()["waiting"]
+    (question,) = page.get("/pending").json()["waiting"]
     ((learner, book),) = store.questions.pending()
     proposal, price = store.questions.read(book)
     entries = store.chain.head.count
@@ -160,7 +160,7 @@ def test_a_question_stays_what_the_owner_reads(run: tuple[Cluster, str], page: h
     assert store.questions.ask(learner, same, price, 3600).number == book.number
     assert store.chain.head.count == entries
     (again,) = page.get("/pending").json()["waiting"]
-    assert again == shown
+    assert again == question
     consent = store.questions.allow(learner, proposal.run)
     assert consent.spec.digest == proposal.spec.digest
 
@@ -189,12 +189,12 @@ def test_a_hundred_waiting_runs_are_shown_at_once(
         monkeypatch.setattr("parley.party.owner.questions.terms_in_words", counted)
         monkeypatch.setattr(party.store.questions, "read", partial(counted_read, party.store.questions))
         waiting, began = WaitingRuns(party.store), perf_counter()
-        shown = waiting.questions(seconds=0)
+        on_page = waiting.questions(seconds=0)
         print(f"100 runs, {different} different: the first look takes {perf_counter() - began:.2f} s")
-        assert [each["run"] for each in shown] == [f"run-{number}" for number in range(100)]
-        assert sum(each["guarantee"] is not None for each in shown) == 100 // different
+        assert [question["run"] for question in on_page] == [f"run-{number}" for number in range(100)]
+        assert sum(question["guarantee"] is not None for question in on_page) == 100 // different
         for _ in range(different):
             assert len(worked_out) <= different
-            shown = waiting.questions(seconds=0)
-        assert all(each["guarantee"] and each["you_gain"] for each in shown)
+            on_page = waiting.questions(seconds=0)
+        assert all(question["guarantee"] and question["you_gain"] for question in on_page)
         assert (len(worked_out), len(read)) == (different, 100)

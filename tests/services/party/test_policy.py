@@ -78,21 +78,21 @@ def test_a_rule_kept_to_the_letter_is_kept(cluster: Cluster) -> None:
 
 def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Path) -> None:
     cluster, policy = Cluster(tmp_path, n_parties=5), rules_of(Policy.model_validate(OWNERS))
-    for known, least in ((5, 0), (4, 1), (3, 2), (2, 3)):
+    for n_compared, least in ((5, 0), (4, 1), (3, 2), (2, 3)):
         for colluders in range(5):
             spec = run_spec(cluster, secure_sum="paillier", colluders=colluders, minimum_contributors=5)
-            terms = spec, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:known]
+            terms = spec, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:n_compared]
             if colluders >= least:
                 assert review(*terms)
                 continue
-            with pytest.raises(ForbiddenError, match=f"{5 - known} of its parties are not pinned") as refused:
+            with pytest.raises(ForbiddenError, match=f"{5 - n_compared} of its parties are not pinned") as refused:
                 review(*terms)
             assert refused.value.facts == {"rule": "colluders"}
-    for known, fewest in ((5, 2), (4, 3), (2, 5), (1, 6)):
+    for n_compared, fewest in ((5, 2), (4, 3), (2, 5), (1, 6)):
         spec = run_spec(cluster, secure_sum="paillier", colluders=3, minimum_contributors=5)
         fewer = spec.model_copy(update={"minimum_contributors": min(fewest, 6) - 1, "colluders": 0})
         with pytest.raises(ForbiddenError, match=f"at least {fewest} contributors") as refused:
-            review(fewer, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:known])
+            review(fewer, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:n_compared])
         assert refused.value.facts == {"rule": "minimum_contributors"}
     plain = run_spec(cluster, minimum_contributors=2)
     assert review(plain, policy, "party-1", cluster.study, cluster.n_examples, ()), "each answer has its whole noise"
@@ -110,9 +110,9 @@ def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> N
         (sums, {"require_secure_sum": True}, {"algorithms": ("psgd",)}, "algorithms"),
         ({}, {"colluders": 5}, {"require_secure_sum": True}, "require_secure_sum"),
     ]
-    for change, kept, broken, rule in cases:
+    for change, allowed, broken, rule in cases:
         spec = run_spec(cluster, **change)
-        assert price(cluster, spec, **kept).total.epsilon == 10**6
+        assert price(cluster, spec, **allowed).total.epsilon == 10**6
         with pytest.raises(ForbiddenError) as refused:
             price(cluster, spec, **broken)
         assert refused.value.facts == {"rule": rule}
@@ -141,9 +141,9 @@ def test_a_price_past_one_runs_limit_is_refused_by_what_it_costs(cluster: Cluste
 def test_a_claim_whose_delta_is_past_one_runs_limit_is_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    due = Price((10**6,), (10**13 + 1,), (1,), (0,))
-    monkeypatch.setattr("parley.party.policy.price", lambda *_: due)
-    assert price(cluster, run_spec(cluster), max_delta_per_run=1.0000000000001e-5) == due
+    run_price = Price((10**6,), (10**13 + 1,), (1,), (0,))
+    monkeypatch.setattr("parley.party.policy.price", lambda *_: run_price)
+    assert price(cluster, run_spec(cluster), max_delta_per_run=1.0000000000001e-5) == run_price
     with pytest.raises(
         ForbiddenError, match=r"costs delta 1e-05 in the owner's transcript view; one may cost 1e-05$"
     ) as no:
@@ -158,20 +158,20 @@ def test_a_claim_whose_delta_is_past_one_runs_limit_is_refused(
 def test_a_run_fits_the_limits_of_its_party_to_the_byte(cluster: Cluster, kind: str, limit: str) -> None:
     """Of a secure sum, whose messages hold more, another limit counts."""
     spec = run_spec(cluster, secure_sum=kind)
-    asked, answered = lengths(spec.questions())
-    for most in (max(asked, answered), max(asked, answered) - 1):
+    most_bytes, answered = lengths(spec.questions())
+    for most in (max(most_bytes, answered), max(most_bytes, answered) - 1):
         limits = Limits.model_construct(**(Limits().model_dump() | {limit: most}))
         rules = rules_of(Policy.model_validate(OWNERS), limits)
         terms = spec, rules, "party-1", cluster.study, cluster.n_examples, spec.names
-        if most == max(asked, answered):
+        if most == max(most_bytes, answered):
             assert review(*terms)
             continue
         with pytest.raises(ForbiddenError) as refused:
             review(*terms)
         assert refused.value.facts == {"rule": f"limits.{limit}"}
         assert refused.value.detail == (
-            f"the run's questions have up to {asked} bytes and its answers {answered}, and this party's limits.{limit} "
-            f"is {most}"
+            f"the run's questions have up to {most_bytes} bytes and its answers {answered}, "
+            f"and this party's limits.{limit} is {most}"
         )
 
 
@@ -189,9 +189,9 @@ def test_where_the_owner_pins_nobody_there_are_no_sums(cluster: Cluster) -> None
         review(spec, policy, "party-1", cluster.study, cluster.n_examples)
     assert refused.value.facts == {"rule": "secure_sum"}
     assert review(spec, policy, "party-1", cluster.study, cluster.n_examples, ["party-2"]), "itself it knows"
-    each = run_spec(cluster, secure_sum="paillier", algorithm="local", parameters={})
+    by_answers = run_spec(cluster, secure_sum="paillier", algorithm="local", parameters={})
     with pytest.raises(ForbiddenError, match="local reveals each answer, so it has no secure sum") as refused:
-        price(cluster, each)
+        price(cluster, by_answers)
     assert refused.value.facts == {"rule": "secure_sum"}
 
 
@@ -210,12 +210,12 @@ def test_what_is_agreed_is_what_rounds_are_held_against(cluster: Cluster) -> Non
     learning = [name for name, kind in REGISTRY.items() if kind.rows == "training"]
     asking = next(name for name in learning if build_algorithm(name).public_rows == "rows")
     public = run_spec(cluster, algorithm=asking, parameters={}, public=PublicRows.of(rows))
-    asked = terms(public, "party-1")
-    question = next(each for each in asked.questions if each.public)
-    round = asked.questions.index(question) + 1
-    asked.check(Query(round, question.step, rows, question.reveal))
+    public_terms = terms(public, "party-1")
+    question = next(declared for declared in public_terms.questions if declared.public)
+    round = public_terms.questions.index(question) + 1
+    public_terms.check(Query(round, question.step, rows, question.reveal))
     with pytest.raises(InvalidInputError, match=f"round {round} must ask about the public rows that were approved"):
-        asked.check(Query(round, question.step, rows[::-1], question.reveal))
+        public_terms.check(Query(round, question.step, rows[::-1], question.reveal))
 
 
 def test_what_an_owner_insists_on_in_a_sum_is_what_the_settings_say(cluster: Cluster) -> None:

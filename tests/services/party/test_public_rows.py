@@ -43,7 +43,7 @@ def client(cluster: Cluster, rows: FloatArray) -> Iterator[httpx.Client]:
 
 def test_other_rows_than_approved_are_refused_at_no_charge(client: httpx.Client, rows: FloatArray) -> None:
     n, width = rows.shape
-    for message, why in (
+    for message, reason in (
         (rows[::-1], "round 1 must ask about the public rows that were approved"),
         (np.nextafter(rows, 1), "round 1 must ask about the public rows that were approved"),
         (rows[:, :-1], rf"the message must have shape ({n}, {width}), not ({n}, {width - 1})"),
@@ -52,7 +52,7 @@ def test_other_rows_than_approved_are_refused_at_no_charge(client: httpx.Client,
         (rows[0], rf"the message must have shape ({n}, {width}), not ({width},)"),
     ):
         refused = ask(client, 1, np.ascontiguousarray(message), step="votes")
-        assert (refused.status_code, refused.json()["detail"]) == (422, why)
+        assert (refused.status_code, refused.json()["detail"]) == (422, reason)
     assert client.get("/v1/budget").json()["units"]["spent"][0] / 1e6 == 0
     assert ask(client, 1, rows, step="votes").is_success
     assert client.get("/v1/budget").json()["units"]["spent"][0] / 1e6 > 0
@@ -71,12 +71,12 @@ def test_a_message_of_another_rank_is_refused_at_no_charge(client: httpx.Client,
 def test_rows_named_without_need_or_needed_without_name_are_refused(
     client: httpx.Client, cluster: Cluster, rows: FloatArray
 ) -> None:
-    for changes, why in (
+    for changes, reason in (
         (NO_ROWS, "the algorithm asks about public rows, and the run names none"),
         ({"public": PublicRows.of(rows)}, "the run names public rows, and dp_gd asks about none of their shape"),
     ):
         refused = propose(client, run_spec(cluster, **changes), "other")
-        assert (refused.status_code, refused.json()["detail"]) == (422, why)
+        assert (refused.status_code, refused.json()["detail"]) == (422, reason)
 
 
 def test_an_owner_may_pin_the_rows_that_runs_may_ask_about(cluster: Cluster, rows: FloatArray) -> None:

@@ -30,14 +30,14 @@ def study(tmp_path: Path) -> Path:
 
 def test_what_is_loaded_is_the_same(study: Path) -> None:
     file = study.with_name("data.csv")
-    apart, here = (
+    apart, in_process = (
         load_apart(Data(source=str(file), out_of_bounds="clip"), STUDY),
         load_examples(file, STUDY, clip=True),
     )
-    np.testing.assert_array_equal(apart.shard.X, here.shard.X)
-    np.testing.assert_array_equal(apart.shard.y, here.shard.y)
-    assert apart.clipped == here.clipped == {"x": 0.5}
-    assert (apart.clipped_share, apart.dropped_share) == (here.clipped_share, here.dropped_share)
+    np.testing.assert_array_equal(apart.shard.X, in_process.shard.X)
+    np.testing.assert_array_equal(apart.shard.y, in_process.shard.y)
+    assert apart.clipped == in_process.clipped == {"x": 0.5}
+    assert (apart.clipped_share, apart.dropped_share) == (in_process.clipped_share, in_process.dropped_share)
 
 
 def test_so_is_what_is_said_of_values_that_the_study_does_not_name(tmp_path: Path) -> None:
@@ -53,11 +53,11 @@ def test_so_is_what_is_said_of_values_that_the_study_does_not_name(tmp_path: Pat
 @pytest.mark.parametrize("name", ["data.csv", "missing.csv", "study.json"])
 def test_a_refusal_is_the_same(study: Path, name: str) -> None:
     file = study.with_name(name)
-    with pytest.raises(InvalidDataError) as here:
+    with pytest.raises(InvalidDataError) as in_process:
         load_examples(file, STUDY)
     with pytest.raises(InvalidDataError) as apart:
         load_apart(Data(source=str(file)), STUDY)
-    assert apart.value.detail == here.value.detail
+    assert apart.value.detail == in_process.value.detail
 
 
 def test_who_loads_imports_little_else() -> None:

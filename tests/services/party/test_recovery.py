@@ -31,9 +31,9 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def settings_of(cluster: Cluster, *learners: str) -> PartySettings:
     """The party's settings, which know these learners beside the usual one."""
-    known = [{"name": name, "token_hash": "sha256:" + f"{index:064x}"} for index, name in enumerate(learners)]
+    callers = [{"name": name, "token_hash": "sha256:" + f"{index:064x}"} for index, name in enumerate(learners)]
     usual = cluster.party_settings("party-1").learners[0].model_dump()
-    return cluster.party_settings("party-1", learners=[usual, *known])
+    return cluster.party_settings("party-1", learners=[usual, *callers])
 
 
 def serving(cluster: Cluster) -> TestClient:
@@ -51,11 +51,11 @@ def half_a_run(cluster: Cluster, client: httpx.Client, run: str, rounds: Sequenc
 def recover(cluster: Cluster, *words: object, learners: Sequence[str] = ()) -> Result:
     """The command, by a settings file."""
     path = cluster.root / "party.toml"
-    known = [
+    callers = [
         ("learner", "sha256:" + "0" * 64),
         *((name, f"sha256:{index + 1:064x}") for index, name in enumerate(learners)),
     ]
-    tables = "".join(f'[[learners]]\nname = "{name}"\ntoken_hash = "{token}"\n' for name, token in known)
+    tables = "".join(f'[[learners]]\nname = "{name}"\ntoken_hash = "{token}"\n' for name, token in callers)
     path.write_text(
         f'name = "party-1"\nstate = "{cluster.root}/party-1"\nstudy = "{cluster.study_path}"\n'
         f'[data]\nsource = "{cluster.root}/party-1.csv"\n'
@@ -169,9 +169,9 @@ def test_a_receipt_of_somebody_else_says_nothing(cluster: Cluster) -> None:
 def test_a_damaged_ledger_is_read_as_far_as_it_is_whole(cluster: Cluster) -> None:
     with serving(cluster) as client:
         receipt = half_a_run(cluster, client, "first")
-        whole = open_store(cluster.party_settings("party-1"))
-        account = whole.account()
-        whole.close()
+        store = open_store(cluster.party_settings("party-1"))
+        account = store.account()
+        store.close()
     path = cluster.root / "party-1" / "ledger.db"
     path.write_bytes(path.read_bytes()[:4096] + bytes(4096))
     (cluster.root / "party-1" / "ledger.db-wal").unlink(missing_ok=True)

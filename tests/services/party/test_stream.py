@@ -128,10 +128,10 @@ def _units(costs: list[list[float]]) -> IntArray:
 def test_a_line_that_says_its_round_is_of_that(ledger: Ledger, is_whole: bool) -> None:  # noqa: FBT001
     lines = [json.dumps({"round": round, "cost": cost}) for round, cost in enumerate(COSTS, start=1)]
     list(play(opened(ledger), lines[:2], from_start=is_whole))
-    found = list(
+    actions = list(
         play(opened(ledger), [lines[1], lines[2], lines[0], lines[2], lines[3], LINES[4]], from_start=is_whole)
     )
-    assert [action.round for action in found] == [3, 4, 5, 6]
+    assert [action.round for action in actions] == [3, 4, 5, 6]
     with pytest.raises(
         ConflictError, match=r"line 1 of the input, round 4: another cost of this round was heard before$"
     ):
@@ -166,15 +166,15 @@ def _raise(*_: object) -> None:
 
 
 def test_an_action_that_could_not_be_stored_is_drawn_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, found = opened(ledger), []
+    stream, actions = opened(ledger), []
     for cost in COSTS:
         with monkeypatch.context() as broken:
             broken.setattr("parley.party.ledger.ledger._append", _raise)
             with pytest.raises(UnavailableError):
                 stream.act()
-        found.append(stream.act().action)
+        actions.append(stream.act().action)
         stream.observe(tuple(cost))
-    assert found == actions_of_one()
+    assert actions == actions_of_one()
 
 
 def test_an_end_that_could_not_be_stored_is_told_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,15 +205,15 @@ def test_a_stream_that_rarely_draws_keeps_its_action_over_a_restart(ledger: Ledg
     def taken_up() -> Stream:
         return opened(ledger, name="rare", horizon=100, adversary="oblivious")
 
-    found = [action.action for action in play(taken_up(), lines[:stop])]
+    actions = [action.action for action in play(taken_up(), lines[:stop])]
     draws = taken_up().leader.state.draws
     assert draws == sum(
         Action.read(ledger.chain.attachment(answer, "body")).drawn
         for answer in ledger.books.runs[OWNER, "rare"].answers.values()
     )
-    found += [action.action for action in play(taken_up(), lines)][1:]
-    assert found == expected
-    assert sum(one != other for one, other in itertools.pairwise(found)) < 30
+    actions += [action.action for action in play(taken_up(), lines)][1:]
+    assert actions == expected
+    assert sum(one != other for one, other in itertools.pairwise(actions)) < 30
 
 
 def test_two_processes_cannot_part(ledger: Ledger) -> None:
@@ -262,16 +262,16 @@ def test_an_audit_reports_actions_and_never_costs(ledger: Ledger) -> None:
 def test_no_guess_of_a_cost_can_be_confirmed_by_an_audit(ledger: Ledger) -> None:
     """Of two costs that are 0 or 1 there are four guesses, and the records name what was told by its digest."""
     list(play(opened(ledger, actions=2, bound=1.0), ["[0, 1]", "[1, 1]"]))
-    kept = [ledger.chain.attachment(entry.number, "told") for entry in ledger.entries() if "told" in entry.attached]
+    stored = [ledger.chain.attachment(entry.number, "told") for entry in ledger.entries() if "told" in entry.attached]
     audit = "\n".join(export(ledger))
     (spec,) = [ledger.chain.attachment(entry.number, "spec") for entry in ledger.entries() if "spec" in entry.attached]
     query, guesses = hashlib.sha256(spec).digest(), list[str]()
     for cost in itertools.product((0, 1), repeat=2):
-        told = (np.array(cost) * COST_UNIT).astype("<i4").tobytes()
-        assert any(told in each for each in kept) == (cost in {(0, 1), (1, 1)})
-        guesses += [hashlib.sha256(told).hexdigest(), hashlib.sha256(query + told).hexdigest()]
+        cost_bytes = (np.array(cost) * COST_UNIT).astype("<i4").tobytes()
+        assert any(cost_bytes in content for content in stored) == (cost in {(0, 1), (1, 1)})
+        guesses += [hashlib.sha256(cost_bytes).hexdigest(), hashlib.sha256(query + cost_bytes).hexdigest()]
     assert not [guess for guess in guesses if guess in audit]
-    assert all(hashlib.sha256(each).hexdigest() in audit for each in kept)
+    assert all(hashlib.sha256(content).hexdigest() in audit for content in stored)
 
 
 def test_a_service_leaves_an_owners_streams_alone(cluster: Cluster) -> None:

@@ -35,8 +35,8 @@ def config(cluster: Cluster) -> Path:
 
 
 def command(config: Path, lines: str, *more: str, status: int = 0, **terms: object) -> Result:
-    given = {"name": "prices", "actions": 3, "horizon": 6, "bound": 2, "epsilon": 1, "delta": 1e-6} | terms
-    options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    values = {"name": "prices", "actions": 3, "horizon": 6, "bound": 2, "epsilon": 1, "delta": 1e-6} | terms
+    options = [word for name, value in values.items() for word in (f"--{name}", str(value))]
     sent = lines.encode(errors="surrogateescape")
     result = CliRunner().invoke(party_app, ["stream", "--config", str(config), *options, *more], input=sent)
     assert result.exit_code == status, result.output
@@ -56,12 +56,12 @@ def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert again.stdout.splitlines() == first.stdout.splitlines()[2:]
     assert "goes on at round 3; the first line is taken as the cost of round 3" in again.stderr
     assert f"{ended} the lines after these" in again.stderr
-    rest = command(config, "\n\n".join(LINES) + "\n")
-    assert "goes on at round 3; the first line is taken as the cost of round 1" in rest.stderr
-    assert rest.stdout.splitlines()[0] == first.stdout.splitlines()[2]
-    assert len(rest.stdout.splitlines()) == 4
-    assert "early" not in rest.stderr
-    assert rest.stderr.splitlines()[-1] == "prices: the horizon is over, all 6 rounds have their costs"
+    continued = command(config, "\n\n".join(LINES) + "\n")
+    assert "goes on at round 3; the first line is taken as the cost of round 1" in continued.stderr
+    assert continued.stdout.splitlines()[0] == first.stdout.splitlines()[2]
+    assert len(continued.stdout.splitlines()) == 4
+    assert "early" not in continued.stderr
+    assert continued.stderr.splitlines()[-1] == "prices: the horizon is over, all 6 rounds have their costs"
     assert "has ended" in command(config, "", status=3).stderr
     result = CliRunner().invoke(party_app, ["log", "--by-run", "--config", str(config)])
     assert "6 noisy answers (act)" in result.stdout
@@ -71,13 +71,13 @@ def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
 
 def test_the_documents_show_what_it_prints(config: Path) -> None:
     block = DOCUMENT.read_text(encoding="utf-8").partition("$ printf '")[2].partition("```")[0]
-    lines, _, shown = block.partition("' > costs.jsonl\n$ ")
-    typed, *printed = shown.splitlines()
-    asked = typed.removeprefix("parley-party ").removesuffix(" < costs.jsonl").split()
-    result = CliRunner().invoke(party_app, [*asked, "--config", str(config)], input=lines.replace("\\n", "\n"))
+    lines, _, expected = block.partition("' > costs.jsonl\n$ ")
+    typed, *printed = expected.splitlines()
+    arguments = typed.removeprefix("parley-party ").removesuffix(" < costs.jsonl").split()
+    result = CliRunner().invoke(party_app, [*arguments, "--config", str(config)], input=lines.replace("\\n", "\n"))
     assert result.exit_code == 0, result.output
-    told = [*result.stderr.splitlines()[:2], *result.stdout.splitlines(), *result.stderr.splitlines()[2:]]
-    assert [ACTION.sub("", line) for line in told] == [ACTION.sub("", line) for line in printed]
+    output = [*result.stderr.splitlines()[:2], *result.stdout.splitlines(), *result.stderr.splitlines()[2:]]
+    assert [ACTION.sub("", line) for line in output] == [ACTION.sub("", line) for line in printed]
 
 
 def test_costs_after_the_horizon_are_refused(config: Path) -> None:
@@ -117,9 +117,9 @@ def test_a_receipt_takes_the_place_of_an_older_one_and_of_nothing_else(config: P
 
 
 def test_programs_are_told_errors_as_json_and_nothing_beside(config: Path) -> None:
-    found = command(config, LINES[0], "--format", "json")
-    assert not found.stderr
-    assert len(found.stdout.splitlines()) == 2
+    result = command(config, LINES[0], "--format", "json")
+    assert not result.stderr
+    assert len(result.stdout.splitlines()) == 2
     refused = command(config, "\n".join([LINES[0], "", "0"]), "--format", "json", status=3)
     error = json.loads(refused.stderr)
     assert error["type"] == "invalid-input"

@@ -70,15 +70,15 @@ def wait_until_listening(port: int) -> None:
 def test_tls(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=1)
     server, key = certificate(tmp_path, "server")
-    known, known_key = certificate(tmp_path, "known")
+    known_certificate, known_key = certificate(tmp_path, "known")
     stranger, stranger_key = certificate(tmp_path, "stranger")
-    tls = {"certificate": server, "key": key, "client_ca": known}
+    tls = {"certificate": server, "key": key, "client_ca": known_certificate}
     settings = cluster.party_settings("party-1", port=free_port(), tls=tls)
     url = f"https://127.0.0.1:{settings.port}"
     with stopped_at_exit(start_party(settings)):
         wait_until_listening(settings.port)
         mine = ssl.create_default_context(cafile=server)
-        mine.load_cert_chain(known, known_key)
+        mine.load_cert_chain(known_certificate, known_key)
         assert get(url, mine) == 200
         mine.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises(httpx.TransportError):

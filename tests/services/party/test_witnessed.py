@@ -84,5 +84,5 @@ def test_what_is_held_is_printed(cluster: SecureCluster) -> None:
 
     assert run("party-2").split() == [receipt("party-2", 5)]
     assert len(run().split()) == 2
-    (found,) = json.loads(run("key-holder-1", "--format", "json"))
-    assert (found["signer"], found["entries"]) == ("key-holder-1", 2)
+    (row,) = json.loads(run("key-holder-1", "--format", "json"))
+    assert (row["signer"], row["entries"]) == ("key-holder-1", 2)

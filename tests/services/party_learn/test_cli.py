@@ -25,8 +25,8 @@ def config(owners: Owners, urls: dict[str, str]) -> Path:
     for table in tables:
         lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in settings[table].items())]
     for table in ("learners", "peers"):
-        for each in settings[table]:
-            lines += [f"[[{table}]]", *(f"{key} = {json.dumps(value)}" for key, value in each.items())]
+        for entry in settings[table]:
+            lines += [f"[[{table}]]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
     path.write_text("\n".join(lines))
     return path
 
@@ -41,12 +41,12 @@ def test_trains_an_owners_own_model(tmp_path: Path) -> None:
     owners = Owners(tmp_path, n_parties=3)
     with party_processes(owners) as urls:
         path = config(owners, {name: url for name, url in urls.items() if name != "party-1"})
-        told = run(path, "--save", str(tmp_path / "model.json"), "--run", "mine")
+        result = run(path, "--save", str(tmp_path / "model.json"), "--run", "mine")
         again = run(path, "--run", "mine", "--format", "json")
     model = json.loads((tmp_path / "model.json").read_text())
     assert model["contributors"] == ["party-2", "party-3", "party-1"]
-    assert "dp_gd, 3 rounds, with party-2, party-3, party-1" in told.stdout
-    assert "of your own examples: none: every party that answers sees weights that are computed from" in told.stderr
+    assert "dp_gd, 3 rounds, with party-2, party-3, party-1" in result.stdout
+    assert "of your own examples: none: every party that answers sees weights that are computed from" in result.stderr
     assert json.loads(again.stdout) == model  # the same run gets the same answers
 
 

@@ -134,8 +134,8 @@ async def test_by_the_feature_method_models_come_in_and_nothing_goes_out(tmp_pat
         model = await neighbours.learn("party-3", **order)
         assert neighbours.wires["party-1"].rounds() == [1]
         assert [await neighbours.spent(name) for name in owners.names] == pytest.approx([1.0, 1.0, 0.0], abs=1e-4)
-    given = order["parameters"] | {"second": "own", "aggregator": "party-3"}
-    others = run_spec(owners, algorithm="feature", parameters=given)
+    parameters = order["parameters"] | {"second": "own", "aggregator": "party-3"}
+    others = run_spec(owners, algorithm="feature", parameters=parameters)
     others = others.model_copy(update={"parties": others.parties[:2], "minimum_contributors": 2}).settled()[0]
     stack = Shard.stack([owners.part(index, "training") for index in range(3)])
     expected = simulate(others.build(), stack, joined(others.facts(), "party-3", stack.n_examples[2]), NoNoise())
@@ -160,9 +160,9 @@ async def test_the_own_answers_are_exact(owners: Owners, calibration: str) -> No
     federation = OwnShard(Zeros(), len(spec.questions()), spec.build(), owners.shard(2), facts.of(2))
     query = Query(1, "gradient", np.full(4, 0.25))
     exact = to_reals(gradient_sum(facts.loss, owners.shard(2), query.message, 1.0, 1.0))
-    summed, each = [await federation.answer("run", replace(query, reveal=reveal)) for reveal in ("sum", "each")]
+    summed, separate = [await federation.answer("run", replace(query, reveal=reveal)) for reveal in ("sum", "each")]
     assert summed.value.tolist() == exact.tolist()
-    assert each.value.tolist() == [[0.0] * 4, [0.0] * 4, exact.tolist()]
+    assert separate.value.tolist() == [[0.0] * 4, [0.0] * 4, exact.tolist()]
     assert summed.contributors == (0, 1, 2)
     assert facts.examples(summed.contributors) == sum(owners.n_examples + index for index in range(3))
 

@@ -38,8 +38,8 @@ async def _trained(folder: Path) -> Document:
         assert (await watch(client, run))[-1][1]["state"] == "completed"
         queued = (await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)).raise_for_status().json()
         assert (await watch(client, queued["id"]))[-1][1]["state"] == "completed"
-        found: Document = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
-        return found
+        document: Document = (await client.get(f"/v1/runs/{run}/model")).raise_for_status().json()
+        return document
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,9 @@ def known() -> PublicKeys:
 
 
 def test_all_that_was_signed_holds(document: Document) -> None:
-    found = verify_document(document, known())
-    assert found.faults == ()
-    assert found.holds == (
+    verdict = verify_document(document, known())
+    assert verdict.faults == ()
+    assert verdict.holds == (
         "the learner signed every field of the document",
         "study, algorithm, parameters and parties are those of the specification",
         "the guarantees follow from the specification, derived again",
@@ -73,7 +73,7 @@ def test_all_that_was_signed_holds(document: Document) -> None:
         "the evaluation is of these weights, and was approved and signed for",
         "the keys are those that you know",
     )
-    assert not found.assumed
+    assert not verdict.assumed
     alone = verify_document(document)
     assert (alone.faults, alone.keys, alone.assumed) == ((), known(), True)
 
@@ -81,11 +81,11 @@ def test_all_that_was_signed_holds(document: Document) -> None:
 def test_a_document_of_a_version_that_said_less_holds_and_is_told_what_else_it_assumes(document: Document) -> None:
     for promise in document["guarantees"]:
         promise["assumptions"] = [words for words in promise["assumptions"] if not is_of_sums(words)]
-    found = verify_document(document)
-    assert found.faults == ("guarantees: not what the learner signed",), "by another version it would be"
-    (told,) = (words for words in found.holds if "which the document does not say" in words)
-    assert "the promise is computational" in told
-    assert "if they do, epsilon" in told
+    verdict = verify_document(document)
+    assert verdict.faults == ("guarantees: not what the learner signed",), "by another version it would be"
+    (assumed,) = (words for words in verdict.holds if "which the document does not say" in words)
+    assert "the promise is computational" in assumed
+    assert "if they do, epsilon" in assumed
     document["guarantees"][0]["assumptions"].append("the learner and all key holders do not collude: or do")
     assert "guarantees: not what follows from the specification" in verify_document(document).faults
 
@@ -186,17 +186,17 @@ ALTERATIONS: dict[str, tuple[Callable[[Document], None], str]] = {
 def test_every_alteration_is_named(document: Document, name: str) -> None:
     alter, fault = ALTERATIONS[name]
     alter(document)
-    found = verify_document(document, known())
-    assert any(fault in each for each in found.faults), found.faults
+    verdict = verify_document(document, known())
+    assert any(fault in named for named in verdict.faults), verdict.faults
 
 
 def test_a_learner_cannot_vouch_for_what_no_party_approved(document: Document) -> None:
     document["guarantees"][-1]["epsilon"] = 0.01
-    told = {name: document["certificate"][name] for name in ("run", "specification", "approvals", "sums")}
+    parts = {name: document["certificate"][name] for name in ("run", "specification", "approvals", "sums")}
     key, plain = signing_key("learner"), document | {"certificate": None}
-    forged = signed_certificate(key, **told, digests=read_document(plain).digests | {"evaluation": "0" * 64})
-    found = verify_document(document | {"certificate": forged.model_dump(mode="json")}, known())
-    assert found.faults == ("guarantees: not what follows from the specification",)
+    forged = signed_certificate(key, **parts, digests=read_document(plain).digests | {"evaluation": "0" * 64})
+    verdict = verify_document(document | {"certificate": forged.model_dump(mode="json")}, known())
+    assert verdict.faults == ("guarantees: not what follows from the specification",)
 
 
 def test_strangers_keys_are_named(document: Document) -> None:
@@ -232,7 +232,7 @@ def test_what_is_torn_is_refused(document: Document, alter: Callable[[Document],
 @pytest.mark.parametrize("algorithm", ["dp_gd", "average", "release", "ftrl", "describe"])
 async def test_a_run_without_a_secure_sum_is_certified_too(tmp_path: Path, algorithm: str) -> None:
     async with asgi_cluster(Cluster(tmp_path, n_parties=2, algorithms=(algorithm,))) as client:
-        found = verify_document(await train(client, algorithm=algorithm, parameters={}, epsilon=5))
+        verdict = verify_document(await train(client, algorithm=algorithm, parameters={}, epsilon=5))
         (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
         page = await client.get(f"/v1/runs/{run}/card")
         text = await client.get(f"/v1/runs/{run}/card", params={"to": "markdown"})
@@ -241,9 +241,9 @@ async def test_a_run_without_a_secure_sum_is_certified_too(tmp_path: Path, algor
         assert "<h1>made-up: model card</h1>" in page.text
         assert text.text.startswith("# made-up: model card")
         assert (await client.get("/v1/runs/none/card")).status_code == 404
-    assert found.faults == ()
-    assert len(found.holds) == 4
-    assert found.keys.key_holders == {}
+    assert verdict.faults == ()
+    assert len(verdict.holds) == 4
+    assert verdict.keys.key_holders == {}
 
 
 def verify(*arguments: str, code: int = 0) -> tuple[str, str]:
@@ -257,25 +257,25 @@ def test_the_command_pins_keys_and_tells_what_was_altered(document: Document, tm
     model, keys = tmp_path / "model.json", tmp_path / "keys.json"
     model.write_text(json.dumps(document, indent=2), encoding="utf-8")
     out, err = verify(str(model), "--save-keys", str(keys))
-    spoken = " ".join(words_of(known().parties["party-2"]))
-    assert spoken not in out, "party-2 reads them out"
+    pinned_words = " ".join(words_of(known().parties["party-2"]))
+    assert pinned_words not in out, "party-2 reads them out"
     assert "assumed" in out
     assert "  party-2\n" in out
     assert err == f"next: parley-learner verify {model} --keys {keys}\n"
-    out, _ = verify(str(model), "--words", f"party-2={spoken}")
+    out, _ = verify(str(model), "--words", f"party-2={pinned_words}")
     assert "holds    the key of party-2 has the words that were read out" in out
     assert "  party-2\n" not in out
-    assert "do not go on" in verify(str(model), "--words", f"party-1={spoken}", code=3)[1]
-    assert "the document names no key of party-9" in verify(str(model), "--words", f"party-9={spoken}", code=3)[1]
+    assert "do not go on" in verify(str(model), "--words", f"party-1={pinned_words}", code=3)[1]
+    assert "the document names no key of party-9" in verify(str(model), "--words", f"party-9={pinned_words}", code=3)[1]
     out, _ = verify(str(model), "--keys", str(keys))
     assert "the keys are those that you know" in out
     assert "assumed" not in out
     document["weights"][0] += 1
     model.write_text(json.dumps(document), encoding="utf-8")
     assert "ALTERED  weights: not what the learner signed" in verify(str(model), code=1)[0]
-    told = json.loads(verify(str(model), "--format", "json", code=1)[0])
-    assert "weights: not what the learner signed" in told["faults"]
-    assert told["keys_assumed"]
+    report = json.loads(verify(str(model), "--format", "json", code=1)[0])
+    assert "weights: not what the learner signed" in report["faults"]
+    assert report["keys_assumed"]
     keys.write_text("{}")
     assert "learner" in verify(str(model), "--keys", str(keys), code=3)[1]
     assert "cannot be read" in verify(str(model), "--keys", str(tmp_path / "none"), code=3)[1]

@@ -53,9 +53,9 @@ def test_a_secure_sum_from_submission_to_receipts(url: str) -> None:
     assert [(opening["round"], opening["contributors"]) for opening in opened] == [
         (r, ["party-1", "party-2"]) for r in (1, 2)
     ]
-    shown = run(url, "opened", submitted)
+    openings = run(url, "opened", submitted)
     for opening in opened:
-        assert opening["receipts"][0]["signature"][:16] in shown
+        assert opening["receipts"][0]["signature"][:16] in openings
 
 
 @pytest.mark.parametrize("name", ["party-1", "key-holder-1"])

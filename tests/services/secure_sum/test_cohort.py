@@ -38,7 +38,7 @@ async def test_who_is_absent_is_on_no_roster(cluster: SecureCluster, services: S
     assert document["parties"] == ["party-1", "party-3", "party-4"]
     assert document["minimum_contributors"] == 2
     assert [opening["contributors"] for opening in opened] == [["party-1", "party-3", "party-4"]] * 2
-    assert not [asked for asked in services["party-2"].seen if "/v1/runs" in asked]
+    assert not [request for request in services["party-2"].seen if "/v1/runs" in request]
 
 
 async def test_a_member_that_does_not_sign_pauses_the_run(cluster: SecureCluster, services: Services) -> None:

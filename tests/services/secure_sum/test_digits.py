@@ -46,8 +46,8 @@ def test_five_services_and_a_secure_sum_learn_the_digits_as_a_simulation_does(
     tmp_path: Path, terms: dict[str, Any]
 ) -> None:
     learner = {"deadline_seconds": 60}  # five parties encrypt 650 numbers at once, on any machine
-    given = (DIGITS, dealt(digits_columns(), 5))
-    cluster = SecureCluster(tmp_path, given=given, algorithms=(terms["algorithm"],), learner=learner)
+    digits_and_shards = (DIGITS, dealt(digits_columns(), 5))
+    cluster = SecureCluster(tmp_path, given=digits_and_shards, algorithms=(terms["algorithm"],), learner=learner)
     with ExitStack() as stack:
         urls = stack.enter_context(party_processes(cluster, streams(cluster)))
         urls |= {name: f"http://127.0.0.1:{free_port()}" for name in ("key-holder-1", "learner")}

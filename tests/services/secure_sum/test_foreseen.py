@@ -35,8 +35,8 @@ class Pinning(SecureCluster):
         """A party's settings."""
         settings = super().party_settings(name)
         if name == "party-1":
-            told = settings.model_dump()
-            pins = self.changed({"secure_sum": told["secure_sum"], "learner": told["learners"][0]})
+            document = settings.model_dump()
+            pins = self.changed({"secure_sum": document["secure_sum"], "learner": document["learners"][0]})
             changes = {"secure_sum": pins["secure_sum"], "learners": [pins["learner"]]} | changes
         return super().party_settings(name, **changes)
 
@@ -107,8 +107,8 @@ async def test_whom_an_owner_does_not_trust_is_told_as_its_party_refuses_it(
         first, *others = (await foreseen(client))["owners"]
         (objection,) = first["objections"]
         assert told in objection
-        assert [each["objections"] for each in others] == [[], []]
-        assert not any(each["objections"] for each in (await foreseen(client, secure_sum="none"))["owners"])
+        assert [owner["objections"] for owner in others] == [[], []]
+        assert not any(owner["objections"] for owner in (await foreseen(client, secure_sum="none"))["owners"])
         run = await submit(client, **TERMS)
         assert (await watch(client, run))[-1][1]["problem"]["detail"] == f"party-1 refused: {objection}"
 
@@ -170,30 +170,30 @@ class Short(SecureCluster):
 async def test_a_sum_too_long_for_its_key_holder_is_told_and_refused_before_anything_is_charged(tmp_path: Path) -> None:
     cluster = Short(tmp_path, n_parties=3)
     async with secure_services(cluster) as services, learner_of(cluster, services) as client:
-        (told,) = (await foreseen(client))["key_holders"]
+        (holder,) = (await foreseen(client))["key_holders"]
         run = await submit(client, **TERMS)
         ended = (await watch(client, run))[-1][1]
-    assert "key-holder-1: 3 contributions of" in told
-    assert "its limits.body_bytes are 8,192" in told
+    assert "key-holder-1: 3 contributions of" in holder
+    assert "its limits.body_bytes are 8,192" in holder
     assert ended["state"] == "failed"
-    assert told.removeprefix("key-holder-1: ") in ended["problem"]["detail"]
+    assert holder.removeprefix("key-holder-1: ") in ended["problem"]["detail"]
     assert not any(any(spent) for spent in charges(cluster, run).values())
 
 
 async def test_a_key_holder_that_is_another_is_told(cluster: SecureCluster, services: dict[str, Intercepted]) -> None:
     async def another(request: httpx.Request) -> httpx.Response | None:
-        told = {
+        facts = {
             "name": "key-holder-1",
             "public_key": ANOTHER,
             "key_bits": KEY_BITS,
             "body_bytes": 2**26,
             "version": "0",
         }
-        return httpx.Response(200, json=told) if request.url.path == "/v1/keyholder" else None
+        return httpx.Response(200, json=facts) if request.url.path == "/v1/keyholder" else None
 
     services["key-holder-1"].intercept = another
     async with learner_of(cluster, services) as client:
-        told = (await foreseen(client))["key_holders"]
+        holders = (await foreseen(client))["key_holders"]
         ended = (await watch(client, await submit(client, **TERMS)))[-1][1]
-    assert told == [ended["problem"]["detail"]]
-    assert "public key is not the one pinned in the settings" in told[0]
+    assert holders == [ended["problem"]["detail"]]
+    assert "public key is not the one pinned in the settings" in holders[0]

@@ -81,11 +81,11 @@ def test_contributions_sum_to_the_plain_answers_at_the_same_cost(client: httpx.C
     stage.begin(client)
     summed, costs = [], []
     for round in (1, 2, 3):
-        asked = stage.query(round, weights(cluster, round))
-        response = stage.ask(client, round, asked)
+        query = stage.query(round, weights(cluster, round))
+        response = stage.ask(client, round, query)
         assert response.headers["content-type"] == SIGNED_MEDIA_TYPE
         assert "Parley-Receipt" in response.headers
-        summed.append(stage.total(asked, response.raise_for_status().content).tolist())
+        summed.append(stage.total(query, response.raise_for_status().content).tolist())
         costs.append(spent(client))
     propose(client, run_spec(cluster, minimum_contributors=2), "plain").raise_for_status()
     start = spent(client)
@@ -157,12 +157,12 @@ def test_no_round_is_answered_in_the_other_way(client: httpx.Client, cluster: Se
     propose(client, run_spec(cluster), "plain").raise_for_status()
     stage.begin(client)
     assert ask(client, 1, weights(cluster, 1)).status_code == 409
-    asked = stage.query(1, weights(cluster, 1))
+    query = stage.query(1, weights(cluster, 1))
     stage.run = "plain"
-    assert stage.ask(client, 1, asked).status_code == 409
+    assert stage.ask(client, 1, query).status_code == 409
     assert stage.invite(client).status_code == 409
     stage.run = "unknown"
-    assert stage.ask(client, 1, asked).status_code == 404
+    assert stage.ask(client, 1, query).status_code == 404
     assert stage.invite(client).status_code == 404
     assert spent(client) == (0.0, 0.0)
     late = Stage(cluster, run="late")
@@ -188,21 +188,21 @@ def test_queries_that_are_not_what_was_agreed_are_refused_for_nothing(
 ) -> None:
     stage = Stage(cluster)
     stage.begin(client)
-    asked = stage.query(1, weights(cluster, 1))
-    query = SumQuery.parse(asked.body)
+    honest = stage.query(1, weights(cluster, 1))
+    query = SumQuery.parse(honest.body)
     learner = stage.identities["learner"].signing_key
 
     def claim(**claims: object) -> Signed:
-        return replace(query, **claims).sign(learner, asked.attachments)  # type: ignore[arg-type]
+        return replace(query, **claims).sign(learner, honest.attachments)  # type: ignore[arg-type]
 
     hostile = {
         Reason.WRONG_SESSION: claim(session="00" * 16),
         Reason.WRONG_ROSTER: claim(roster="00" * 32),
         Reason.WRONG_ROUND: claim(round=2),
         Reason.WRONG_TERMS: claim(noise="GaussianEvent(mu=9)"),
-        Reason.WRONG_HASH: replace(asked, attachments=(pack_array(weights(cluster, 2)),)),
-        Reason.BAD_SIGNATURE: query.sign(signing_key("party-2"), asked.attachments),
-        Reason.WRONG_FRAME: replace(asked, attachments=(*asked.attachments, b"no receipt")),
+        Reason.WRONG_HASH: replace(honest, attachments=(pack_array(weights(cluster, 2)),)),
+        Reason.BAD_SIGNATURE: query.sign(signing_key("party-2"), honest.attachments),
+        Reason.WRONG_FRAME: replace(honest, attachments=(*honest.attachments, b"no receipt")),
     }
     for reason, message in hostile.items():
         refused(stage.ask(client, 1, message), reason)
@@ -217,7 +217,7 @@ def test_queries_that_are_not_what_was_agreed_are_refused_for_nothing(
     ):
         assert stage.ask(client, 1, message).status_code == 422
     assert spent(client) == (0.0, 0.0)
-    assert stage.ask(client, 1, asked).status_code == 200
+    assert stage.ask(client, 1, honest).status_code == 200
 
 
 # ── rosters ──────────────────────────────────────────────────────────────────
@@ -227,8 +227,8 @@ def test_only_the_roster_of_the_approved_run_is_signed(
     client: httpx.Client, cluster: SecureCluster, refused: Refused
 ) -> None:
     stage, other = Stage(cluster), Stage(cluster, run="other")
-    for each in (stage, other):
-        propose(client, each.spec, each.run).raise_for_status()
+    for joining in (stage, other):
+        propose(client, joining.spec, joining.run).raise_for_status()
     first, second, third = stage.roster.parties
     for claims in (
         {"session": "00" * 16},
@@ -281,9 +281,9 @@ def test_pins_that_do_not_match_are_refused(cluster: SecureCluster, refused: Ref
             assert (response.status_code, response.json()["rule"]) == (403, rule)
     with party(cluster) as client:
         stage.begin(client)
-        asked = stage.query(1, weights(cluster, 1))
+        query = stage.query(1, weights(cluster, 1))
     with party(cluster, secure_sum=other_key) as client:  # pinned again between rounds
-        refused(stage.ask(client, 1, asked), Reason.WRONG_PIN)
+        refused(stage.ask(client, 1, query), Reason.WRONG_PIN)
         assert spent(client) == (0.0, 0.0)
         assert client.delete("/v1/runs/run").status_code == 204
 
@@ -336,7 +336,7 @@ def test_a_learner_with_keys_of_its_own_behind_four_real_names_opens_no_fifth_an
     """The attack through the service: refused with pins at the roster, and without them at the run's approval."""
     cluster = SecureCluster(tmp_path, n_parties=5)
     stage = Stage(cluster, minimum_contributors=5)
-    sybils = [replace(each, key=f"{index:064x}") for index, each in enumerate(stage.roster.parties)][1:]
+    sybils = [replace(member, key=f"{index:064x}") for index, member in enumerate(stage.roster.parties)][1:]
     with party(cluster) as client:
         propose(client, stage.spec, "run").raise_for_status()
         answer = stage.invite(client, parties=(stage.roster.parties[0], *sybils))

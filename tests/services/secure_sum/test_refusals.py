@@ -220,14 +220,14 @@ async def test_a_key_holder_that_comes_back_in_time_is_waited_for(
 
 def away(path: str, times: int) -> Intercept:
     """Not there for the first requests of a path: no connection, then a service that cannot answer yet."""
-    left = times
+    remaining = times
 
     async def refuse(request: httpx.Request) -> httpx.Response | None:
-        nonlocal left
-        if path not in request.url.path or left == 0:
+        nonlocal remaining
+        if path not in request.url.path or remaining == 0:
             return None
-        left -= 1
-        if left % 2:
+        remaining -= 1
+        if remaining % 2:
             return httpx.Response(503, stream=httpx.ByteStream(b'{"detail": "starting"}'))
         raise httpx.ConnectError("refused", request=request)
 
@@ -266,10 +266,10 @@ async def test_key_holders_with_keys_of_different_sizes_are_refused(tmp_path: Pa
     async with secure_services(cluster) as services:
         larger = json.dumps({"session": "0", "modulus": "f" * 768}).encode()
         facts = {"name": "key-holder-2", "public_key": cluster.pins(("key-holder-2",))[0]["public_key"]}
-        told = json.dumps(facts | {"key_bits": 3072, "body_bytes": 2**26, "version": "0"}).encode()
+        reply = json.dumps(facts | {"key_bits": 3072, "body_bytes": 2**26, "version": "0"}).encode()
 
         async def intercept(request: httpx.Request) -> httpx.Response | None:
-            body = {"/v1/keyholder": told, "/v1/sessions": larger}.get(request.url.path)
+            body = {"/v1/keyholder": reply, "/v1/sessions": larger}.get(request.url.path)
             return None if body is None else httpx.Response(200, stream=httpx.ByteStream(body))
 
         services["key-holder-2"].intercept = intercept
@@ -295,7 +295,7 @@ async def test_a_run_whose_key_holder_is_gone_from_the_settings_fails_by_its_nam
 
 
 def test_settings_refuse_one_owner_in_two_places(cluster: SecureCluster) -> None:
-    known = {"name": "key-holder-1", "url": "http://elsewhere", "plain_http": True, "token": "t", "public_key": ANOTHER}
+    entry = {"name": "key-holder-1", "url": "http://elsewhere", "plain_http": True, "token": "t", "public_key": ANOTHER}
     (pin,) = cluster.pins(("party-1",))
     for changes, word in (
         ({"name": "party-1"}, "name given twice: party-1"),
@@ -304,7 +304,7 @@ def test_settings_refuse_one_owner_in_two_places(cluster: SecureCluster) -> None
         ({"public_key": "ab"}, "public_key"),
     ):
         with pytest.raises(ValueError, match=word):
-            cluster.learner_settings(key_holders=[known | changes])
+            cluster.learner_settings(key_holders=[entry | changes])
 
 
 def test_an_identity_key_that_is_none_or_open_to_others_is_refused(cluster: SecureCluster, tmp_path: Path) -> None:

@@ -40,15 +40,15 @@ async def client(cluster: SecureCluster, services: Services) -> AsyncIterator[ht
 
 async def states(cluster: SecureCluster, services: Services) -> list[str]:
     """Where each key holder says that the only session it was ever asked for stands."""
-    found = []
+    states_seen = []
     for name in cluster.key_holders:
         (session,) = {path.split("/")[3] for path in services[name].seen if path.startswith("PUT /v1/sessions/")}
         headers = {"Authorization": f"Bearer {LEARNER}"}
         async with httpx.AsyncClient(
             transport=services[name].inner, base_url="http://holder", headers=headers
         ) as asking:
-            found.append((await asking.get(f"/v1/sessions/{session}")).raise_for_status().json()["state"])
-    return found
+            states_seen.append((await asking.get(f"/v1/sessions/{session}")).raise_for_status().json()["state"])
+    return states_seen
 
 
 def key_files(cluster: SecureCluster) -> list[Path]:

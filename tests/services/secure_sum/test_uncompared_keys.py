@@ -67,12 +67,12 @@ def attack(cluster: SecureCluster, stage: Stage, holders: Any, parties: Any, **c
         for round in range(1, N_ROUNDS + 1):
             if refused is not None:
                 break
-            asked = stage.query(round, weights(cluster, round))
-            answer = stage.ask(client, round, asked)
+            query = stage.query(round, weights(cluster, round))
+            answer = stage.ask(client, round, query)
             if not answer.is_success:
                 refused = answer
             else:
-                stage.total(asked, answer.content)  # the others' answers are zeros: this is the victim's
+                stage.total(query, answer.content)  # the others' answers are zeros: this is the victim's
                 opened += 1
         spent = client.get("/v1/budget").json()["units"]["spent"][0] / 1e6
     problem = {} if refused is None else refused.json()
@@ -93,12 +93,12 @@ def first_refusal(stage: Stage, client: httpx.Client) -> httpx.Response | None:
 
 def single_epsilon(stage: Stage) -> float:
     """What the victim's answers of a stage cost once all others have taken their noise off."""
-    algorithm, own = stage.spec.build(), stage.spec.facts().of(0)
-    events = [algorithm.event(round, own) for round in range(1, N_ROUNDS + 1)]
+    algorithm, own_facts = stage.spec.build(), stage.spec.facts().of(0)
+    events = [algorithm.event(round, own_facts) for round in range(1, N_ROUNDS + 1)]
     mus = [event.mu for event in events if isinstance(event, GaussianEvent)]
     assert len(mus) == N_ROUNDS
-    left = stage.spec.minimum_contributors - stage.spec.colluders
-    return gaussian_epsilon((left * sum(mu**2 for mu in mus)) ** 0.5, stage.spec.parties[0].budget.delta)
+    honest = stage.spec.minimum_contributors - stage.spec.colluders
+    return gaussian_epsilon((honest * sum(mu**2 for mu in mus)) ** 0.5, stage.spec.parties[0].budget.delta)
 
 
 OTHERS = ("party-2", "party-3")
@@ -132,22 +132,22 @@ def test_nothing_is_opened_by_keys_that_were_not_compared(
     cluster: SecureCluster, holders: list[dict[str, Any]], parties: list[dict[str, Any]], rule: str
 ) -> None:
     stage = Stage(cluster, colluders=1, parameters={"n_rounds": N_ROUNDS})
-    found = attack(cluster, stage, holders, parties)
-    assert (found.opened, found.refused, found.spent) == (0, rule, 0.0), found
-    print(f"single answers opened: {found.opened} of {N_ROUNDS}; {found.refused}: {found.detail}")
+    outcome = attack(cluster, stage, holders, parties)
+    assert (outcome.opened, outcome.refused, outcome.spent) == (0, rule, 0.0), outcome
+    print(f"single answers opened: {outcome.opened} of {N_ROUNDS}; {outcome.refused}: {outcome.detail}")
     if rule == "secure_sum":
-        assert "parley-party pin NAME WORDS" in found.detail
+        assert "parley-party pin NAME WORDS" in outcome.detail
 
 
 def test_who_says_that_it_compared_what_the_learner_made_is_opened(cluster: SecureCluster) -> None:
     """What the words guard: with the learner's keys as compared ones, it opens all, for more than is charged."""
     stage = Stage(cluster, minimum_contributors=3, colluders=1, parameters={"n_rounds": N_ROUNDS})
-    found = attack(cluster, stage, compared(HOLDER), compared(*OTHERS))
+    outcome = attack(cluster, stage, compared(HOLDER), compared(*OTHERS))
     (first, *_) = stage.spec.parties
-    assert (found.opened, found.refused) == (N_ROUNDS, "")
-    assert found.spent <= first.budget.epsilon < single_epsilon(stage)
-    told = f"epsilon {single_epsilon(stage):.3g} for {found.spent:.3g}"
-    print(f"single answers opened: {found.opened} of {N_ROUNDS}; {told}")
+    assert (outcome.opened, outcome.refused) == (N_ROUNDS, "")
+    assert outcome.spent <= first.budget.epsilon < single_epsilon(stage)
+    message = f"epsilon {single_epsilon(stage):.3g} for {outcome.spent:.3g}"
+    print(f"single answers opened: {outcome.opened} of {N_ROUNDS}; {message}")
 
 
 def test_all_co_owners_without_the_key_holder_pay_the_price_of_colluders(cluster: SecureCluster) -> None:
@@ -158,17 +158,21 @@ def test_all_co_owners_without_the_key_holder_pay_the_price_of_colluders(cluster
         run = f"run-{colluders}"
         parameters = {"n_rounds": N_ROUNDS}
         stage = Stage(cluster, run, minimum_contributors=3, colluders=colluders, parameters=parameters)
-        found = attack(cluster, stage, holder, strangers, policy=policy)
-        assert found.refused == rule, found
-        assert found.opened == (0 if rule else N_ROUNDS)
-        print(f"{colluders} colluders: single answers opened: {found.opened} of {N_ROUNDS} {found.detail}")
-    own = stage.spec.facts().of(0)
-    assert own.share == 1, "the whole noise, in each answer"
-    assert found.spent == pytest.approx(sum(each.epsilon for each in schedule(stage.spec.build(), own)) / 1e6, abs=1.0)
-    proposal, known = RunProposal(run="run", spec=stage.spec), frozenset({VICTIM})
-    question = question_of("learner", proposal, price(stage.spec.build(), own, "transcript"), 0.0, known)
+        outcome = attack(cluster, stage, holder, strangers, policy=policy)
+        assert outcome.refused == rule, outcome
+        assert outcome.opened == (0 if rule else N_ROUNDS)
+        print(f"{colluders} colluders: single answers opened: {outcome.opened} of {N_ROUNDS} {outcome.detail}")
+    own_facts = stage.spec.facts().of(0)
+    assert own_facts.share == 1, "the whole noise, in each answer"
+    assert outcome.spent == pytest.approx(
+        sum(event.epsilon for event in schedule(stage.spec.build(), own_facts)) / 1e6, abs=1.0
+    )
+    proposal, compared_parties = RunProposal(run="run", spec=stage.spec), frozenset({VICTIM})
+    question = question_of(
+        "learner", proposal, price(stage.spec.build(), own_facts, "transcript"), 0.0, compared_parties
+    )
     assert "the keys of party-2, party-3 were not compared" in question["learner_sees"]
     assert "the price counts 2 contributors as the learner's own" in question["learner_sees"]
     assert "even together with 2 of the others" in terms_in_words(VICTIM, stage.spec)["guarantee"][0]
     assert single_epsilon(stage) <= stage.spec.parties[0].budget.epsilon
-    print(f"epsilon {single_epsilon(stage):.3g} for single answers, {found.spent:.3g} charged")
+    print(f"epsilon {single_epsilon(stage):.3g} for single answers, {outcome.spent:.3g} charged")
