@@ -579,7 +579,7 @@ class Trial:
                     raise UnprovenError(f"{self.where}: the answer is no function of the release alone")
 
     def proof_(self, own: OwnFacts) -> PostProcessing:
-        """The proof, made again."""
+        """Return the proof of the query, built again by the algorithm."""
         return cast("PostProcessing", self.algorithm.proof(self.query, own))
 
     # Noise inside a minimisation.

@@ -46,7 +46,7 @@ def test_every_event_is_proven_and_half_of_the_noise_would_be_noticed(case: Case
 
 @pytest.mark.slow
 def test_the_table_of_proofs_has_every_algorithm() -> None:
-    """With its defaults."""
+    """The printed table has every algorithm with its default parameters."""
     rows = {
         (case.name, its_proof.event, its_proof.proof): its_proof.figure
         for label, case in CASES.items()

@@ -51,7 +51,7 @@ EACH_AND_SUM = pytest.mark.parametrize("secure", [False, True], ids=["each", "su
 
 
 def tried(one: Algorithm, *, secure: bool = False) -> list[Proven]:
-    """What the suite says of an algorithm."""
+    """Return what the suite proves about an algorithm."""
     return prove(Case("cheat", replace(one, n_rounds=3) if isinstance(one, DpGd) else one, secure))
 
 
@@ -65,11 +65,11 @@ class SignsOfSums(DpGd):
     """Honest: the signs of noisy sums of gradients."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The signs."""
+        """Return the signs of the noisy sums."""
         return signs(self.noisy(query, prepared, facts, noise))
 
     def noisy(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """The sums with their noise."""
+        """Return the sums with their noise."""
         return DpGd.local(self, query, prepared, facts, noise)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
@@ -90,23 +90,23 @@ class Advanced(DpGd):
         return float(facts.own_epsilon.min()) / self.n_rounds, float(facts.own_delta.min()) / self.n_rounds
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
-        """For one round."""
+        """Return the deviation of the noise of one round, for a T-th of the budget."""
         alone = DpGd(n_rounds=1, clip_norm=self.clip_norm)
         return DpGd.sigma(
             alone, replace(facts, epsilon=facts.epsilon / self.n_rounds, delta=facts.delta / self.n_rounds)
         )
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """The noise is Gaussian."""
+        """State that the noise is Gaussian."""
         return Additive(GaussianEvent(2 * self.clip_norm / float(np.max(self.sigma(facts)))))
 
 
 @algorithm
 class OnePerCent(Advanced):
-    """The same, with a hundredth of the noise."""
+    """Cheats: `Advanced` with a hundredth of the noise."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """Far too little."""
+        """Answer with far too little noise."""
         return Advanced.local(self, query, prepared, facts, ScaledNoise(noise, 0.01))
 
 
@@ -380,15 +380,15 @@ class FurtherOff(DpGd):
     """The sensitivity of one clipped gradient, and not of two."""
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
-        """Half of what it is."""
+        """Return half of the true sensitivity."""
         return self.clip_norm / 2
 
     def sigma(self, facts: OwnFacts) -> FloatArray:
-        """For that."""
+        """Return the deviation of the noise for the understated sensitivity."""
         return DpGd.sigma(self, facts) / 4
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """As of that."""
+        """Return the event of the understated sensitivity."""
         return GaussianEvent(self.clip_norm / 2 / float(self.sigma(facts)))
 
 
@@ -481,7 +481,7 @@ class Majority(Algorithm):
     part: ClassVar[float] = 1.0
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """One."""
+        """Declare one question."""
         return (Question("label", (0,), 1, "each"),)
 
     def program(self, facts: FederationFacts) -> Program:
@@ -490,7 +490,7 @@ class Majority(Algorithm):
         return Model(np.full(facts.n_features, float(reply.value.mean())))
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """0 or 1."""
+        """Answer 0 or 1."""
         votes = zip(
             np.atleast_1d((prepared.y * prepared.mask).sum(axis=-1) > 0), np.atleast_1d(facts.own_epsilon), strict=True
         )
@@ -498,7 +498,7 @@ class Majority(Algorithm):
         return np.reshape(drawn, (*facts.own_epsilon.shape, 1)) * np.int64(UNIT)
 
     def draw(self, label: bool, epsilon: float, noise: Noise) -> int:  # noqa: FBT001 -- it is private
-        """The label, most likely."""
+        """Draw the label, or with a small chance the other one."""
         odds = np.exp([epsilon / self.part, 0.0])[:: 1 if not label else -1]
         fractions, exponents = np.frexp(odds)
         return int(noise.categorical((fractions * 2**53).astype(np.int64), exponents.astype(np.int64), 1)[0])
@@ -508,7 +508,7 @@ class Majority(Algorithm):
         return math.inf
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Pure."""
+        """Return pure epsilon."""
         return ApproximateEvent(float(facts.own_epsilon))
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:

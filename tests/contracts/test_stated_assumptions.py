@@ -22,17 +22,17 @@ class WatchedNoise(SeededNoise):
     inexact = False
 
     def gaussian(self, sigma: Scale, shape: Shape) -> FloatArray:
-        """Continuous."""
+        """Draw continuous noise."""
         self.inexact = True
         return super().gaussian(sigma, shape)
 
     def laplace(self, scale: Scale, shape: Shape) -> FloatArray:
-        """Continuous too."""
+        """Draw continuous noise."""
         self.inexact = True
         return super().laplace(scale, shape)
 
     def l2_laplace(self, beta: Scale, shape: Shape, parts: float = 1) -> FloatArray:
-        """Continuous too."""
+        """Draw continuous noise."""
         self.inexact = True
         return super().l2_laplace(beta, shape, parts)
 

@@ -171,6 +171,6 @@ async def until(client: httpx.AsyncClient, run: str, rounds: int, *states: str) 
 
 
 def stop(*processes: BaseProcess) -> None:
-    """End them."""
+    """End the processes."""
     with stopped_at_exit(*processes):
         pass

@@ -49,7 +49,7 @@ class Life(Protocol):
 
 
 class WebLife:
-    """The whole service."""
+    """A life of the whole service, over HTTP."""
 
     def __init__(self, settings: PartySettings, cluster: Cluster) -> None:
         self.cluster = cluster

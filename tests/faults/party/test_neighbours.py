@@ -36,7 +36,7 @@ CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+Z)?")
 
 
 class Quiet(NoNoise):
-    """The same noise, none, for both."""
+    """No noise, so that both neighbours have the same."""
 
     def __init__(self, kept: object = None) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ class Scene:
             yield client
 
     def start_keyholder(self) -> BaseProcess:
-        """The key holder's process."""
+        """Start the key holder's process."""
         url = httpx.URL(self.urls["key-holder-1"])
         return start_keyholder(self.cluster.keyholder_settings("key-holder-1", port=url.port))
 

@@ -35,7 +35,7 @@ class Owners(Cluster):
     fears: ClassVar[dict[str, Any]] = {}
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
-        """A party's settings."""
+        """Return a party's settings, with its own budget."""
         budget = {"epsilon": BUDGETS[name], "delta": DELTA, "max_delta_per_run": DELTA}
         self.policy = budget | {"max_epsilon_per_run": 10.0, "max_rounds": 50} | self.fears
         return super().party_settings(name, **changes)

@@ -74,21 +74,21 @@ class Scene:
         return done.exit_code
 
     def invite(self, name: str = NAMES[0], *args: object) -> Path:
-        """An invitation's file."""
+        """Have the learner write an invitation; return its file."""
         path = self.root / f"{name}.{time.monotonic_ns()}.json"
         done = self.learner("invite", name, "--study", "made-up", "--out", path, *args)
         assert done.exit_code == 0, done.output
         return path
 
     def join(self, invitation: Path, name: str = NAMES[0], *args: object, words: str | None = None) -> Result:
-        """An owner's one line."""
+        """Run the owner's command that joins by an invitation."""
         words = words or " ".join(words_of(self.key))
         line = ["join", invitation, "--data", self.tables[name], "--out", self.root / name, "--words", words, *args]
         return CliRunner().invoke(party_app, list(map(str, line)))
 
     @property
     def key(self) -> str:
-        """The learner's."""
+        """The learner's public key."""
         return public_hex(LearnerSettings.load(self.root / "learner" / "learner.toml").signing_key())
 
     def party(self, name: str) -> PartySettings:

@@ -164,7 +164,7 @@ def damage(state: Path) -> None:
 
 
 def lose(state: Path) -> None:
-    """The journal is gone."""
+    """Delete the journal's files."""
     for path in state.glob("keyholder.*"):
         path.unlink()
 

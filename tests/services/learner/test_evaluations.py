@@ -47,7 +47,7 @@ async def parties(cluster: Cluster) -> AsyncIterator[dict[str, Intercepted]]:
 
 
 def pooled(cluster: Cluster) -> Shard:
-    """All rows held out."""
+    """Return all held-out rows as one shard."""
     return Shard.stack([cluster.part(index, "held_out") for index in range(len(cluster.names))]).pooled()
 
 

@@ -25,7 +25,7 @@ class Store:
         self.reads = self.busy = 0
 
     def add(self, count: int = 1) -> list[RunEvent]:
-        """More events."""
+        """Store ``count`` more events, and return them."""
         events = [RunEvent(len(self.all) + offset + 1, "round", "{}") for offset in range(count)]
         self.all += events
         return events

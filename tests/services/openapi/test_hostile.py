@@ -48,7 +48,7 @@ LEFT_OUT = [
 
 @schemathesis.serializer(NPY, SIGNED_MEDIA_TYPE, "application/octet-stream")
 def send_as_it_is(_: schemathesis.SerializationContext, value: Any) -> bytes:  # noqa: ANN401
-    """A body of bytes."""
+    """Send a value as the bytes of a body."""
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
 
@@ -99,14 +99,14 @@ def prepare_learner(asked: Asked, client: requests.Session, _: Cluster) -> None:
 
 
 def prepare_party(asked: Asked, client: requests.Session, cluster: Cluster) -> None:
-    """There is an approved run."""
+    """Propose a run, so that the party has approved one."""
     proposal = RunProposal(run="approved", spec=run_spec(cluster)).model_dump(mode="json")
     client.post("http://testserver/v1/runs", json=proposal, headers=asked.headers).raise_for_status()
     asked.known, asked.terms = {"run": "approved", "round": 1}, {"step": "gradient", "spec": proposal["spec"]}
 
 
 def prepare_key_holder(asked: Asked, client: requests.Session, _: Cluster) -> None:
-    """There is a session."""
+    """Begin a session with the key holder."""
     asked.known, asked.terms = {"session": SESSION}, {"session": SESSION, "key_bits": KEY_BITS}
     client.post("http://testserver/v1/sessions", json=asked.terms, headers=asked.headers).raise_for_status()
 

@@ -33,7 +33,7 @@ SEEN = """
 
 
 def store_of(site: Site) -> RunStore:
-    """The learner's own store."""
+    """Return the store of the site's learner."""
     endpoints = [getattr(route, "endpoint", None) for route in site.app.routes]
     learners = [cell.cell_contents for endpoint in endpoints for cell in getattr(endpoint, "__closure__", None) or ()]
     store: RunStore = next(learner.store for learner in learners if hasattr(learner, "store"))

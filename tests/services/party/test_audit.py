@@ -47,7 +47,7 @@ def lines(cluster: Cluster) -> Lines:
 
 @pytest.fixture
 def key(cluster: Cluster) -> str:
-    """Its public key."""
+    """The party's public key."""
     return cluster.party_settings("party-1").identity.key
 
 

@@ -113,6 +113,6 @@ def test_a_learner_answers_while_it_fits_and_a_party_prepares_again_after_a_kill
 
 
 def state(client: httpx.Client, run: str) -> str:
-    """A run's state."""
+    """Ask for a run's state."""
     run_state: str = client.get(f"/v1/runs/{run}").raise_for_status().json()["state"]
     return run_state

@@ -101,7 +101,7 @@ class LedgerMachine(RuleBasedStateMachine):
         )
 
     def total(self, cost: Callable[[Price, int], Cost], without: AbstractSet[tuple[str, str]] = frozenset()) -> Cost:
-        """A sum over runs."""
+        """Add up a cost of each run, except those ``without``."""
         costs = [cost(price, self.last(*key)) for key, price in self.prices.items() if key not in without]
         return sum(costs, Cost(0, 0))
 

@@ -62,7 +62,7 @@ class Neighbours:
         self.wires = {name: Intercepted(httpx.ASGITransport(app)) for name, app in apps.items()}
 
     async def learn(self, name: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 -- fields of an order
-        """One owner's model."""
+        """Train one owner's model."""
         settings = self.owners.party_settings(name)
         order = Order(**{
             "run": f"run-of-{name}",

@@ -50,12 +50,12 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Document:
 
 @pytest.fixture
 def document(signed: Document) -> Document:
-    """The same, to be altered."""
+    """A copy of the signed document, which a test may alter."""
     return deepcopy(signed)
 
 
 def known() -> PublicKeys:
-    """The keys of everybody."""
+    """Return the public keys of learner, parties and key holder."""
     keys = {name: public_hex(signing_key(name)) for name in ("party-1", "party-2", "party-3")}
     holders = {"key-holder-1": public_hex(signing_key("key-holder-1"))}
     return PublicKeys(learner=public_hex(signing_key("learner")), parties=keys, key_holders=holders)

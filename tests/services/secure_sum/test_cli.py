@@ -33,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run(url: str, *arguments: str) -> str:
-    """What a command prints."""
+    """Run a command; return what it prints."""
     env = {"PARLEY_URL": url, "PARLEY_TOKEN": USER, "COLUMNS": "200"}
     result = CliRunner().invoke(learner_app, list(arguments), env=env)
     assert result.exit_code == 0, result.output

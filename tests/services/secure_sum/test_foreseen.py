@@ -69,7 +69,7 @@ class Answering(LearnerClient):
         self._answer = answer
 
     def ask(self, *_: object) -> dict[str, Any]:
-        """The answer."""
+        """Return the fixed answer."""
         return self._answer
 
 

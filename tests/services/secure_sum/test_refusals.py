@@ -37,7 +37,7 @@ async def services(cluster: SecureCluster) -> AsyncIterator[Services]:
 
 
 async def problem_of(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
-    """Why a run failed."""
+    """Submit a run that fails; return its problem."""
     run = await submit(client, **(ROUNDS | terms))
     ended: dict[str, Any] = (await watch(client, run))[-1][1]
     assert ended["state"] == "failed", ended

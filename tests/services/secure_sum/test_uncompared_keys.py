@@ -48,12 +48,12 @@ def pins(*names: str, **keys: str) -> list[dict[str, Any]]:
 
 
 def compared(*names: str, **keys: str) -> list[dict[str, Any]]:
-    """The same, of keys that the owner has compared."""
+    """Return pins of keys that the owner has compared."""
     return [pin | {"compared": True} for pin in pins(*names, **keys)]
 
 
 def uncompared(*names: str) -> list[dict[str, Any]]:
-    """The same, as join writes them."""
+    """Return pins of keys that the owner has not compared, as join writes them."""
     return [pin | {"compared": False} for pin in pins(*names)]
 
 

@@ -31,7 +31,7 @@ def far(values: IntArray, layout: Layout) -> list[int]:
 
 
 def random(values: IntArray, layout: Layout) -> list[int]:
-    """No answer at all."""
+    """Return random blocks instead of an answer."""
     return [secrets.randbelow(layout.modulus) for _ in range(layout.blocks)]
 
 
