@@ -239,7 +239,7 @@ class PartySettings(ServiceSettings):
             if len(set(values)) != len(values):
                 raise ValueError("peers: two share a name or a url, or one has this party's name")
         if nowhere := [peer.name for peer in self.peers if peer.url is None]:
-            raise ValueError(f"peers: {', '.join(nowhere)} without a url")
+            raise ValueError(f"peers: {', '.join(nowhere)} have no url")
         return self
 
     @model_validator(mode="after")

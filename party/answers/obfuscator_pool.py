@@ -60,7 +60,7 @@ class Reserved:
         """Return those for this key, once. Raises OwnKeyError(obfuscators_exhausted)."""
         taken = self._taken.pop(key.n, [])
         if len(taken) != count:
-            raise OwnKeyError("the obfuscators of this answer are used", reason=Reason.OBFUSCATORS_EXHAUSTED)
+            raise OwnKeyError("the obfuscators of this answer have been used", reason=Reason.OBFUSCATORS_EXHAUSTED)
         return taken
 
 
@@ -102,7 +102,7 @@ class Obfuscators:
                 self._level.remove(session)
 
     def ready(self, n: int) -> int:
-        """How many are ready for the key of a modulus."""
+        """Return how many are ready for the key of a modulus."""
         with self._changed:
             return len(self._pools[n].ready) if n in self._pools else 0
 
@@ -188,7 +188,7 @@ class Obfuscators:
             self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """The process, started if there is none."""
+        """Return the process, and start it if there is none."""
         if self._process is None:
             command = [sys.executable, "-m", __name__]
             pipe = subprocess.PIPE
@@ -197,7 +197,7 @@ class Obfuscators:
 
 
 def _width(key: PaillierPublicKey) -> int:
-    """The length of a number modulo n squared, in bytes."""
+    """Return the length of a number modulo n squared, in bytes."""
     bits: int = key.nsquare.bit_length()
     return (bits + 7) // 8
 

@@ -325,7 +325,7 @@ class Party:
         if book_before is not book:
             structlog.get_logger().info("pending", learner=learner, run=proposal.run)
             self._tell_owner(learner, proposal, price, book.expires, account)
-        raise AwaitingOwnerError("its owner is asked, and has not answered yet")
+        raise AwaitingOwnerError("its owner was asked, and has not answered yet")
 
     def recall(self, learner: str, run: str, query: Query) -> Answer | None:
         """Return the answer that this round was given before, or None. Raises ConflictError for another question."""

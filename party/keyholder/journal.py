@@ -317,7 +317,7 @@ class Journal:
         begun = self._books.begun
         if begun is None or (begun.holder, begun.key) != (identity.name, identity.key):
             self.close()
-            raise LedgerError("the journal is empty, or one of another name or identity key: give back its key")
+            raise LedgerError("the journal is empty, or one of another name or identity key: restore its key")
         self.chain.replaced = frozenset(begun.recovered)
 
     def close(self) -> None:

@@ -164,7 +164,7 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
     prices: dict[RunKey, Price] = {}
     for number, line in enumerate(remaining, 1):
         if number > receipt.head.count:
-            raise LedgerError(f"line {number + 1} stands after the last entry that was signed for")
+            raise LedgerError(f"line {number + 1} comes after the last signed entry")
         try:
             row = _read_row(line)
             position, record = row["number"], row["record"].encode()
@@ -173,7 +173,7 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ParleyError):
             raise LedgerError(f"line {number + 1} cannot be read") from None
         if position != number or any(entry.attached.get(n) != d for n, d in attachment_digests(values).items()):
-            raise LedgerError(f"entry {number} was changed, or its order")
+            raise LedgerError(f"entry {number} or its order was changed")
         link = next_link(link, record)
         _check_charge(entry, books, prices, values)
         books.tell(entry)
@@ -198,7 +198,7 @@ def _beginning(line: str, key: str) -> Receipt:
             raise LedgerError(f"the file is not of the format {AUDIT_FORMAT}")
         return verify_receipt(begin["receipt"], begin["party"], key)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TooLargeError):
-        raise LedgerError("the file does not begin as an audit does") from None
+        raise LedgerError("the file does not begin as an audit file does") from None
 
 
 def _check_charge(entry: Entry, books: Books, prices: dict[RunKey, Price], values: dict[str, bytes]) -> None:

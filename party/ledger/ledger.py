@@ -409,7 +409,7 @@ class AnsweredRounds:
         """Read the answer in an entry from the disk. Raises ConflictError if it answers another question."""
         record, body = self._chain.read(number, "body")
         if record["query"] != ask.query:
-            raise ConflictError(f"round {ask.round} of run {ask.run} was asked something else before")
+            raise ConflictError(f"round {ask.round} of run {ask.run} was asked another question before")
         return Answer(body, Binding(ask.run, ask.round, ask.query, record["attached"]["body"]))
 
 
@@ -462,9 +462,9 @@ class OwnerQuestions:
         if (learner, run) not in self._books.runs:
             book = self._asked(learner, run)
             if book.denied is not None:
-                raise ConflictError(f"run {run} was denied, and its learner told so")
+                raise ConflictError(f"run {run} was denied, and its learner has been told")
             if book.expires <= _now():
-                raise ConflictError(f"run {run} waited for an answer until it was too late")
+                raise ConflictError(f"run {run} waited too long for an answer: its question has expired")
             return self._consents.approve(learner, *self.read(book))
         if (ended := self._books.runs[learner, run].ended) is not None:
             raise ConflictError(f"run {run} has ended ({ended})")
@@ -486,7 +486,7 @@ class OwnerQuestions:
     def _asked(self, learner: str, run: str) -> OwnerBook:
         """Return the book of the question about a run. Raises NotFoundError."""
         if (book := self._books.owner.get((learner, run))) is None:
-            raise NotFoundError(f"nothing was asked about run {run}")
+            raise NotFoundError(f"the owner was not asked about run {run}")
         return book
 
 
@@ -583,7 +583,7 @@ class Ledger:
             if (begun := self.books.begun) is None:
                 raise LedgerError("the ledger is empty: it was not made by parley-party init")
             if (begun.party, begun.key) != (self.identity.name, self.identity.key):
-                raise LedgerError(f"the ledger is one of {begun.party} with another key: give back its identity key")
+                raise LedgerError(f"the ledger is one of {begun.party} with another key: restore its identity key")
             if limit.adjacency == "whole_party" and self.books.weaker:
                 raise InvalidInputError(
                     f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"

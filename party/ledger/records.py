@@ -244,4 +244,4 @@ def read_price(content: bytes) -> Price:
         }
         return Price(**columns)
     except (ValueError, TypeError, AttributeError):
-        raise LedgerError("a price list that cannot be read") from None
+        raise LedgerError("the price list cannot be read") from None

@@ -176,7 +176,7 @@ def of_receipt(receipt: Receipt) -> Evidence:
         adjacency: Adjacency = "whole_party" if receipt.totals["adjacency"] == "whole_party" else "replace_one"
         at = int(receipt.totals["at"])
     except (TypeError, ValueError, KeyError, ParleyError):
-        raise LedgerError("a receipt without a party's totals") from None
+        raise LedgerError("the receipt has no party's totals") from None
     return Evidence(receipt.ledger, receipt.head.count, receipt.head.link, at, spent + reserved, adjacency)
 
 

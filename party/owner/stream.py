@@ -167,7 +167,7 @@ class Stream:
         if round is not None and 1 <= round <= at.rounds:
             units = cost_in_units(cost, self.leader.terms.actions, self.leader.bound)
             if _kept(units) != self._heard(round):
-                raise ConflictError("another cost of this round was heard before")
+                raise ConflictError("the ledger has another cost of this round")
         elif round not in {None, at.rounds + 1} and not self.is_over:
             raise InvalidInputError(f"the cost of round {at.rounds + 1} comes next")
         else:

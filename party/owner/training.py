@@ -188,5 +188,7 @@ def _check(draft: RunSpec, name: str, peers: Sequence[str]) -> None:
     settled, _ = draft.settled()
     algorithm, facts = settled.build(), settled.facts()
     if algorithm.curator or algorithm.claims(facts.everyone):
-        raise InvalidInputError(f"{draft.algorithm} promises what holds for its parties alone: take dp_gd or Wu's")
+        raise InvalidInputError(
+            f"{draft.algorithm} has guarantees for its parties alone: use dp_gd or one of Wu's algorithms"
+        )
     settled.questions()

@@ -171,11 +171,11 @@ def test_a_receipt_counts_what_was_reserved_as_spent() -> None:
 
 @pytest.mark.parametrize("totals", [{"spent": [1]}, {"spent": None}, {"reserved": [-1, 0]}, {"reserved": "text"}])
 def test_a_receipt_without_totals_is_no_evidence(totals: dict[str, Any]) -> None:
-    with pytest.raises(LedgerError, match="without a party's totals"):
+    with pytest.raises(LedgerError, match="has no party's totals"):
         of_receipt(read_receipt(receipt(**totals)))
     for missing in ("spent", "reserved", "adjacency", "at"):
         given = read_receipt(receipt())
-        with pytest.raises(LedgerError, match="without a party's totals"):
+        with pytest.raises(LedgerError, match="has no party's totals"):
             of_receipt(replace(given, totals={name: v for name, v in given.totals.items() if name != missing}))
 
 

@@ -147,7 +147,7 @@ def test_without_a_journal_it_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="parley-party keyholder init"):
         served(settings)
     make_journal(settings)
-    with pytest.raises(LedgerError, match="give back its key"):
+    with pytest.raises(LedgerError, match="restore its key"):
         Journal(settings.state, LEARNER)
 
 

@@ -144,7 +144,7 @@ def test_no_more_is_read_than_was_signed_for(lines: Lines, key: str) -> None:
         yield lines[-1]
         raise AssertionError("a line is read that stands after the signed end")
 
-    with pytest.raises(LedgerError, match="after the last entry that was signed for"):
+    with pytest.raises(LedgerError, match="after the last signed entry"):
         audit.verify(endless(), key)
 
 
@@ -154,7 +154,7 @@ def test_a_line_of_more_values_than_any_is_not_parsed(lines: Lines, key: str) ->
     for bomb in (many, json.dumps(row | {"record": many}), json.dumps(row)[:-1] + f', "more": {many}}}'):
         with pytest.raises(LedgerError, match="line 2 cannot be read"):
             audit.verify([lines[0], bomb], key)
-        with pytest.raises(LedgerError, match="does not begin as an audit does"):
+        with pytest.raises(LedgerError, match="does not begin as an audit file does"):
             audit.verify([bomb], key)
 
 

@@ -223,7 +223,7 @@ def test_rounds_go_forward_and_an_answer_stays(tmp_path: Path) -> None:
         assert first.body == b"one[]"
         assert first.bound == Binding("run", 1, "query", digest(b"one[]"))
         assert store.rounds.answer(Ask("ann", "run", 1, "query"), say(b"two")) == first
-        with pytest.raises(ConflictError, match="was asked something else before"):
+        with pytest.raises(ConflictError, match="was asked another question before"):
             store.rounds.answer(Ask("ann", "run", 1, "other"), say(b"two"))
         third = store.rounds.answer(Ask("ann", "run", 3, "query"), say(b"three"))
         assert third.body == b"three['eta']", "one-time noise is handed back"
@@ -283,7 +283,7 @@ def test_so_many_refusals_of_a_learner_and_day_are_noted(
 def test_a_price_is_read_as_it_was_written_or_not_at_all() -> None:
     assert read_price(b'{"epsilon": [1], "delta": [2], "gdp": [3], "slack": [4]}') == Price((1,), (2,), (3,), (4,))
     for content in (b"", b"[]", b"{}", b'{"epsilon": [1]}', b'"text"', b"\xff"):
-        with pytest.raises(LedgerError, match="a price list that cannot be read"):
+        with pytest.raises(LedgerError, match="the price list cannot be read"):
             read_price(content)
 
 

@@ -40,7 +40,7 @@ def say(cluster: Cluster, what: str, run: str, *names: str) -> None:
 async def test_a_run_waits_until_all_owners_have_said_yes(cluster: Cluster, client: httpx.AsyncClient) -> None:
     run = await submit(client, parameters={"n_rounds": 3})
     paused = await until_owners_are_asked(client, run)
-    assert "its owner is asked, and has not answered yet" in json.dumps(paused)
+    assert "its owner was asked, and has not answered yet" in json.dumps(paused)
     assert all(name in json.dumps(paused) for name in cluster.names)
     with open_store(cluster.party_settings("party-1")) as store:
         ((learner, book),) = store.questions.pending()

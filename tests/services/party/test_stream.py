@@ -133,7 +133,7 @@ def test_a_line_that_says_its_round_is_of_that(ledger: Ledger, is_whole: bool) -
     )
     assert [action.round for action in actions] == [3, 4, 5, 6]
     with pytest.raises(
-        ConflictError, match=r"line 1 of the input, round 4: another cost of this round was heard before$"
+        ConflictError, match=r"line 1 of the input, round 4: the ledger has another cost of this round$"
     ):
         list(play(opened(ledger), [json.dumps({"round": 4, "cost": COSTS[0]})], from_start=is_whole))
     for ahead in (7, 8):
