@@ -198,13 +198,13 @@ def _all_rounds(setting: Setting) -> list[Query]:
     return conversation(setting.case, setting.facts(setting.parties), seed=3)[0]
 
 
-def _proofs_of(setting: Setting, asked: Sequence[Query], *, first: bool = True) -> Iterator[Proven]:
+def _proofs_of(setting: Setting, round_queries: Sequence[Query], *, first: bool = True) -> Iterator[Proven]:
     """Run the proof of each round that is asked, of parties that do the same; ``first`` tries stacks of them too."""
     algorithm, facts = setting.case.algorithm, setting.facts(setting.parties)
     for group in [[i] for i in range(setting.parties)] if algorithm.roles else [list(range(setting.parties))]:
         own_facts, paid = facts.of(group[0]), False
-        for query in asked:
-            if len(asked) == LONG and query.round not in TRIED:
+        for query in round_queries:
+            if len(round_queries) == LONG and query.round not in TRIED:
                 continue
             event, proof = algorithm.event(query.round, own_facts), algorithm.proof(query, own_facts)
             if any(isinstance(release, NonPrivateEvent) for release in releases(event)):
@@ -219,10 +219,12 @@ def _proofs_of(setting: Setting, asked: Sequence[Query], *, first: bool = True) 
                     trial.check_function()
                     proof = proof.of
                     name += f" of {type(proof).__name__}"
-                yield Proven(type(event).__name__, name, trial.check(event, proof, asked))
+                yield Proven(type(event).__name__, name, trial.check(event, proof, round_queries))
                 paid = isinstance(proof, Draws)
                 if first and isinstance(proof, Additive):
-                    trial.check_rounds_apart([earlier for earlier in asked if earlier.round <= query.round][-3:])
+                    trial.check_rounds_apart(
+                        [earlier for earlier in round_queries if earlier.round <= query.round][-3:]
+                    )
 
 
 # ── what is tried ────────────────────────────────────────────────────────────
@@ -253,13 +255,13 @@ def neighbours(rng: np.random.Generator, pairs: int, n: int, adjacency: Adjacenc
     return Shard(X, y), Shard(other_X, other_y)
 
 
-def queries(asked: Query, rng: np.random.Generator) -> list[Query]:
+def queries(query: Query, rng: np.random.Generator) -> list[Query]:
     """What a curious learner may ask: a question of the program, and others like it with other values."""
-    if not asked.message.size:
-        return [asked]
-    steep = np.resize([-60_000.0, *[0] * (asked.message.shape[-1] - 1)], asked.message.shape)
-    any_weights = rng.normal(size=asked.message.shape) * 10.0 ** rng.uniform(-3, 4)
-    return [asked, replace(asked, message=steep), replace(asked, message=any_weights)]
+    if not query.message.size:
+        return [query]
+    steep = np.resize([-60_000.0, *[0] * (query.message.shape[-1] - 1)], query.message.shape)
+    any_weights = rng.normal(size=query.message.shape) * 10.0 ** rng.uniform(-3, 4)
+    return [query, replace(query, message=steep), replace(query, message=any_weights)]
 
 
 def too_far(moved: IntArray, law: Event, bound: float) -> bool:
@@ -399,7 +401,7 @@ class Trial:
         if self.setting.case.secure_sum and not self.algorithm.whole_noise(self.query.round):
             self.parts = MINIMUM - COLLUDERS
 
-    def check(self, event: Event, proof: Proof | None, asked: Sequence[Query]) -> str:
+    def check(self, event: Event, proof: Proof | None, round_queries: Sequence[Query]) -> str:
         """The figures of a proof of the event."""
         match proof:
             case Additive():
@@ -407,19 +409,19 @@ class Trial:
             case NoiseInside():
                 return self.check_inside(event, proof)
             case Draws():
-                return self.check_draws(asked)
+                return self.check_draws(round_queries)
             case Audit():
                 return self.check_audit(proof)
             case _:
                 raise UnprovenError(f"{self.where} declares {event} and no proof of it")
 
-    def released(self, prepared: Any, own: OwnFacts, noise: Noise, query: Query | None = None) -> IntArray:  # noqa: ANN401 -- as `prepare` makes it
+    def released(self, prepared: Any, own_facts: OwnFacts, noise: Noise, query: Query | None = None) -> IntArray:  # noqa: ANN401 -- as `prepare` makes it
         """What has the noise: the answer, or what it is a function of."""
         query = self.query if query is None else query
-        proof = self.algorithm.proof(query, own)
+        proof = self.algorithm.proof(query, own_facts)
         if isinstance(proof, PostProcessing):
             return proof.release(prepared, noise)
-        return self.algorithm.local(query, prepared, own, noise)
+        return self.algorithm.local(query, prepared, own_facts, noise)
 
     def alone(self, noise: Noise) -> FloatArray:
         """Releases of single parties less what is exact, summed up by parts, (runs, ..., m), in sensitivities.
@@ -446,7 +448,7 @@ class Trial:
         return np.asarray(sums / np.reshape(moved, (-1, *[1] * (sums.ndim - 1))))
 
     def check_bits(self, noise: IntArray, exact: IntArray) -> None:
-        """That noise has all the bits that exact answers have: coarser noise would leave the last ones as they are."""
+        """Check that noise has all the bits that exact answers have: coarser noise would leave the last ones as they are."""
         for bit in range(_BITS):
             if not (exact >> bit & 1).any() or np.abs(noise).mean() < 2.0 ** (bit + 5):
                 continue
@@ -455,7 +457,7 @@ class Trial:
                 raise UnprovenError(f"{self.where}: the noise leaves bit {bit} of an answer as it is")
 
     def check_repeats(self, noise: IntArray) -> None:
-        """That fine noise does not come again, as it does where an answer is exact for some data."""
+        """Check that fine noise does not come again, as it does where an answer is exact for some data."""
         for column in noise.reshape(len(noise), -1).T:
             if column.std() > _FINE and np.unique(column, return_counts=True)[1].max() > _AGAIN:
                 raise UnprovenError(f"{self.where}: the same noise comes again, so some answers may have none")
@@ -502,7 +504,7 @@ class Trial:
         return f"{words}; {self.check_law('stacked', noise, law, self.sensitivity(stack, self.query))}"
 
     def check_rounds_apart(self, queries: Sequence[Query]) -> None:
-        """That the noise of this round, the last of several that are asked in turn, tells nothing of theirs."""
+        """Check that the noise of this round, the last of several that are asked in turn, tells nothing of theirs."""
         index = self.group[0]
         own_facts, prepared = self.owns[index], self.prepared[index][0]
         noisy = [
@@ -518,20 +520,20 @@ class Trial:
         if any(p_of_correlation(last, answers) < ALARM for answers in earlier):
             raise UnprovenError(f"{self.where}: the noise of a round says something about another one's")
 
-    def sensitivity(self, own: OwnFacts, query: Query) -> float:
+    def sensitivity(self, own_facts: OwnFacts, query: Query) -> float:
         """What the algorithm declares; refused unless it is finite."""
-        declared = float(np.max(self.algorithm.sensitivity(query, own)))
+        declared = float(np.max(self.algorithm.sensitivity(query, own_facts)))
         if not 0 < declared < math.inf:
             raise UnprovenError(f"{self.where}: additive noise hides a finite sensitivity, not {declared}")
         return declared
 
-    def proven_noise(self, own: OwnFacts) -> object:
+    def proven_noise(self, own_facts: OwnFacts) -> object:
         """The proof of what has the noise."""
-        proof = self.algorithm.proof(self.query, own)
+        proof = self.algorithm.proof(self.query, own_facts)
         return proof.of if isinstance(proof, PostProcessing) else proof
 
     def check_law(self, way: str, noise: FloatArray, law: NoiseLaw, sensitivity: float) -> str:
-        """That noise fits the law, and would not at half its scale."""
+        """Check that noise fits the law, and would not at half its scale."""
         p, halved = p_of_law(noise, law, sensitivity), p_of_law(noise / 2, law, sensitivity)
         if p <= ALARM:
             raise UnprovenError(
@@ -542,7 +544,7 @@ class Trial:
         return f"{way} p = {p:.2g}, halved {halved:.0e}"
 
     def check_sensitivity(self, law: NoiseLaw, query: Query) -> None:
-        """That no neighbour's release is further off, of few examples and of more."""
+        """Check that no neighbour's release is further off, of few examples and of more."""
         n = 2 if self.first else self.setting.size
         rng, own_facts = np.random.default_rng(11), self.setting.facts(self.setting.parties, n).of(self.group[0])
         pairs = neighbours(rng, _PAIRS, n, self.algorithm.adjacency, self.setting.width)
@@ -560,7 +562,7 @@ class Trial:
     # Post-processing.
 
     def check_function(self) -> None:
-        """That the answer is the function of the release, which sees nothing of the shard, alone or stacked."""
+        """Check that the answer is the function of the release, which sees nothing of the shard, alone or stacked."""
         rng = np.random.default_rng(12)
         for own_facts in [self.owns[self.group[0]], *([self.facts.everyone] if self.stacked else [])]:
             for seed, shard in enumerate((*self.shards, *self.shards)):
@@ -578,9 +580,9 @@ class Trial:
                 if not np.array_equal(answer, self.proof_(own_facts).function(np.array(release))):
                     raise UnprovenError(f"{self.where}: the answer is no function of the release alone")
 
-    def proof_(self, own: OwnFacts) -> PostProcessing:
+    def proof_(self, own_facts: OwnFacts) -> PostProcessing:
         """Return the proof of the query, built again by the algorithm."""
-        return cast("PostProcessing", self.algorithm.proof(self.query, own))
+        return cast("PostProcessing", self.algorithm.proof(self.query, own_facts))
 
     # Noise inside a minimisation.
 
@@ -623,12 +625,12 @@ class Trial:
         shard = repeated(self.shards[0], STACKED)
         return self.released(self.algorithm.prepare(shard, facts), facts, noise)
 
-    def noise_of(self, own: OwnFacts) -> Callable[[Any, FloatArray], FloatArray]:
+    def noise_of(self, own_facts: OwnFacts) -> Callable[[Any, FloatArray], FloatArray]:
         """What reads the noise off answers."""
-        return cast("NoiseInside", self.proven_noise(own)).noise_of
+        return cast("NoiseInside", self.proven_noise(own_facts)).noise_of
 
     def check_inside_cost(self, event: Event, proof: NoiseInside, draws: int) -> None:
-        """That the event costs no less than all draws, what their determinants cost, and the rest that is spent."""
+        """Check that the event costs no less than all draws, what their determinants cost, and the rest that is spent."""
         delta = event.delta if isinstance(event, ApproximateEvent) else float(self.owns[self.group[0]].own_delta)
         epsilon, delta_left = epsilon_after([event], delta), delta / draws - proof.spent[1]
         allowed = draws * (epsilon_after([proof.law], max(delta_left, 0.0)) + proof.spent[0])
@@ -638,7 +640,7 @@ class Trial:
             )
 
     def check_change(self, proof: NoiseInside, answers: FloatArray) -> None:
-        """That neighbours' noise for the same answer differs by no more than the reach, and its density's factor."""
+        """Check that neighbours' noise for the same answer differs by no more than the reach, and its density's factor."""
         n, step = 3, 1e-4
         own_facts, rng = self.setting.facts(self.setting.parties, n).of(self.group[0]), np.random.default_rng(13)
         noise_of, m = self.noise_of(own_facts), answers.shape[1]
@@ -664,13 +666,13 @@ class Trial:
 
     # Draws of an index.
 
-    def check_draws(self, asked: Sequence[Query]) -> str:
-        """That chances differ by no more than the spread, that so many are drawn, and that answers tell no more."""
+    def check_draws(self, round_queries: Sequence[Query]) -> str:
+        """Check that chances differ by no more than the spread, that so many are drawn, and that answers tell no more."""
         own_facts = self.setting.facts(self.setting.parties, **self.widest_norm).of(self.group[0])
         event = self.algorithm.event(self.query.round, own_facts)
         if not isinstance(event, DrawEvent):
             raise UnprovenError(f"{self.where}: draws of an index cost a DrawEvent, not {event}")
-        rounds = [self.query, *self.paid_with(own_facts, asked)]
+        rounds = [self.query, *self.paid_with(own_facts, round_queries)]
         widest, most = 0.0, 0
         for seed, pair in enumerate(self.pairs_of_draws()):
             heard = [HeardDraws(seed) for _ in pair]
@@ -697,11 +699,11 @@ class Trial:
         part = widest / event.spread
         return f"{most} draws; the widest range is {part:.2f} of the spread, halved {2 * part:.2f}"
 
-    def paid_with(self, own: OwnFacts, asked: Sequence[Query]) -> Iterator[Query]:
+    def paid_with(self, own_facts: OwnFacts, round_queries: Sequence[Query]) -> Iterator[Query]:
         """The later rounds that cost nothing and are draws too."""
-        for query in asked:
-            free = isinstance(self.algorithm.event(query.round, own), NoEvent)
-            if query.round > self.query.round and free and isinstance(self.algorithm.proof(query, own), Draws):
+        for query in round_queries:
+            free = isinstance(self.algorithm.event(query.round, own_facts), NoEvent)
+            if query.round > self.query.round and free and isinstance(self.algorithm.proof(query, own_facts), Draws):
                 yield query
 
     @property
@@ -726,12 +728,12 @@ class Trial:
     # Audits.
 
     def check_audit(self, proof: Audit) -> str:
-        """That no test beats the claim, the author's or the suite's, and that one does if half of the noise is gone."""
+        """Check that no test beats the claim, the author's or the suite's, and that one does if half of the noise is gone."""
         self.check_audit_terms(proof)
         is_first = self.first and [*self.setting.terms] == [
             *next(settings(self.setting.case)).terms
         ]  # of others no other
-        self.check_extremes(whole=is_first)
+        self.check_extremes(thorough=is_first)
         if is_first:
             played_cost = self.audited(proof, proof.epsilon, proof.delta)
             if (delta := played_cost.claim()[1]) > AUDIT_DELTA:
@@ -757,7 +759,7 @@ class Trial:
         return f"epsilon {claim:.3g} claimed, with half the noise at least {halved.epsilon:.2g}; power > {POWER}"
 
     def check_audit_terms(self, proof: Audit) -> None:
-        """That it is the same algorithm that is audited, on neighbours."""
+        """Check that it is the same algorithm that is audited, on neighbours."""
         for name, value in proof.parameters.items():
             if not all(type(value_of) in {int, float} for value_of in (value, getattr(self.algorithm, name, None))):
                 raise UnprovenError(f"{self.where}: an audit changes numbers of the algorithm, and {name} is none")
@@ -770,36 +772,36 @@ class Trial:
                 f"{self.where}: the audit's shards differ in {differ} records, and neighbours do in one"
             )
 
-    def check_extremes(self, *, whole: bool) -> None:
-        """That nothing tells extreme neighbours apart; if ``whole``, beside two bases, by two messages and parties."""
+    def check_extremes(self, *, thorough: bool) -> None:
+        """Check that extreme neighbours look alike; if ``thorough``, for two bases, by two messages and parties."""
         first, _, equal_rows, _ = self.shards
         bases = [(first, self.queries[0], self.group[0]), (equal_rows, self.queries[-1], self.group[-1])]
-        for base, query, index in bases if whole else bases[self.query.round % 2 :][:1]:
+        for base, query, index in bases if thorough else bases[self.query.round % 2 :][:1]:
             members = [index, *(self.group * MINIMUM)[: self.parts - 1]]
             self.check_neighbours(
                 SummedQuestion(self.algorithm, query, [self.owns[i] for i in members]),
                 base,
-                LOOKED if whole else LOOKED // 3,
+                LOOKED if thorough else LOOKED // 3,
             )
 
-    def check_neighbours(self, asked: SummedQuestion, base: Shard, looked: int, runs: int = 0) -> None:
-        """That no feature of answers tells extreme neighbours of a base apart better than the event allows.
+    def check_neighbours(self, question: SummedQuestion, base: Shard, looked: int, runs: int = 0) -> None:
+        """Check that no feature of answers separates extreme neighbours of a base better than the event allows.
 
         ``looked`` answers of each say which pairs to ask more often: at least ``runs`` times, a fifth of them choose
         again.
         """
-        claim, delta = asked.claim()
+        claim, delta = question.claim()
         if claim > _MOST_CLAIMED:
             raise UnprovenError(
                 f"{self.where}: an epsilon of {claim:.3g} at a delta of {delta:g} hides next to nothing"
             )
         whole_party = self.algorithm.adjacency == "whole_party"
         shards, pairs = extreme_neighbours(base, self.setting.classes, all_rows=whole_party)
-        answers = asked.answers(shards, base, looked, 20)
+        answers = question.answers(shards, base, looked, 20)
         tests = [(best_test(answers[i], answers[j], delta), shards[i], shards[j]) for i, j in pairs]
         tests.sort(key=lambda test: -test[0].promise)
         for first, *pair in tests[:2]:
-            one, other = asked.answers(pair, base, max(runs, runs_for(claim)), 21)
+            one, other = question.answers(pair, base, max(runs, runs_for(claim)), 21)
             chosen = runs // 5
             test = best_test(one[:chosen], other[:chosen], delta) if chosen else first
             attained = test.attack(one[chosen:], other[chosen:], delta)

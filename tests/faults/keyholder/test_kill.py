@@ -61,10 +61,10 @@ def drain(answers: Connection, most: int) -> dict[int, bytes]:
     return unread
 
 
-def refusal(sessions: Sessions, session: str, number: int, asked: Signed) -> str | None:
+def refusal(sessions: Sessions, session: str, number: int, request: Signed) -> str | None:
     """Why a request is refused, or None when it is answered."""
     try:
-        sessions.open("learner", session, number, asked)
+        sessions.open("learner", session, number, request)
     except SecureSumError as error:
         return error.reason
     return None

@@ -34,9 +34,9 @@ SPEC = RunSpec(
 )
 
 
-def compute(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
+def compute(earlier: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
     """An answer with one-time noise, by fixed numbers."""
-    eta = kept["eta"] if "eta" in kept else np.arange(20.0)
+    eta = earlier["eta"] if "eta" in earlier else np.arange(20.0)
     return bytes(range(200)) + eta.tobytes(), {"eta": eta}
 
 

@@ -36,8 +36,8 @@ def live(state: Path, pragma: str, monkeypatch: pytest.MonkeyPatch) -> Recording
     """Answer some runs; checkpoints come often, so that cuts fall into them too."""
     rng, released = random.Random(1), []
 
-    def compute(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
-        eta = kept["eta"] if "eta" in kept else np.array(rng.random())
+    def compute(earlier: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
+        eta = earlier["eta"] if "eta" in earlier else np.array(rng.random())
         return rng.randbytes(rng.choice((100, 10_000))), {"eta": eta}
 
     open_ledger(state, LIMIT).close()
@@ -75,7 +75,7 @@ def cut(recording: Recording, state: Path, directory: Path, rng: random.Random) 
 def lost(store: Ledger, ask: Ask, body: bytes) -> bool:
     """Whether a released answer is not the one that the ledger holds."""
     try:
-        return store.rounds.answer(ask, lambda kept: (b"redrawn", kept)).body != body
+        return store.rounds.answer(ask, lambda earlier: (b"redrawn", earlier)).body != body
     except ParleyError:
         return True
 

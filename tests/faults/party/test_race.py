@@ -24,7 +24,7 @@ def spend(directory: Path, learner: str) -> int:
     with open_ledger(directory, LIMIT) as store:
         for round in range(1, ROUNDS + 1):
             try:
-                store.rounds.answer(Ask(learner, "run", round, "query"), lambda kept: (b"answer", kept))
+                store.rounds.answer(Ask(learner, "run", round, "query"), lambda earlier: (b"answer", earlier))
             except BudgetExhaustedError:
                 return round - 1
     return ROUNDS

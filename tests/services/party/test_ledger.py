@@ -62,9 +62,9 @@ class Draws:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
+    def __call__(self, earlier: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         self.count += 1
-        eta = kept["eta"] if "eta" in kept else np.array([self.count])
+        eta = earlier["eta"] if "eta" in earlier else np.array([self.count])
         return b"%d eta=%d" % (self.count, eta[0]), {"eta": eta}
 
 
@@ -243,10 +243,10 @@ def test_a_head_file_may_lag_behind(directory: Path) -> None:
 
 
 def test_an_answer_that_fails_leaves_no_trace(directory: Path) -> None:
-    def fail(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
+    def fail(earlier: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         raise ZeroDivisionError
 
-    def keep_too_much(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
+    def keep_too_much(earlier: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
         return b"", {"name": np.array([object()])}  # cannot be written without pickle
 
     with open_ledger(directory, LIMIT) as store:
@@ -276,7 +276,7 @@ def test_a_full_disk_is_no_answer_and_no_charge(directory: Path) -> None:
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(UnavailableError, match="the ledger cannot be written: its disk is full"):
-            store.rounds.answer(Ask("ann", "r", ROUNDS, "q"), lambda kept: (b"x" * 10**6, kept))
+            store.rounds.answer(Ask("ann", "r", ROUNDS, "q"), lambda earlier: (b"x" * 10**6, earlier))
         assert len(store.answers()) == ROUNDS - 1
         assert store.account().spent.epsilon == ROUNDS - 1
 

@@ -67,8 +67,8 @@ def approve(store: Ledger, run: str = "run", learner: str = "ann", price: Price 
 def say(body: bytes) -> module.Compute:
     """An answer that draws its one-time noise once."""
 
-    def compute(kept: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
-        return body + str(sorted(kept)).encode(), {"eta": np.arange(3.0), **kept}
+    def compute(earlier: OneTimeNoise) -> tuple[bytes, OneTimeNoise]:
+        return body + str(sorted(earlier)).encode(), {"eta": np.arange(3.0), **earlier}
 
     return compute
 
