@@ -448,7 +448,7 @@ class Trial:
         return np.asarray(sums / np.reshape(moved, (-1, *[1] * (sums.ndim - 1))))
 
     def check_bits(self, noise: IntArray, exact: IntArray) -> None:
-        """Check that noise has all the bits that exact answers have: coarser noise would leave the last ones as they are."""
+        """Check that noise has all the bits of exact answers: coarser noise would leave the last ones as they are."""
         for bit in range(_BITS):
             if not (exact >> bit & 1).any() or np.abs(noise).mean() < 2.0 ** (bit + 5):
                 continue
@@ -630,7 +630,7 @@ class Trial:
         return cast("NoiseInside", self.proven_noise(own_facts)).noise_of
 
     def check_inside_cost(self, event: Event, proof: NoiseInside, draws: int) -> None:
-        """Check that the event costs no less than all draws, what their determinants cost, and the rest that is spent."""
+        """Check that the event costs no less than all draws, their determinants and the other costs together."""
         delta = event.delta if isinstance(event, ApproximateEvent) else float(self.owns[self.group[0]].own_delta)
         epsilon, delta_left = epsilon_after([event], delta), delta / draws - proof.spent[1]
         allowed = draws * (epsilon_after([proof.law], max(delta_left, 0.0)) + proof.spent[0])
@@ -640,7 +640,7 @@ class Trial:
             )
 
     def check_change(self, proof: NoiseInside, answers: FloatArray) -> None:
-        """Check that neighbours' noise for the same answer differs by no more than the reach, and its density's factor."""
+        """Check that neighbours' noise for the same answer differs by at most the reach, and its density by its factor."""
         n, step = 3, 1e-4
         own_facts, rng = self.setting.facts(self.setting.parties, n).of(self.group[0]), np.random.default_rng(13)
         noise_of, m = self.noise_of(own_facts), answers.shape[1]
@@ -667,7 +667,7 @@ class Trial:
     # Draws of an index.
 
     def check_draws(self, round_queries: Sequence[Query]) -> str:
-        """Check that chances differ by no more than the spread, that so many are drawn, and that answers tell no more."""
+        """Check that chances differ by at most the spread, that so many are drawn, and that answers reveal no more."""
         own_facts = self.setting.facts(self.setting.parties, **self.widest_norm).of(self.group[0])
         event = self.algorithm.event(self.query.round, own_facts)
         if not isinstance(event, DrawEvent):
@@ -728,7 +728,7 @@ class Trial:
     # Audits.
 
     def check_audit(self, proof: Audit) -> str:
-        """Check that no test beats the claim, the author's or the suite's, and that one does if half of the noise is gone."""
+        """Check that no test, the author's or the suite's, beats the claim, and that one does with half of the noise."""
         self.check_audit_terms(proof)
         is_first = self.first and [*self.setting.terms] == [
             *next(settings(self.setting.case)).terms
