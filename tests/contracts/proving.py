@@ -640,7 +640,7 @@ class Trial:
             )
 
     def check_change(self, proof: NoiseInside, answers: FloatArray) -> None:
-        """Check that neighbours' noise for the same answer differs by at most the reach, and its density by its factor."""
+        """Check that neighbours' noise for one answer differs by at most the reach, and its density by its factor."""
         n, step = 3, 1e-4
         own_facts, rng = self.setting.facts(self.setting.parties, n).of(self.group[0]), np.random.default_rng(13)
         noise_of, m = self.noise_of(own_facts), answers.shape[1]
@@ -728,7 +728,7 @@ class Trial:
     # Audits.
 
     def check_audit(self, proof: Audit) -> str:
-        """Check that no test, the author's or the suite's, beats the claim, and that one does with half of the noise."""
+        """Check that no test, author's or suite's, beats the claim, and that one does with half of the noise."""
         self.check_audit_terms(proof)
         is_first = self.first and [*self.setting.terms] == [
             *next(settings(self.setting.case)).terms
