@@ -64,9 +64,8 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
     )
     witness = Witness(settings.state, lambda: journal.party_keys)
     desk = Desk(journal.chain, Worker("sessions", threads=_THREADS))
-    opener = Desk(
-        journal.chain, Worker("open")
-    )  # one sum after the other, each on all cores; a request sent twice waits
+    # One sum is opened after the other, each on all cores; a request that is sent twice waits.
+    opener = Desk(journal.chain, Worker("open"))
 
     async def ready() -> None:
         await asyncio.to_thread(journal.probe)

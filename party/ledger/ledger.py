@@ -318,9 +318,8 @@ class Consents:
         """Read the consent that an entry holds."""
         spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
         if self._study is not None and spec.study.digest == self._study.digest:
-            spec = spec.model_copy(
-                update={"study": self._study}
-            )  # nearly all of a specification, and equal in all runs: kept in memory once
+            # The study is nearly all of a specification, and equal in all runs: it is kept in memory once.
+            spec = spec.model_copy(update={"study": self._study})
         self._study = spec.study
         return Consent(spec, self._chain.price(number))
 

@@ -574,9 +574,8 @@ class Trial:
                 answer = self.algorithm.local(self.query, prepared, own_facts, SeededNoise(seed))
                 if self.proof_(own_facts).places_only and not np.array_equal(numbers(release), numbers(answer)):
                     raise UnprovenError(f"{self.where}: the answer has other numbers than the release")
-                self.algorithm.local(
-                    self.query, of_other, own_facts, SeededNoise(seed + 1)
-                )  # it may have been remembered
+                # The algorithm may have remembered the release: ask for another one in between.
+                self.algorithm.local(self.query, of_other, own_facts, SeededNoise(seed + 1))
                 if not np.array_equal(answer, self.proof_(own_facts).function(np.array(release))):
                     raise UnprovenError(f"{self.where}: the answer is no function of the release alone")
 
@@ -657,9 +656,8 @@ class Trial:
             around = answer + step * np.concatenate([np.eye(m), -np.eye(m)])
             slopes = [noise_of(shard, around).reshape(2, m, m) for shard in pair]
             factors = [np.linalg.slogdet((up - down) / (2 * step))[1] for up, down in slopes]
-            if (
-                not abs(factors[0] - factors[1]) <= proof.spent[0] * apart.shape[0] + 1e-6
-            ):  # infinite ones differ by nan
+            # Infinite determinants differ by nan, which is no smaller than anything.
+            if not abs(factors[0] - factors[1]) <= proof.spent[0] * apart.shape[0] + 1e-6:
                 raise UnprovenError(
                     f"{self.where}: the determinants of neighbours cost more than the {proof.spent[0]:g} spent"
                 )
@@ -730,9 +728,8 @@ class Trial:
     def check_audit(self, proof: Audit) -> str:
         """Check that no test, author's or suite's, beats the claim, and that one does with half of the noise."""
         self.check_audit_terms(proof)
-        is_first = self.first and [*self.setting.terms] == [
-            *next(settings(self.setting.case)).terms
-        ]  # of others no other
+        # Only the first proof of the first setting is audited in full.
+        is_first = self.first and [*self.setting.terms] == [*next(settings(self.setting.case)).terms]
         self.check_extremes(thorough=is_first)
         if is_first:
             played_cost = self.audited(proof, proof.epsilon, proof.delta)
