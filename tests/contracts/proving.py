@@ -732,8 +732,8 @@ class Trial:
         is_first = self.first and [*self.setting.terms] == [*next(settings(self.setting.case)).terms]
         self.check_extremes(thorough=is_first)
         if is_first:
-            played_cost = self.audited(proof, proof.epsilon, proof.delta)
-            if (delta := played_cost.claim()[1]) > AUDIT_DELTA:
+            question = self.audited(proof, proof.epsilon, proof.delta)
+            if (delta := question.claim()[1]) > AUDIT_DELTA:
                 raise UnprovenError(
                     f"{self.where}: an audit at a delta of {delta:g} lets too much pass: at most {AUDIT_DELTA:g}"
                 )
@@ -752,13 +752,13 @@ class Trial:
                 f"{self.where}: the audit would not notice half of the noise: it shows an epsilon of at least "
                 f"{halved.epsilon:.3g}, and {claim:.3g} is claimed"
             )
-        self.check_neighbours(played_cost, proof.one, LOOKED, AUDITED)
+        self.check_neighbours(question, proof.one, LOOKED, AUDITED)
         return f"epsilon {claim:.3g} claimed, with half the noise at least {halved.epsilon:.2g}; power > {POWER}"
 
     def check_audit_terms(self, proof: Audit) -> None:
         """Check that it is the same algorithm that is audited, on neighbours."""
         for name, value in proof.parameters.items():
-            if not all(type(value_of) in {int, float} for value_of in (value, getattr(self.algorithm, name, None))):
+            if not all(type(number) in {int, float} for number in (value, getattr(self.algorithm, name, None))):
                 raise UnprovenError(f"{self.where}: an audit changes numbers of the algorithm, and {name} is none")
         one, other = proof.one, proof.other
         if one.X.shape != other.X.shape or one.norm != other.norm:
@@ -825,9 +825,9 @@ class Trial:
 
     def played(self, proof: Audit, epsilon: float, delta: float, factor: float, runs: int) -> tuple[float, Attack]:
         """The epsilon that is claimed at a budget, and the best attack on answers with ``factor`` times the noise."""
-        audited_cost = self.audited(proof, epsilon, delta)
-        claim, delta = audited_cost.claim()
-        answers = to_reals(audited_cost.answers([proof.one, proof.other], proof.one, runs, 15, factor))
+        question = self.audited(proof, epsilon, delta)
+        claim, delta = question.claim()
+        answers = to_reals(question.answers([proof.one, proof.other], proof.one, runs, 15, factor))
         apart = np.subtract(*(answer[::4].mean(axis=0) for answer in answers[::-1]))
         scores = [
             [np.asarray(proof.score(answer), dtype=np.float64) for answer in answers],
