@@ -77,7 +77,7 @@ def read_text(path: Path, read: Callable[[Path], str] = lambda path: decode_text
         raise InvalidInputError(f"{path} cannot be read as text") from None
 
 
-def spelt(value: object) -> str:
+def as_text(value: object) -> str:
     """Format a value for people."""
     if isinstance(value, list):
         return ", ".join(map(str, value))

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 def pin_of(settings: PartySettings, holding: Holding) -> DataPin:
     """Describe the data that a party has loaded, as its ledger pins them."""
     data = settings.data
-    tables = {name: at if isinstance(at, str) else _spelt(at) for name, at in sorted(data.tables.items())}
+    tables = {name: at if isinstance(at, str) else _name_table(at) for name, at in sorted(data.tables.items())}
     return DataPin(data.source, tables, holding.study.digest, digest_rows(holding.shard))
 
 
@@ -90,7 +90,7 @@ def digest_rows(shard: Shard) -> bytes:
     return digest.digest()
 
 
-def _spelt(at: PostgresTable) -> str:
+def _name_table(at: PostgresTable) -> str:
     """Return a PostgreSQL table's name and where its secret is, never the secret."""
     return f"{at.postgres} {at.table}"
 
@@ -214,18 +214,18 @@ class Party:
         self,
         settings: PartySettings,
         noise: NoiseFactory = SystemNoise,
-        tell_owner: Callable[[str, RunProposal, Price, float, Account], None] = lambda *_: None,
+        notify_owner: Callable[[str, RunProposal, Price, float, Account], None] = lambda *_: None,
         *,
         apart: bool = False,
     ) -> None:
         """Load the study and the data and open the ledger. Raises what `load_holding` and `Ledger` raise.
 
-        ``tell_owner`` is called for each run that waits for the owner's decision, with the learner, its proposal, the
+        ``notify_owner`` is called for each run that waits for the owner's decision, with the learner, its proposal, the
         price, the time when the question expires, and the account that would pay.
         """
         self.settings = settings
         self._noise = noise
-        self._tell_owner = tell_owner
+        self._notify_owner = notify_owner
         check_exists(settings.state)
         self.holding: Holding = load_holding(settings, apart=apart)
         self.store = open_store(settings)
@@ -324,7 +324,7 @@ class Party:
             raise ForbiddenError("the owner did not answer in time", rule="owner")
         if book_before is not book:
             structlog.get_logger().info("pending", learner=learner, run=proposal.run)
-            self._tell_owner(learner, proposal, price, book.expires, account)
+            self._notify_owner(learner, proposal, price, book.expires, account)
         raise AwaitingOwnerError("its owner was asked, and has not answered yet")
 
     def recall(self, learner: str, run: str, query: Query) -> Answer | None:

@@ -41,11 +41,11 @@ from parley.party.commands import (
     Config,
     Explain,
     LogFormat,
+    as_text,
     end_by_readiness,
     print_table,
     quietly,
     show_settings,
-    spelt,
     warn_unreachable,
 )
 from parley.party.keyholder.cli import key_holder_app as keyholder
@@ -185,7 +185,7 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
             | {"read_as": holding.loaded.notes}
         )
         return
-    print_table([(name, spelt(value)) for name, value in {**facts, "learners": learners, **budget}.items()])
+    print_table([(name, as_text(value)) for name, value in {**facts, "learners": learners, **budget}.items()])
     for line in (*holding.loaded.notes, *(f"{mending}: {share:.2%}" for mending, share in holding.mended.items())):
         typer.echo(f"  {line} (known to the owner alone)")
     typer.echo("refuses")

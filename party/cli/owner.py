@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.common.service.commands import Printer, deferred, print_json_line
-from parley.party.commands import DEFAULT_CONFIG, Config, LearnerOption, config_words, print_table, quietly, spelt
+from parley.party.commands import DEFAULT_CONFIG, Config, LearnerOption, as_text, config_words, print_table, quietly
 
 with deferred():
     from parley.common import errors
@@ -34,7 +34,7 @@ def pending_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         return
     for question in questions:
         apart = {"guarantee", "cautions"}
-        print_table([(name.replace("_", " "), spelt(value)) for name, value in question.items() if name not in apart])
+        print_table([(name.replace("_", " "), as_text(value)) for name, value in question.items() if name not in apart])
         for caution in question["cautions"]:
             typer.echo(f"  caution: {caution}")
         for promise in question["guarantee"]:

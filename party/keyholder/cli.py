@@ -21,12 +21,12 @@ from parley.party.commands import (
     Explain,
     LogFormat,
     ReceiptFiles,
+    as_text,
     end_by_readiness,
     print_table,
     quietly,
     read_text,
     show_settings,
-    spelt,
     warn_unreachable,
 )
 from parley.party.joining import (
@@ -209,7 +209,7 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out
             "sessions": _check_keys(settings),
         }
     warn_unreachable(settings.outbound)
-    out.result(facts, lambda: print_table([(name, spelt(value)) for name, value in facts.items()]))
+    out.result(facts, lambda: print_table([(name, as_text(value)) for name, value in facts.items()]))
 
 
 @key_holder_app.command("identity")

@@ -69,7 +69,7 @@ class Anchors:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = self._directory / secrets.token_hex(8)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            return _spelt(path)
+            return _anchor_of(path)
 
     def others(self, anchor: str | None) -> list[Path]:
         """Return the files of other records, also of those that were never committed."""
@@ -89,12 +89,12 @@ class Anchors:
         if anchor is None:
             return False
         try:
-            return _spelt(self._directory / anchor.partition(" ")[0]) == anchor
+            return _anchor_of(self._directory / anchor.partition(" ")[0]) == anchor
         except OSError:
             return False
 
 
-def _spelt(path: Path) -> str:
+def _anchor_of(path: Path) -> str:
     """Return the words by which a record names a file."""
     status = path.stat(follow_symlinks=False)
     return f"{path.name} {_boot()} {status.st_dev} {status.st_ino} {status.st_ctime_ns}"
@@ -219,7 +219,7 @@ class SessionBook:
 
 @dataclass(slots=True)
 class JournalBooks:
-    """All that follows from the records taken so far.
+    """All that follows from the records added so far.
 
     ``keys`` are those of parties, each with its name; ``days`` says how many sessions a learner has begun by day (UTC).
     ``anchor`` is the newest record's; older versions wrote none.
@@ -235,8 +235,8 @@ class JournalBooks:
         """Return how many sessions a learner has begun on the day of ``now``, which is in seconds since 1970."""
         return self.days[learner, now // _DAY]
 
-    def tell(self, number: int, values: Mapping[str, Any]) -> None:
-        """Take the next record. Raises LedgerError where it contradicts earlier ones."""
+    def add(self, number: int, values: Mapping[str, Any]) -> None:
+        """Add the next record. Raises LedgerError where it contradicts earlier ones."""
         at, record = read_record(number, values)
         if (self.begun is None) != isinstance(record, JournalBegun):
             raise LedgerError(f"entry {number}: a journal begins once")
@@ -313,7 +313,7 @@ class Journal:
         self._books = JournalBooks()
         self._anchors = Anchors(directory / "anchor")
         self._sums: dict[int, int] = {}
-        self.chain = _JournalChain(_stem(directory), _JOURNAL, self._books.tell, identity, _WAY_OUT)
+        self.chain = _JournalChain(_stem(directory), _JOURNAL, self._books.add, identity, _WAY_OUT)
         begun = self._books.begun
         if begun is None or (begun.holder, begun.key) != (identity.name, identity.key):
             self.close()

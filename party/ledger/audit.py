@@ -176,7 +176,7 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
             raise LedgerError(f"entry {number} or its order was changed")
         link = next_link(link, record)
         _check_charge(entry, books, prices, values)
-        books.tell(entry)
+        books.add(entry)
         entries.append(entry)
     if Head(len(entries), link.hex()) != receipt.head:
         raise LedgerError("an entry was changed, removed or added: the last link is not the one that was signed")

@@ -169,7 +169,7 @@ class OwnerBook:
 
 
 class Books:
-    """All that follows from the records taken so far. One thread may read the books while another adds records."""
+    """All that follows from the records added so far. One thread may read the books while another adds records."""
 
     def __init__(self) -> None:
         self.begun: Begun | None = None
@@ -188,8 +188,8 @@ class Books:
         self.approvals: dict[str, int] = {}
         """How many runs were approved, by learner and day."""
 
-    def tell(self, entry: Entry) -> None:
-        """Take the next entry. Raises LedgerError where it contradicts earlier ones."""
+    def add(self, entry: Entry) -> None:
+        """Add the next entry. Raises LedgerError where it contradicts earlier ones."""
         if (self.begun is None) != isinstance(entry.record, Begun):
             raise LedgerError(f"entry {entry.number}: a ledger begins once")
         self.at = entry.at

@@ -133,7 +133,7 @@ class LedgerChain(SignedChain):
         """The entry that pins the data which this process has loaded, once it is known."""
         self.price = lru_cache(256)(self._read_price)
         """The price of the run that an entry approved, by the entry's number."""
-        super().__init__(directory / "ledger", LEDGER, self._tell, identity, _WAY_OUT)
+        super().__init__(directory / "ledger", LEDGER, self._add_record, identity, _WAY_OUT)
 
     def totals(self) -> dict[str, Any]:
         """Return the account's totals for receipts."""
@@ -171,8 +171,8 @@ class LedgerChain(SignedChain):
                 "the owner has accepted other data since this service loaded its own: start it again"
             )
 
-    def _tell(self, number: int, record: dict[str, Any]) -> None:
-        self.books.tell(from_json(number, record))
+    def _add_record(self, number: int, record: dict[str, Any]) -> None:
+        self.books.add(from_json(number, record))
 
     def _read_price(self, number: int) -> Price:
         return read_price(self.attachment(number, "price"))

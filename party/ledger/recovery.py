@@ -156,7 +156,7 @@ def read_books(path: Path) -> tuple[Books, list[str]] | None:
     books, links = Books(), list[str]()
     for number, record, link in salvage(path):
         try:
-            books.tell(from_json(number, json.loads(record)))
+            books.add(from_json(number, json.loads(record)))
         except (ParleyError, ValueError, TypeError, KeyError):
             break
         links.append(link.hex())

@@ -112,7 +112,7 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
             headers=_UNSTORED | {"X-Content-Type-Options": "nosniff"},
         )
 
-    async def hear(request: Request) -> Response:
+    async def decide(request: Request) -> Response:
         try:
             word = OwnersWord.model_validate(strict_json(bytes(await read_whole(request, _MOST_BYTES, "a word"))))
         except (ValidationError, ValueError):
@@ -122,7 +122,7 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
         return await show_pending(request)
 
     return Starlette(
-        routes=[Route("/", _show_page), Route("/pending", show_pending), Route("/word", hear, methods=["POST"])],
+        routes=[Route("/", _show_page), Route("/pending", show_pending), Route("/word", decide, methods=["POST"])],
         middleware=[Middleware(Gate, port=settings.owner.port, token=owner_token(settings))],
         exception_handlers={ParleyError: _on_error},
     )

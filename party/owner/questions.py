@@ -230,9 +230,9 @@ class Notifier:
         """Begin to notify the owner of a learner's question; ``account`` is the one that would pay."""
         if self._means.command or self._means.url:
             arguments = learner, proposal, price, expires, account
-            Thread(target=self._tell, args=arguments, name="notify", daemon=True).start()
+            Thread(target=self._notify, args=arguments, name="notify", daemon=True).start()
 
-    def _tell(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
+    def _notify(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
         """Send the question by each configured means; if one fails, the other is still tried."""
         question = question_of(learner, proposal, price, expires, self._compared)
         question |= terms_in_words(self._own, proposal.spec) | budget_after(account, price)

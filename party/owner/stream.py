@@ -121,7 +121,7 @@ class Stream:
         totals, draws = np.zeros(terms.actions, np.int64), 0
         for round, number in self._book.answers.items():
             if round > 1:
-                totals += self._hear(ledger.chain.attachment(number, OWNER_INPUT))
+                totals += self._take_cost(ledger.chain.attachment(number, OWNER_INPUT))
             self._action = Action.read(ledger.chain.attachment(number, "body"))
             draws += self._action.drawn
         rounds, action = (self._action.round - 1, self._action.action) if self._action else (0, 0)
@@ -166,13 +166,13 @@ class Stream:
         at = self.leader.state
         if round is not None and 1 <= round <= at.rounds:
             units = cost_in_units(cost, self.leader.terms.actions, self.leader.bound)
-            if _kept(units) != self._heard(round):
+            if _kept(units) != self._stored_cost(round):
                 raise ConflictError("the ledger has another cost of this round")
         elif round not in {None, at.rounds + 1} and not self.is_over:
             raise InvalidInputError(f"the cost of round {at.rounds + 1} comes next")
         else:
             self.leader.observe(cost)
-            self._hear(self._sealed(_kept(self.leader.state.totals - at.totals)))
+            self._take_cost(self._sealed(_kept(self.leader.state.totals - at.totals)))
             self._action = None
         if self.is_over:
             self._ledger.consents.end(OWNER, self._name, "owner")
@@ -184,12 +184,12 @@ class Stream:
         self.leader.state = before
         return action.body
 
-    def _heard(self, round: int) -> bytes:
+    def _stored_cost(self, round: int) -> bytes:
         """Return the stored cost of an earlier round, as bytes."""
         later = self._book.answers.get(round + 1)
         return (self._owner_input if later is None else self._ledger.chain.attachment(later, OWNER_INPUT))[_SEAL_BYTES:]
 
-    def _hear(self, record: bytes) -> IntArray:
+    def _take_cost(self, record: bytes) -> IntArray:
         """Take a stored cost into the next round's question, and return its integers (p,)."""
         self._owner_input = record
         self._query = hashlib.sha256(self._query + record).digest()

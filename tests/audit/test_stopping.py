@@ -130,7 +130,7 @@ def accounts(due: Price, composition: Composition, stop: Stop) -> tuple[Account,
             ends = [Ended("ann", "run", stop, due.remaining(count) if stop == "failed" else Cost(0, 0))]
         books = Books()
         for number, record in enumerate([begun, limited, run, *answers, *ends], 1):
-            books.tell(Entry(number, number, record))
+            books.add(Entry(number, number, record))
         found.append(books.account)
     return tuple(found)
 

@@ -53,7 +53,7 @@ def told(*records: LedgerRecord, begun: LedgerRecord = BEGUN) -> Books:
     """The books after a beginning, a limit, and some records, at 1000, 1001, ... seconds."""
     books = Books()
     for number, record in enumerate((begun, LIMITED, *records), 1):
-        books.tell(Entry(number, 999 + number, record))
+        books.add(Entry(number, 999 + number, record))
     return books
 
 
@@ -73,8 +73,8 @@ def test_runs_and_questions_may_be_looked_at_while_more_are_told() -> None:
     """The owner's page looks in a thread of its own."""
     books = told(approved("one", NOTHING), OwnerAsked("ann", "two", "digest", NOTHING, 50))
     unended, pending = books.unended(), books.pending(1000)
-    books.tell(Entry(5, 1005, approved("three", NOTHING)))
-    books.tell(Entry(6, 1006, OwnerAsked("ann", "four", "digest", NOTHING, 50)))
+    books.add(Entry(5, 1005, approved("three", NOTHING)))
+    books.add(Entry(6, 1006, OwnerAsked("ann", "four", "digest", NOTHING, 50)))
     assert [key[1] for key, _ in unended] == ["one"]
     assert [key[1] for key, _ in pending] == ["two"]
 
@@ -127,12 +127,12 @@ def test_a_run_stands_where_its_records_leave_it() -> None:
         (5, Joined("ann", "run"), {}),
         (6, answered("run", 3, Cost(2, 0)), {"body": "b", "once:more": "m"}),
     ):
-        books.tell(Entry(number, 2000 + number, record, more))
+        books.add(Entry(number, 2000 + number, record, more))
     assert (dict(run.answers), run.last, run.joined) == ({1: 4, 3: 6}, 3, 5)
     assert run.once == {"eta": 4, "more": 6}
     assert run.expires == 2006 + 50, "a run lasts from its last answer"
     assert [key for key, _ in books.unended()] == [("ann", "run")]
-    books.tell(Entry(7, 3000, Ended("ann", "run", "expired")))
+    books.add(Entry(7, 3000, Ended("ann", "run", "expired")))
     assert (run.ended, list(books.unended())) == ("expired", [])
 
 
@@ -146,10 +146,10 @@ def test_a_run_that_has_ended_stands_where_it_stood(end: EndReason) -> None:
         (6, Joined("ann", "run")),
         (300, answered("run", 3, Cost(1, 0))),
     ):
-        before.tell(Entry(number, 2000, record, noise if number == 5 else {}))
+        before.add(Entry(number, 2000, record, noise if number == 5 else {}))
     book = before.runs["ann", "run"]
     stood = replace(book, reserved=NOTHING, ended=end)
-    before.tell(Entry(301, 2001, Ended("ann", "run", end)))
+    before.add(Entry(301, 2001, Ended("ann", "run", end)))
     assert (before.runs["ann", "run"], set(before.runs), len(before.runs)) == (
         stood,
         {("ann", "run"), ("ann", "other")},
@@ -158,7 +158,7 @@ def test_a_run_that_has_ended_stands_where_it_stood(end: EndReason) -> None:
     assert ("ann", "run") in before.runs
     assert ("ann", "no") not in before.runs
     assert before.runs.get(("ann", "no")) is None
-    before.tell(Entry(302, 2002, answered("run", 9, Cost(1, 0))))
+    before.add(Entry(302, 2002, answered("run", 9, Cost(1, 0))))
     assert dict(before.runs["ann", "run"].answers) == {2: 5, 3: 300, 9: 302}
     assert before.runs["ann", "run"].ended == end
 
@@ -171,7 +171,7 @@ def test_what_is_remembered_of_a_run_that_has_ended_is_small() -> None:
     def tell(record: LedgerRecord) -> None:
         nonlocal number
         number += 1
-        books.tell(from_json(number, json.loads(json.dumps(to_json(record, 1000 + number)))))
+        books.add(from_json(number, json.loads(json.dumps(to_json(record, 1000 + number)))))
 
     tracemalloc.start()
     try:
@@ -194,7 +194,7 @@ def test_runs_that_have_not_ended_come_oldest_first() -> None:
 
 def test_a_ledger_begins_once_and_first() -> None:
     with pytest.raises(LedgerError, match="entry 1: a ledger begins once"):
-        Books().tell(Entry(1, 0, LIMITED))
+        Books().add(Entry(1, 0, LIMITED))
     with pytest.raises(LedgerError, match="entry 3: a ledger begins once"):
         told(BEGUN)
 
@@ -224,7 +224,7 @@ def test_a_limit_says_all_that_charges_are_held_against() -> None:
 def test_what_a_recovered_ledger_hides(adjacency: Adjacency, spent: Cost, hides: str, weaker: int) -> None:
     begun = replace(BEGUN, spent=spent, adjacency=adjacency, recovered={"old": (5, 10)})
     books = Books()
-    books.tell(Entry(1, 0, begun))
+    books.add(Entry(1, 0, begun))
     assert (books.begun, books.account.spent, books.account.adjacency) == (begun, spent, adjacency)
     assert (books.hides(), books.weaker) == (hides, weaker)
 
@@ -305,7 +305,7 @@ def test_a_question_is_forgotten_when_its_run_has_ended() -> None:
     owner_asked = OwnerAsked("ann", "run", "digest", Cost(1, 1), 50)
     books = told(owner_asked, replace(owner_asked, run="other"), approved("run", Cost(1, 1)))
     assert set(books.owner) == {("ann", "run"), ("ann", "other")}
-    books.tell(Entry(6, 1010, Ended("ann", "run", "learner")))
+    books.add(Entry(6, 1010, Ended("ann", "run", "learner")))
     assert set(books.owner) == {("ann", "other")}
     assert [run for (_, run), _ in books.pending(1010)] == ["other"]
 
@@ -313,10 +313,10 @@ def test_a_question_is_forgotten_when_its_run_has_ended() -> None:
 def test_refusals_and_approvals_are_counted_by_learner_and_day() -> None:
     books = told()
     for number, (learner, at) in enumerate([("ann", 0), ("ann", DAY - 1), ("ann", DAY), ("bob", 5)], 3):
-        books.tell(Entry(number, at, Refused(learner, "run", "dp_gd", "rule", "reason")))
+        books.add(Entry(number, at, Refused(learner, "run", "dp_gd", "rule", "reason")))
     assert books.refusals == {"0:ann": 2, "1:ann": 1, "0:bob": 1}
     for number, (learner, at) in enumerate([("ann", 0), ("ann", DAY - 1), ("ann", DAY), ("bob", 5)], 7):
-        books.tell(Entry(number, at, replace(approved("run", Cost(0, 0)), run=f"run-{number}", learner=learner)))
+        books.add(Entry(number, at, replace(approved("run", Cost(0, 0)), run=f"run-{number}", learner=learner)))
     assert books.approvals == {"0:ann": 2, "1:ann": 1, "0:bob": 1}
     assert learner_day("ann", 3 * DAY - 1) == "2:ann"
 
@@ -365,4 +365,4 @@ def test_answers_come_in_the_order_of_their_rounds() -> None:
         with pytest.raises(
             LedgerError, match=f"entry 5: an answer to round {round} does not come after one to round 2"
         ):
-            books.tell(Entry(5, 2000, answered("run", round, Cost(1, 0))))
+            books.add(Entry(5, 2000, answered("run", round, Cost(1, 0))))

@@ -43,7 +43,7 @@ ONE, OTHER = "ab" * 32, "cd" * 32
 
 def begun(recovered: dict[str, tuple[int, int]]) -> Books:
     books = Books()
-    books.tell(Entry(1, 0, Begun("party", "key", "nonce", recovered, Cost(0, 0), "replace_one")))
+    books.add(Entry(1, 0, Begun("party", "key", "nonce", recovered, Cost(0, 0), "replace_one")))
     return books
 
 

@@ -82,10 +82,10 @@ def test_the_books_keep_no_opening_of_a_session_that_has_ended() -> None:
         opened,
     ]
     for number, record in enumerate(records, 1):
-        books.tell(number, spell(record, 1000))
+        books.add(number, spell(record, 1000))
     book = books.sessions["ann", "session"]
     assert (book.last, book.opened) == ((3, opened), 1)
-    books.tell(4, spell(SessionEnded("ann", "session", "learner"), 1001))
+    books.add(4, spell(SessionEnded("ann", "session", "learner"), 1001))
     assert (book.last, book.opened, book.end) == (None, 1, "learner")
 
 
