@@ -3,7 +3,7 @@
 There is one JSON object a line: first the party, its key and a receipt of the head; then each record as the chain holds
 it, with its attachments in base64. Four kinds of attachments are left out: the costs that an owner gave to runs of its
 own, which are data; the salt that would let a reader confirm a guess of the data; one-time noise, which hides what it
-was added to; and answers to a secure sum, which a key holder could decrypt by their pads.
+was added to; and answers to a secure sum, because their pads would show them to a key holder.
 
 A changed record breaks its link, a changed attachment its digest, and a missing tail contradicts the signed head.
 Charges are compared with the prices that were approved.

@@ -44,7 +44,7 @@ Manifests = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Values]:
+def values_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Values]:
     """What an owner of each role gives; a learner's settings are those that its command makes."""
     out = tmp_path_factory.mktemp("made") / "learner"
     done = CliRunner().invoke(learner_app, ["init", "https://learner.example.org:8100", "--out", str(out)])
@@ -79,8 +79,8 @@ def role(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def made(given: dict[str, Values], role: str) -> Manifests:
-    return rendered(given[role])
+def made(values_of: dict[str, Values], role: str) -> Manifests:
+    return rendered(values_of[role])
 
 
 def pod_of(made: Manifests) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def containers(made: Manifests) -> Iterator[dict[str, Any]]:
     yield from (*pod_of(made)["initContainers"], *pod_of(made)["containers"])
 
 
-def test_it_is_linted(given: dict[str, Values], role: str) -> None:
-    report = helm.lint(str(CHART), values=given[role], strict=True)
+def test_it_is_linted(values_of: dict[str, Values], role: str) -> None:
+    report = helm.lint(str(CHART), values=values_of[role], strict=True)
     messages = [message for message in report["messages"] if "icon is recommended" not in str(message)]
     assert messages == []
 
@@ -136,10 +136,12 @@ def test_a_pod_is_confined_as_by_compose(made: Manifests) -> None:
         assert not {"env", "envFrom"} & set(container)
 
 
-def test_a_service_writes_to_its_state_and_scratch_alone(made: Manifests, given: dict[str, Values], role: str) -> None:
+def test_a_service_writes_to_its_state_and_scratch_alone(
+    made: Manifests, values_of: dict[str, Values], role: str
+) -> None:
     (service,) = pod_of(made)["containers"]
     writes = {mount["mountPath"] for mount in service["volumeMounts"] if not mount.get("readOnly")}
-    folder = folder_of(given[role])
+    folder = folder_of(values_of[role])
     assert writes == {"/tmp", f"{folder}/state"}  # noqa: S108 -- the container's own
     kinds = {next(iter(set(volume) - {"name"})) for volume in pod_of(made)["volumes"]}
     assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}
@@ -150,10 +152,10 @@ def folder_of(values: Values) -> str:
     return str(state).removesuffix("/state")
 
 
-def test_every_path_of_the_settings_is_mounted(made: Manifests, given: dict[str, Values], role: str) -> None:
+def test_every_path_of_the_settings_is_mounted(made: Manifests, values_of: dict[str, Values], role: str) -> None:
     (service,) = pod_of(made)["containers"]
     mounted = [mount["mountPath"] for mount in service["volumeMounts"]]
-    folder, words = folder_of(given[role]), given[role]["settings"].split('"')
+    folder, words = folder_of(values_of[role]), values_of[role]["settings"].split('"')
     named = [word for word in words[1::2] if word.startswith("/") and word != f"{folder}/studies"]
     assert len(named) >= 3
     for path in (*named, service["command"][-1]):
@@ -197,14 +199,14 @@ def test_no_secret_is_in_a_manifest(made: Manifests) -> None:
     assert "PRIVATE KEY" not in json.dumps(made)
 
 
-def test_new_settings_restart_the_pod(given: dict[str, Values]) -> None:
-    changed = given["party"] | {"settings": PARTY.replace("epsilon = 5", "epsilon = 4")}
-    both = [rendered(values)["StatefulSet"]["spec"]["template"]["metadata"] for values in (given["party"], changed)]
+def test_new_settings_restart_the_pod(values_of: dict[str, Values]) -> None:
+    changed = values_of["party"] | {"settings": PARTY.replace("epsilon = 5", "epsilon = 4")}
+    both = [rendered(values)["StatefulSet"]["spec"]["template"]["metadata"] for values in (values_of["party"], changed)]
     assert both[0]["annotations"] != both[1]["annotations"]
 
 
-def test_a_learner_on_a_low_port_may_listen_there(given: dict[str, Values]) -> None:
-    values = given["learner"] | {"settings": given["learner"]["settings"].replace("port = 8100", "port = 443")}
+def test_a_learner_on_a_low_port_may_listen_there(values_of: dict[str, Values]) -> None:
+    values = values_of["learner"] | {"settings": values_of["learner"]["settings"].replace("port = 8100", "port = 443")}
     (allowed,) = pod_of(rendered(values))["securityContext"]["sysctls"]
     assert allowed == {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}
 
@@ -232,10 +234,10 @@ BAD: dict[str, tuple[str, Values, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong_is_said_without_its_value(given: dict[str, Values], case: str) -> None:
+def test_what_is_wrong_is_said_without_its_value(values_of: dict[str, Values], case: str) -> None:
     role, change, words = BAD[case]
     with pytest.raises((helm.HelmValuesError, helm.HelmRenderError, helm.HelmChartInvalidError)) as refused:
-        rendered(given[role] | change)
+        rendered(values_of[role] | change)
     print(refused.value)
     assert words in str(refused.value)
     assert "secret-value" not in str(refused.value)

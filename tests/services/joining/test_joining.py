@@ -100,9 +100,9 @@ class Scene:
     def roster(self) -> dict[str, dict[str, Any]]:
         return {entry["name"]: entry for entry in json.loads(self.learner("roster", "list", "--format", "json").stdout)}
 
-    def until(self, told: Callable[[], bool]) -> None:
+    def until(self, is_done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 30
-        while not told():
+        while not is_done():
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
@@ -264,8 +264,8 @@ def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 --
     invitation, root = shared.invite("unlucky"), shared.root / "unlucky"
     text = invitation.read_text()
 
-    def refused(given: Path, *args: object, words: str | None = None) -> str:
-        done = shared.join(given, NAMES[0], "--out", root, *args, words=words)
+    def refused(invitation_file: Path, *args: object, words: str | None = None) -> str:
+        done = shared.join(invitation_file, NAMES[0], "--out", root, *args, words=words)
         assert done.exit_code in {3, 4}, done.output
         assert not (root / "party.toml").exists()
         assert done.stderr.startswith("parley-party: ")

@@ -113,10 +113,10 @@ def test_nobody_else_is_given_one(member: Scene) -> None:
     own_address, other = member.party(NAME).outbound[0], member.party(NAMES[1]).outbound[0]
     request = {"certificate_request": now(member).request()}
 
-    def asked(shown: LearnerAddress | None, token: str, body: object = request) -> int:
+    def asked(address: LearnerAddress | None, token: str, body: object = request) -> int:
         context = ssl.create_default_context(cafile=own_address.ca)
-        if shown and shown.certificate:
-            context.load_cert_chain(shown.certificate, shown.key)
+        if address and address.certificate:
+            context.load_cert_chain(address.certificate, address.key)
         with httpx.Client(verify=context, trust_env=False, headers={"Authorization": f"Bearer {token}"}) as client:
             return client.post(f"{member.url}/v1/roster/certificate", json=body).status_code
 

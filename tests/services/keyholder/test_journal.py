@@ -63,9 +63,9 @@ def open_some(client: httpx.Client, session: LocalSession, round: int) -> httpx.
     return open_round(client, session, round, ask_to_open(session, list(session.parties)))
 
 
-def look(client: httpx.Client, session: LocalSession, shown: str | None = None) -> httpx.Response:
+def look(client: httpx.Client, session: LocalSession, receipt_shown: str | None = None) -> httpx.Response:
     """Ask where a session stands, showing a receipt."""
-    headers = {"Authorization": f"Bearer {TOKEN}"} | ({RECEIPT: shown} if shown else {})
+    headers = {"Authorization": f"Bearer {TOKEN}"} | ({RECEIPT: receipt_shown} if receipt_shown else {})
     return client.get(f"/v1/sessions/{session.roster.session}", headers=headers)
 
 

@@ -59,12 +59,12 @@ def has_wrong_body(case: Case) -> bool:
 
 
 @dataclass
-class Asked:
-    """A service that is asked; ``known`` are parameters of paths that exist, ``terms`` go into well-formed bodies."""
+class ServiceCalls:
+    """Calls of one service; ``existing`` are parameters of paths that exist, ``terms`` go into well-formed bodies."""
 
     app: FastAPI
     token: str
-    known: dict[str, Any] = field(default_factory=dict)
+    existing: dict[str, Any] = field(default_factory=dict)
     terms: dict[str, Any] = field(default_factory=dict)
     statuses: Counter[int] = field(default_factory=Counter)
     given_up: list[str] = field(default_factory=list)
@@ -84,34 +84,36 @@ class Asked:
     def ask_of_what_exists(self, case: Case) -> None:
         """Send a case; every other one is of what exists."""
         if sum(self.statuses.values()) % 2:
-            case.path_parameters.update({name: self.known[name] for name in case.path_parameters if name in self.known})
+            case.path_parameters.update(
+                {name: self.existing[name] for name in case.path_parameters if name in self.existing}
+            )
             if isinstance(case.body, dict):
                 case.body.update({name: term for name, term in self.terms.items() if name in case.body})
         self.ask(case)
 
 
-def prepare_learner(asked: Asked, client: requests.Session, _: Cluster) -> None:
+def prepare_learner(calls: ServiceCalls, client: requests.Session, _: Cluster) -> None:
     """There is a run that has come to its end."""
     order: dict[str, Any] = ORDER | {"epsilon": 1, "delta": 1e-5}
-    run = client.post("http://testserver/v1/runs", json=order, headers=asked.headers).json()["id"]
-    assert b"completed" in client.get(f"http://testserver/v1/runs/{run}/events", headers=asked.headers).content
-    asked.known, asked.terms = {"run": run, "study": "made-up"}, ORDER
+    run = client.post("http://testserver/v1/runs", json=order, headers=calls.headers).json()["id"]
+    assert b"completed" in client.get(f"http://testserver/v1/runs/{run}/events", headers=calls.headers).content
+    calls.existing, calls.terms = {"run": run, "study": "made-up"}, ORDER
 
 
-def prepare_party(asked: Asked, client: requests.Session, cluster: Cluster) -> None:
+def prepare_party(calls: ServiceCalls, client: requests.Session, cluster: Cluster) -> None:
     """Propose a run, so that the party has approved one."""
     proposal = RunProposal(run="approved", spec=run_spec(cluster)).model_dump(mode="json")
-    client.post("http://testserver/v1/runs", json=proposal, headers=asked.headers).raise_for_status()
-    asked.known, asked.terms = {"run": "approved", "round": 1}, {"step": "gradient", "spec": proposal["spec"]}
+    client.post("http://testserver/v1/runs", json=proposal, headers=calls.headers).raise_for_status()
+    calls.existing, calls.terms = {"run": "approved", "round": 1}, {"step": "gradient", "spec": proposal["spec"]}
 
 
-def prepare_key_holder(asked: Asked, client: requests.Session, _: Cluster) -> None:
+def prepare_key_holder(calls: ServiceCalls, client: requests.Session, _: Cluster) -> None:
     """Begin a session with the key holder."""
-    asked.known, asked.terms = {"session": SESSION}, {"session": SESSION, "key_bits": KEY_BITS}
-    client.post("http://testserver/v1/sessions", json=asked.terms, headers=asked.headers).raise_for_status()
+    calls.existing, calls.terms = {"session": SESSION}, {"session": SESSION, "key_bits": KEY_BITS}
+    client.post("http://testserver/v1/sessions", json=calls.terms, headers=calls.headers).raise_for_status()
 
 
-PREPARE: dict[str, Callable[[Asked, requests.Session, Cluster], None]] = {
+PREPARE: dict[str, Callable[[ServiceCalls, requests.Session, Cluster], None]] = {
     "learner": prepare_learner,
     "party": prepare_party,
     "key holder": prepare_key_holder,
@@ -119,15 +121,15 @@ PREPARE: dict[str, Callable[[Asked, requests.Session, Cluster], None]] = {
 
 
 @contextmanager
-def serving(service: str, root: Path) -> Iterator[Asked]:
+def serving(service: str, root: Path) -> Iterator[ServiceCalls]:
     """A service in this process, with something in it to be asked for."""
     cluster = Cluster(root / "cluster", n_parties=2)
     with application(service, cluster) as app:
-        service_calls = Asked(app, TOKENS[service])
+        calls = ServiceCalls(app, TOKENS[service])
         try:
             with get_client(cast("Any", app)) as client:
-                PREPARE[service](service_calls, client, cluster)
-            yield service_calls
+                PREPARE[service](calls, client, cluster)
+            yield calls
         finally:
             shutdown_lifespans()
 
@@ -141,19 +143,19 @@ def _try(cases: SearchStrategy[Any], ask: Callable[[Any], None], examples: int) 
     answers_as_documented()
 
 
-def try_all(asked: Asked, examples: int) -> None:
+def try_all(calls: ServiceCalls, examples: int) -> None:
     """Send so many well-formed and so many malformed requests to each operation that comes to an end."""
-    schema = schemathesis.openapi.from_asgi("/openapi.json", asked.app).exclude(path=ENDLESS)
+    schema = schemathesis.openapi.from_asgi("/openapi.json", calls.app).exclude(path=ENDLESS)
     for result in schema.get_all_operations():
         assert isinstance(result, Ok), result
         operation = result.ok()
-        for mode, ask in ((GenerationMode.POSITIVE, asked.ask_of_what_exists), (GenerationMode.NEGATIVE, asked.ask)):
+        for mode, ask in ((GenerationMode.POSITIVE, calls.ask_of_what_exists), (GenerationMode.NEGATIVE, calls.ask)):
             try:
                 _try(operation.as_strategy(generation_mode=mode), ask, examples)
             except Unsatisfiable:
                 assert not operation.body  # nothing about such a request can be wrong
             except InvalidSchema as error:  # the tool's own: it cannot make a malformed array of every kind
-                asked.given_up.append(f"{operation.label} ({mode.value}): {error}")
+                calls.given_up.append(f"{operation.label} ({mode.value}): {error}")
 
 
 @pytest.mark.parametrize("examples", [10, pytest.param(50, marks=pytest.mark.slow)])

@@ -45,11 +45,11 @@ def failing(error: Exception, after: int = 0) -> Callable[..., Any]:
     """A method in the place of another that fails with this error, after so many calls that answer zeros."""
     calls: list[object] = []
 
-    def work(*given: Any) -> Any:  # noqa: ANN401 -- all that the other takes
-        calls.append(given)
+    def work(*arguments: Any) -> Any:  # noqa: ANN401 -- all that the other takes
+        calls.append(arguments)
         if len(calls) > after:
             raise error
-        return np.zeros(given[2].shape[-1], np.int64)
+        return np.zeros(arguments[2].shape[-1], np.int64)
 
     return work
 
@@ -151,10 +151,10 @@ def test_after_a_restart_one_run_that_fails_keeps_no_other_from_being_prepared(
         propose(client, bad, "bad").raise_for_status()
     prepare = PrivateRelease.prepare
 
-    def sometimes(self: PrivateRelease, *given: Any) -> Any:  # noqa: ANN401 -- as the other
+    def sometimes(self: PrivateRelease, *arguments: Any) -> Any:  # noqa: ANN401 -- as the other
         if self.regularization == 0.5:
             raise ValueError(SECRET)
-        return prepare(self, *given)
+        return prepare(self, *arguments)
 
     monkeypatch.setattr(PrivateRelease, "prepare", sometimes)
     with TestClient(create_party_app(settings), headers=ASKING) as client:

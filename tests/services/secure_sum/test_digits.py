@@ -74,12 +74,12 @@ def test_five_services_and_a_secure_sum_learn_the_digits_as_a_simulation_does(
     )
 
 
-def specification(cluster: SecureCluster, sizes: list[int], asked: dict[str, Any]) -> RunSpec:
+def specification(cluster: SecureCluster, sizes: list[int], question: dict[str, Any]) -> RunSpec:
     """What the learner should make of the request."""
     budget = Budget(epsilon=1.0, delta=1e-6)
     members = [
         Member(name=name, n_examples=size, budget=budget) for name, size in zip(cluster.names, sizes, strict=True)
     ]
     terms = {"study": DIGITS, "parties": members, "minimum_contributors": len(members)}
-    spec = RunSpec.model_validate(terms | asked | {"colluders": 1})  # the default of a secure sum
+    spec = RunSpec.model_validate(terms | question | {"colluders": 1})  # the default of a secure sum
     return spec.settled()[0]

@@ -41,11 +41,11 @@ async def test_a_wrong_share_is_noticed(
 ) -> None:
     answer = PartyRole.answer
 
-    def wrong(self: PartyRole, query: SumQuery, *rest: *tuple[object, ...]) -> Signed:
+    def wrong(self: PartyRole, query: SumQuery, *others: *tuple[object, ...]) -> Signed:
         with monkeypatch.context() as patch:
             if self._identity.name == WRONG and query.round == ROUND:
                 patch.setattr(role, "encode", share)
-            return answer(self, query, *rest)  # type: ignore[arg-type]
+            return answer(self, query, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PartyRole, "answer", wrong)
     cluster = SecureCluster(tmp_path, n_parties=3)
