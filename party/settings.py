@@ -268,7 +268,7 @@ class PartySettings(ServiceSettings):
 
     @cached_property
     def identity(self) -> Identity:
-        """Who the party is to others; raises OwnKeyError, see `signing_key`, and InvalidInputError for a pin of it."""
+        """The party's name and signing key. Raises OwnKeyError, and InvalidInputError if it pins its own key."""
         identity, sums = Identity(self.name, self.signing_key()), self.secure_sum
         for pin in (*sums.key_holders, *sums.parties) if sums else ():
             if pin.public_key == identity.key:

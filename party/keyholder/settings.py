@@ -66,7 +66,7 @@ class KeyHolderSettings(ServiceSettings):
 
     @cached_property
     def identity(self) -> Identity:
-        """Who the key holder is to others; raises OwnKeyError, see `signing_key`."""
+        """The key holder's name and signing key. Raises OwnKeyError, see `signing_key`."""
         return Identity(self.name, self.signing_key())
 
     @property
