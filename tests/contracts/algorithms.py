@@ -202,7 +202,7 @@ def labels(rng: np.random.Generator, *shape: int) -> FloatArray:
 
 
 def stack(rng: np.random.Generator, sizes: IntArray) -> Shard:
-    """Shards of these sizes, stacked."""
+    """Stack shards of these sizes."""
     return Shard.stack([Shard(ball(rng, n, D), labels(rng, n)) for n in sizes.tolist()])
 
 
@@ -215,7 +215,7 @@ def federation(case: Case, seed: int = 1) -> tuple[Shard, FederationFacts]:
 
 
 def exact(case: Case, query: Query, shard: Shard, facts: FederationFacts) -> IntArray:
-    """The answer before its noise."""
+    """Return the answer without its noise."""
     return case.answer(query, shard, facts, NoNoise())
 
 

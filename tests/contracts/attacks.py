@@ -43,7 +43,7 @@ class Attack:
 
     @classmethod
     def of(cls, null: FloatArray, other: FloatArray, delta: float) -> Attack:
-        """By scores (runs,): a quarter of them chooses the threshold, the others count."""
+        """Attack by scores (runs,): a quarter of them chooses the threshold, the others count."""
         chosen, counted = np.arange(len(null)) % 4 == 0, np.arange(len(null)) % 4 > 0
         thresholds = np.quantile(null[chosen], 1 - np.geomspace(2e-3, 0.5, 100))
         false, true = ((scores[chosen, None] > thresholds).mean(axis=0) for scores in (null, other))
@@ -204,7 +204,7 @@ class Test:
     promise: float
 
     def attack(self, one: IntArray, other: IntArray, delta: float) -> Attack:
-        """What it shows on fresh answers."""
+        """Return what the test shows on fresh answers."""
         alarms, hits = (
             int(((self.feature(side)[:, self.column] > self.threshold) == self.above).sum())
             for side in ((other, one) if self.swapped else (one, other))

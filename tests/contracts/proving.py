@@ -194,7 +194,7 @@ def with_parameters(algorithm: Algorithm, **parameters: float) -> Algorithm:
 
 
 def _all_rounds(setting: Setting) -> list[Query]:
-    """A query of each round."""
+    """Return a query of each round."""
     return conversation(setting.case, setting.facts(setting.parties), seed=3)[0]
 
 
@@ -374,7 +374,7 @@ def check_cost(declared: Event, law: NoiseLaw, vectors: int = 1) -> None:
 
 @dataclass
 class Trial:
-    """One question to parties that do the same, ``group``; ``first`` tries all that there is, and else a little."""
+    """One question to parties that do the same, ``group``; ``first`` tries everything, other trials less."""
 
     setting: Setting
     query: Query
@@ -625,7 +625,7 @@ class Trial:
         return self.released(self.algorithm.prepare(shard, facts), facts, noise)
 
     def noise_of(self, own_facts: OwnFacts) -> Callable[[Any, FloatArray], FloatArray]:
-        """What reads the noise off answers."""
+        """Return the function that computes the noise in answers."""
         return cast("NoiseInside", self.proven_noise(own_facts)).noise_of
 
     def check_inside_cost(self, event: Event, proof: NoiseInside, draws: int) -> None:
@@ -868,7 +868,7 @@ class SummedQuestion:
         return total
 
     def _of(self, own_facts: OwnFacts, shard: Shard, runs: int, seed: list[int], factor: float) -> IntArray:
-        """One party's answers (runs, m)."""
+        """Return one party's answers (runs, m)."""
         noise, prepared = ScaledNoise(RoundNoise(SeededNoise(seed)), factor), self.algorithm.prepare(shard, own_facts)
         return np.array([self.algorithm.local(self.query, prepared, own_facts, noise) for _ in range(runs)]).reshape(
             runs, -1

@@ -33,7 +33,7 @@ TOGETHER = {
 
 @cache
 def proven(label: str) -> tuple[Proven, ...]:
-    """What is proven of a case."""
+    """Return what is proven about a case."""
     return tuple(prove((CASES | TOGETHER)[label]))
 
 

@@ -56,7 +56,7 @@ def tried(one: Algorithm, *, secure: bool = False) -> list[Proven]:
 
 
 def signs(released: IntArray) -> IntArray:
-    """The sign of each number."""
+    """Return the sign of each number."""
     return np.sign(released) * np.int64(UNIT)
 
 
@@ -146,7 +146,7 @@ def test_honest_algorithms_are_taken(honest: Algorithm, secure: bool) -> None:  
 
 
 def canaries() -> tuple[Shard, Shard]:
-    """A record and its opposite."""
+    """Return a record and its opposite."""
     row = np.array([[1.0, 0.0, 0.0, 0.0]])
     return Shard(row, np.ones(1)), Shard(row, -np.ones(1))
 
@@ -275,7 +275,7 @@ def test_noise_that_is_right_in_part_is_refused(changed: str) -> None:
 
 @algorithm
 class ForSomeData(DpGd):
-    """No noise where all labels are alike."""
+    """Cheats: draws no noise where all labels are equal."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The sum, and noise or none."""
@@ -286,7 +286,7 @@ class ForSomeData(DpGd):
 
 @algorithm
 class ForRareClasses(DpGd):
-    """One number without noise where a class has one row."""
+    """Cheats: one number has no noise where a class has one row."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The sum, and noise or none in the last number."""
@@ -324,7 +324,7 @@ class DrawnOnce(DpGd):
 
 @algorithm
 class CutOff(DpGd):
-    """No noise beyond three deviations."""
+    """Cheats: draws no noise beyond three deviations."""
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
         """The sum, and noise that is cut off."""
@@ -394,7 +394,7 @@ class FurtherOff(DpGd):
 
 @algorithm
 class FreeLater(DpGd):
-    """Only the first round is charged."""
+    """Cheats: charges only the first round."""
 
     def event(self, round: int, facts: OwnFacts) -> Event:
         """Nothing, from the second on."""
@@ -517,7 +517,7 @@ class Majority(Algorithm):
 
 
 class TooSure(Majority):
-    """Far less often turned over."""
+    """Cheats: turns the label over far less often."""
 
     __slots__ = ()
     part = 0.01

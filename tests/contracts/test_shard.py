@@ -35,7 +35,7 @@ def integers(X: FloatArray) -> list[list[int]]:
 
 
 def squared_norms(X: FloatArray) -> IntArray:
-    """Of rows of norm 1 or little more, exactly, in units of the grid: sums of squares of at most 17 bits."""
+    """Return exact squared norms of rows of norm 1 or little more, in units of the grid: squares of at most 17 bits."""
     scaled = X * 2.0**FEATURE_BITS
     assert np.array_equal(scaled, np.rint(scaled)), "off the grid"
     assert np.abs(scaled).max() <= 2 * 2.0**FEATURE_BITS
@@ -43,7 +43,7 @@ def squared_norms(X: FloatArray) -> IntArray:
 
 
 def test_equal_numbers_of_a_row_that_is_projected_fall_on_the_grid_where_they_should() -> None:
-    """For every last bit of the row's norm."""
+    """This holds for every last bit of the row's norm."""
     for value in (0.3, 0.7, 0.9, 1.1):
         assert (Shard(np.full((1, 16), value), np.ones(1)).X == 0.25).all()
 

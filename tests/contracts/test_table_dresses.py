@@ -54,6 +54,6 @@ def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded,
 
 
 def test_the_page_on_dresses_tells_what_is_read(tmp_path: Path) -> None:
-    """Where it does not, ``python -m scripts.make_dresses`` writes it again."""
+    """If this fails, ``python -m scripts.make_dresses`` writes the page again."""
     assert len(DRESSES) >= 45
     assert PAGE.read_text(encoding="utf-8") == page(tmp_path)

@@ -52,7 +52,7 @@ def two_sets(session: LocalSession, number: int) -> tuple[Signed, Signed]:
 
 
 def drain(answers: Connection, most: int) -> dict[int, bytes]:
-    """So many answers, or as many as left the process before it died."""
+    """Read so many answers, or as many as left the process before it died."""
     unread = {}
     with suppress(EOFError):
         for _ in range(most):

@@ -78,7 +78,7 @@ def everything(store: Ledger) -> list[object]:
 
 
 def outcome(directory: Path, due: list[object]) -> str:
-    """What becomes of a flipped ledger."""
+    """Open a flipped ledger; return what happens."""
     try:
         with open_ledger(directory, LIMIT) as store:
             opened = True

@@ -66,7 +66,7 @@ def as_round(name: str, content: bytes, **headers: str) -> Hostile:
 
 
 def strangers() -> Iterator[Hostile]:
-    """Who is not the learner."""
+    """Callers that are not the learner."""
     message = pack_array(np.zeros(4))
     for token in (
         "",

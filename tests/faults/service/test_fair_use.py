@@ -52,7 +52,7 @@ class Scene:
         self.one.put("/v1/public?study=made-up", content=table, headers=STREAM).raise_for_status()
 
     def watch(self) -> None:
-        """The first news of all runs."""
+        """Return the first event of all runs."""
         with self.one.stream("GET", "/v1/events") as response:
             next(response.raise_for_status().iter_lines())
 
@@ -76,7 +76,7 @@ class Scene:
             time.sleep(0.2)
 
     def connect(self) -> None:
-        """On a connection of its own."""
+        """Open a separate connection."""
         with httpx.Client(base_url=self.one.base_url, headers=self.one.headers, trust_env=False, timeout=60) as new:
             again_if_closed(lambda: new.get("/v1/user")).raise_for_status()
 

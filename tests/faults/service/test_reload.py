@@ -75,7 +75,7 @@ tokens = [{", ".join(lines)}]
         return httpx.get(f"{self.url}/v1/party", headers=bearer(token), trust_env=False).status_code
 
     def log(self) -> str:
-        """What the process has logged."""
+        """Return what the process has logged."""
         return (self.cluster.root / "party-1.log").read_text()
 
     def times_read(self) -> int:

@@ -213,7 +213,7 @@ def test_a_refusal_names_every_method_of_its_path(port: int, method: str) -> Non
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 def test_a_refusal_reaches_a_client_that_still_sends_its_last_request(port: int, version: str) -> None:
-    """As Python's urllib does, which closes each connection after one request; to close it at once would reset it."""
+    """Python's urllib closes each connection after one request; if the service closed it at once, it would be reset."""
     head = (
         f"POST /v1/words HTTP/{version}\r\nHost: here\r\nConnection: close\r\nContent-Length: 4000000\r\n\r\n".encode()
     )

@@ -86,7 +86,7 @@ def test_the_example_is_an_endpoint_with_its_method_and_command(copy: Path, bloc
 
 
 def test_a_route_that_is_not_declared_stops_the_learner(copy: Path, blocks: list[tuple[str, str, str]]) -> None:
-    """So that no endpoint is there without a least role."""
+    """Every endpoint needs a least role."""
     texts = {path: text for path, _, text in blocks}
     (copy / "learner/api/kinds.py").write_text(texts["learner/api/kinds.py"])
     declared = texts["learner/api/routes.py"].replace("declare(Route", "(Route")

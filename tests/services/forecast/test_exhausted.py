@@ -104,7 +104,7 @@ async def test_rounds_that_are_left_open_are_no_more_than_the_owners_allow(clien
 async def test_what_owners_would_refuse_is_told_before_they_are_asked(
     owners: CrowdSeekers, client: httpx.AsyncClient
 ) -> None:
-    """In the words in which the party itself then refuses it, by each rule for one run."""
+    """The forecast uses the words in which the party refuses the run, for each rule."""
     long, start = {"n_rounds": 51, "calibration": "tight"}, await upload(client, owners.public_table(1))
     for terms, reason in (
         ({"epsilon": 11.0, **WU}, "at most epsilon 10"),

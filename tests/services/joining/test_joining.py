@@ -53,11 +53,11 @@ class Scene:
     environment: dict[str, str]
 
     def learner(self, *args: object) -> Result:
-        """A command of the operator."""
+        """Run a command of the operator."""
         return CliRunner().invoke(learner_app, list(map(str, args)), env=self.environment)
 
     def owner(self, *args: object) -> Result:
-        """A command of an owner."""
+        """Run a command of an owner."""
         return CliRunner().invoke(party_app, list(map(str, args)))
 
     def waits(self, run: str, config: tuple[object, ...]) -> bool:
@@ -327,7 +327,7 @@ def test_what_is_wrong_is_said_in_a_line_and_makes_no_party(  # noqa: PLR0915 --
 
 
 class Tomorrow(datetime):
-    """A clock off by a day."""
+    """A clock that is a day ahead."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:  # noqa: ANN401 -- as datetime has it

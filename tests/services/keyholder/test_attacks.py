@@ -45,7 +45,7 @@ def padded(session: LocalSession, first: Signed, second: Signed) -> Signed:
 
 
 def other_model(session: LocalSession) -> Contributions:
-    """Two parties are told different weights in one round."""
+    """Ask two parties about different weights in one round."""
     queries = session.ask(1, b"weights")
     other = replace(SumQuery.parse(queries.body), message=sha256_hex(b"others"))
     signed = other.sign(session.identities["learner"].signing_key, [b"others"])
@@ -53,7 +53,7 @@ def other_model(session: LocalSession) -> Contributions:
 
 
 def tampered(second: Signed) -> Signed:
-    """One bit of a blob flipped on the way."""
+    """Flip one bit of a blob."""
     seed, sent = second.attachments
     return replace(second, attachments=(seed, sent[:-1] + bytes([sent[-1] ^ 1])))
 

@@ -101,7 +101,7 @@ def replaced(attack: Attack) -> None:
 
 
 def renamed(attack: Attack) -> None:
-    """The copy takes the directory's name."""
+    """Rename the copy to the directory's name."""
     attack.state.rename(attack.state.with_name("newer"))
     attack.copy.rename(attack.state)
 

@@ -152,11 +152,11 @@ def test_without_a_journal_it_does_not_start(tmp_path: Path) -> None:
 
 
 def lose_nothing(state: Path) -> None:
-    """The journal is as it was."""
+    """Leave the journal as it is."""
 
 
 def damage(state: Path) -> None:
-    """Records beyond the first are gone."""
+    """Damage the file, so that only the first record remains."""
     path = state / "keyholder.db"
     content = bytearray(path.read_bytes())
     content[-100:] = bytes(100)

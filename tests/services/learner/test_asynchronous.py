@@ -31,7 +31,7 @@ def missing(*rounds: int) -> Intercept:
 async def run(
     cluster: Cluster, parties: Parties, patience_seconds: float = 60.0, **terms: object
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The events of a run."""
+    """Run to the end; return the events."""
     async with learner_of(cluster, parties, deadline_seconds=DEADLINE, patience_seconds=patience_seconds) as client:
         return await watch(client, await submit(client, **(TERMS | terms)))
 

@@ -55,7 +55,7 @@ class Watching:
 
     @property
     def numbers(self) -> list[int]:
-        """Of all events that it was told."""
+        """The numbers of all events that the watcher was sent."""
         return [event.number for news in self.told for event in news]
 
     async def until(self, count: int) -> None:

@@ -166,7 +166,7 @@ class Pauses:
 async def test_no_peer_is_left_alone_for_ever(
     monkeypatch: pytest.MonkeyPatch, header: dict[str, str], longest: float
 ) -> None:
-    """For any time that it asks for, and however often it fails."""
+    """A peer is asked again, for any wait that it asks for, and however often it fails."""
     monkeypatch.setattr(asyncio, "sleep", pauses := Pauses(20))
     with pytest.raises(asyncio.CancelledError):
         await ask_all([Answers((429, header, b"")).party()], PartyClient.greet, 3600)

@@ -39,7 +39,7 @@ class Generated:
         return self.functions[operation].sync(client=self.client, **arguments)
 
     def status(self, operation: str, **arguments: object) -> int:
-        """The status of an answer."""
+        """Return the status of an answer."""
         return int(self.functions[operation].sync_detailed(client=self.client, **arguments).status_code)
 
 

@@ -41,7 +41,7 @@ def store_of(site: Site) -> RunStore:
 
 
 def add_runs(site: Site) -> None:
-    """Ten thousand runs that have ended."""
+    """Add ten thousand runs that have ended."""
     with site.client() as client:
         ask = {"study": "biopsies", "epsilon": 1.0, "delta": 1e-5, "parameters": {"n_rounds": 3}}
         first = client.post("/v1/runs", json=ask).raise_for_status().json()["id"]

@@ -32,7 +32,7 @@ def charged(client: httpx.Client) -> float:
 
 
 def kind(response: httpx.Response) -> str:
-    """The kind of a problem document."""
+    """Return the kind of a problem document."""
     assert response.headers["content-type"] == "application/problem+json"
     document = response.json()
     assert document["status"] == response.status_code

@@ -40,7 +40,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def lines(cluster: Cluster) -> Lines:
-    """Its ledger as a file."""
+    """The lines of the party's ledger as a file."""
     with open_store(cluster.party_settings("party-1")) as ledger:
         return list(audit.export(ledger))
 

@@ -49,7 +49,7 @@ def half_a_run(cluster: Cluster, client: httpx.Client, run: str, rounds: Sequenc
 
 
 def recover(cluster: Cluster, *words: object, learners: Sequence[str] = ()) -> Result:
-    """The command, by a settings file."""
+    """Run the command with a settings file."""
     path = cluster.root / "party.toml"
     callers = [
         ("learner", "sha256:" + "0" * 64),

@@ -131,7 +131,7 @@ def _full(*_: object) -> None:
 
 
 def test_a_disk_that_is_full_may_be_tried_again_later(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `docs/exit-codes.md` has it."""
+    """`docs/exit-codes.md` says so."""
     with monkeypatch.context() as broken:
         broken.setattr("parley.party.ledger.ledger._append", _full)
         assert "its disk is full" in command(config, LINES[0], status=4).stderr

@@ -49,7 +49,7 @@ def certificate(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def get(url: str, context: ssl.SSLContext) -> int:
-    """The status of a request."""
+    """Send a request; return its status."""
     with httpx.Client(verify=context, trust_env=False, headers=ASKING) as client:
         return client.get(f"{url}/v1/party").status_code
 

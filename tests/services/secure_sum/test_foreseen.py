@@ -74,7 +74,7 @@ class Answering(LearnerClient):
 
 
 async def foreseen(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
-    """A forecast of three rounds."""
+    """Return a forecast of three rounds."""
     body = GOOD | TERMS | terms
     answer: dict[str, Any] = (await client.post("/v1/forecasts", json=body)).raise_for_status().json()
     return answer
