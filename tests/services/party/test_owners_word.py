@@ -115,7 +115,7 @@ async def test_a_question_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "the owner did not answer in time" in problem["detail"]
     with open_store(cluster.party_settings("party-1")) as store:
         assert store.questions.pending() == []
-        with pytest.raises(ConflictError, match="too late"):
+        with pytest.raises(ConflictError, match="has expired"):
             store.questions.allow("learner", run)
 
 
