@@ -37,4 +37,4 @@ def test_so_do_the_command_and_the_metrics() -> None:
     gauges = {gauge.name: gauge for gauge in BudgetGauges("study", lambda: account).collect()}
     assert SPENT_MEANS in gauges["parley_epsilon_spent"].documentation
     assert SPENT_MEANS in " ".join((BudgetReport.__doc__ or "").split())
-    assert "only the budget is a promise" in (PrivacyBudget.epsilon_spent.__doc__ or "")
+    assert "only the budget itself is a promise" in (PrivacyBudget.epsilon_spent.__doc__ or "")
