@@ -41,7 +41,7 @@ quick: install style  ## within a minute: style, the examples, and the quick uni
 	$(QUICK) $(OTHER_HALF); status=$$?; wait $$half || status=$$?; cat .pytest_cache/half; exit $$status
 
 test: install  ## run the tests that need no container engine and are not slow, the examples in the docstrings too
-	$(BIN)/pytest -n auto -m "not slow and not containers"
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not containers"
 
 style: install  ## check format, style and layers of imports
 	$(BIN)/ruff format --check
@@ -52,7 +52,7 @@ lint: style  ## check style and types
 	$(BIN)/mypy
 
 check: lint  ## everything CI asks: lint, and all tests that need no container engine, the slow ones too
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 hooks: install  ## have git lint before each commit; needs pre-commit on the path
 	pre-commit install
