@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.14: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test style lint check hooks demo hospitals docs figures bench soak utility mutants lock sbom release clean
+.PHONY: help install quick test style lint check nightly hooks demo hospitals docs figures bench soak utility mutants lock sbom release clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) and print("$(python)")' 2>/dev/null)))
@@ -53,6 +53,9 @@ lint: style  ## check style and types
 
 check: lint  ## everything CI asks: lint, and all tests that need no container engine, the slow ones too
 	$(BIN)/pytest -n auto --dist worksteal
+
+nightly: lint  ## all that check tries, with what chance decides tried many times more (hours)
+	PARLEY_NIGHTLY=1 $(BIN)/pytest -n auto --dist worksteal --timeout 7200
 
 hooks: install  ## have git lint before each commit; needs pre-commit on the path
 	pre-commit install

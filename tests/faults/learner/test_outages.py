@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.nightly import repeats
 from tests.support.outage import DEADLINE, outage_scene
 
 KINDS = ("none", "paillier")
 N_ROUNDS = 6
-FEW, FAULTS = 2, 600
+FEW, FAULTS = 2, repeats(400, 1500)
 MANY = pytest.mark.slow
 STATUSES = (401, 408, 425, 429, 500, 503)
 
@@ -23,7 +24,7 @@ def numbers(few: int, many: int) -> list[object]:
     return [few, pytest.param(many, marks=MANY)]
 
 
-@pytest.mark.parametrize("times", numbers(FEW, 10))
+@pytest.mark.parametrize("times", numbers(FEW, repeats(6, 25)))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_learner_stopped_for_longer_than_the_deadline_goes_on(tmp_path: Path, kind: str, times: int) -> None:
     rng = random.Random(1)
@@ -59,7 +60,7 @@ async def test_a_stopped_learner_blames_nobody(tmp_path: Path) -> None:
     print("a learner stopped twice for longer than the deadline, when it could do without one party: 0 parties dropped")
 
 
-@pytest.mark.parametrize("times", numbers(FEW, 10))
+@pytest.mark.parametrize("times", numbers(FEW, repeats(6, 25)))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_partition_longer_than_the_deadline_is_outlasted(tmp_path: Path, kind: str, times: int) -> None:
     rng, pauses = random.Random(2), 0
@@ -118,7 +119,7 @@ async def test_statuses_that_time_mends_are_outlasted(tmp_path: Path, kind: str)
     )
 
 
-@pytest.mark.parametrize("times", numbers(1, 3))
+@pytest.mark.parametrize("times", numbers(1, repeats(2, 5)))
 @pytest.mark.parametrize("name", ["learner", "party-1"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str, name: str, times: int) -> None:

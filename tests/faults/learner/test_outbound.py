@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import ssl
 from collections import Counter
@@ -22,15 +21,16 @@ from parley.common.service.tokens import hash_token
 from parley.learner.settings import LearnerSettings
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.cluster import AUTHORIZED, LEARNER, Cluster, Stream, asgi_cluster, train
+from tests.support.nightly import repeats
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 from tests.support.relay import Relay, relay
 from tests.support.replays import extra_charges, stored
 
 ROUNDS = 30
-KILLS = int(os.environ.get("PARLEY_KILLS", "20"))
-"""How often the learner is killed, and half as often a party; 200 take five minutes."""
-MANY = int(os.environ.get("PARLEY_FAULTS", "60"))
-"""Faults of the long test; 1,000 take twenty minutes."""
+KILLS = repeats(12, 200)
+"""How often the learner is killed, and half as often a party."""
+MANY = repeats(20, 1000)
+"""Faults of the long test: twenty minutes of them by night."""
 
 FAULTS = ("cut", "half", "delay", "twice")
 FORGETFUL = (*FAULTS * 4, "forget")
@@ -178,7 +178,7 @@ async def test_lost_and_forgotten_connections_lose_nothing(federation: Outbound)
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("n", "faults"), [(20, FAULTS), pytest.param(MANY, FORGETFUL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n", "faults"), [(12, FAULTS), pytest.param(MANY, FORGETFUL, marks=pytest.mark.slow)])
 async def test_what_befalls_bytes_changes_no_model(
     federation: Outbound, tmp_path: Path, n: int, faults: tuple[str, ...]
 ) -> None:

@@ -14,10 +14,11 @@ import pytest
 
 from parley.learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, Cluster
+from tests.support.nightly import repeats
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.replays import extra_charges, stored
 
-BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, 170
+BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, repeats(60, 170)
 JOIN_SECONDS = 30
 
 

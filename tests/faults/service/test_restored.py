@@ -25,11 +25,12 @@ from parley.party.keyholder.app import create_key_holder_app
 from tests.support.cluster import submit, watch
 from tests.support.intercepted import Intercepted, learner_of
 from tests.support.keyholder import FreshKeys
+from tests.support.nightly import repeats
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
 
 LEARNER, HOLDER, VICTIM, CO_OWNER = "learner", "key-holder-1", "party-1", "party-2"
 SERVICES = (LEARNER, HOLDER, VICTIM, CO_OWNER)
-QUICK, MANY = 12, 72
+QUICK, MANY = 12, repeats(48, 200)
 RUNS: tuple[dict[str, Any], ...] = (SUMS, {}, SUMS, {})
 ACTED = frozenset({"approved", "answered", "joined", "session", "roster", "opened"})
 
