@@ -27,6 +27,7 @@ from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.learner.storage.run_store import RunStore
 from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, upload, watch
 from tests.support.intercepted import learner_of
+from tests.support.nightly import NIGHTLY
 from tests.support.noises import StackedNoise
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.rounds import run_spec
@@ -190,7 +191,7 @@ async def test_services_over_asgi_equal_the_simulation_and_the_replay(case: Case
     print(f"{case.request['algorithm']}: simulation = HTTP over ASGI bit for bit with noise fixed; replay = run")
 
 
-@pytest.mark.parametrize("case", PRIVATE, indirect=True)
+@pytest.mark.parametrize("case", PRIVATE if NIGHTLY else PRIVATE[::3], indirect=True)
 @pytest.mark.slow
 async def test_services_over_sockets_equal_the_simulation(case: Case) -> None:
     with party_processes(case.cluster, case.noises()) as urls:
@@ -226,7 +227,7 @@ async def test_secure_sums_equal_the_simulation(name: str, tmp_path: Path) -> No
     print(f"{name}: simulation = secure sum over services bit for bit with noise fixed")
 
 
-@pytest.mark.parametrize("name", SUMMING)
+@pytest.mark.parametrize("name", SUMMING if NIGHTLY else SUMMING[::2])
 @pytest.mark.slow
 async def test_a_model_is_the_same_with_and_without_secure_sums(name: str, tmp_path: Path) -> None:
     plain, secure = Case(name, tmp_path / "plain"), SecureCase(name, tmp_path / "secure")

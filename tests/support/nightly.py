@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 NIGHTLY = "PARLEY_NIGHTLY" in os.environ
+nightly = pytest.mark.skipif(not NIGHTLY, reason="tried in make nightly")
+"""Marks a test, or a case of one, that `make nightly` alone tries."""
 
 
 def repeats(usual: int, nightly: int) -> int:

@@ -22,6 +22,7 @@ from parley.common.forecast.excess_risk import RATE
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
 from parley.common.forecast.forecasters import FORECASTERS
 from parley.common.learning.losses import Hinge, Logistic, Softmax, Squared
+from tests.support.nightly import repeats
 from tests.support.worlds import WAYS, World, coalitions, facts_of, predict, random_world
 
 SQUARED = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}
@@ -44,6 +45,9 @@ WORLDS = [
 DRAWS = {"pooled": 40}
 """How many samples a survey averages over, 12 by default. Chosen after looking: where there is no noise, all is luck of
 the sample, and with 12 the ranks of pooled data correlated by 0.94."""
+
+
+SETTINGS = repeats(20, 40)
 
 
 @dataclass(frozen=True)
@@ -97,23 +101,24 @@ class TestAgainstReality:
 
 @pytest.mark.slow
 def test_the_interval_holds_the_outcome_at_its_stated_rate() -> None:
-    """40 unfitted settings of each way, one run each. A way whose true rate is 90 % fails once in a million times.
+    """Unfitted settings of each way, one run each. A way whose true rate is 90 % fails once in a million times.
 
     Without noise the low end is 0, which proves little: pooled data do not count towards the rate of all.
     """
     rates = {way: _held(way) for way in range(len(WAYS))}
-    assert min(rates.values()) >= binom.ppf(1e-6 / len(WAYS), 40, RATE) / 40
+    assert min(rates.values()) >= binom.ppf(1e-6 / len(WAYS), SETTINGS, RATE) / SETTINGS
     noisy = [rate for way, rate in rates.items() if WAYS[way][0] != "pooled"]
     print(
-        f"forecast: {np.mean(noisy):.1%} of {40 * len(noisy)} outcomes with noise in the interval stated for {RATE:.0%}"
+        f"forecast: {np.mean(noisy):.1%} of {SETTINGS * len(noisy)} outcomes with noise "
+        f"in the interval stated for {RATE:.0%}"
     )
     assert np.mean(noisy) >= RATE
 
 
 def _held(way: int) -> float:
-    """How often the interval holds the outcome in 40 settings."""
+    """How often the interval holds the outcome of a setting."""
     inside, widths = [], []
-    for seed in range(40):
+    for seed in range(SETTINGS):
         world = random_world(way, seed)
         everyone = np.ones(len(world.sizes), dtype=np.bool_)
         interval = world.predict(everyone).excess

@@ -10,6 +10,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from scripts.make_sbom import PARTS, lock_of, make_sbom, sbom_of
+from tests.support.nightly import NIGHTLY
 
 LOCKED = re.compile(r"^([a-z0-9._-]+)==(\S+)(?:.*\\\n(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
@@ -40,7 +41,7 @@ def test_it_is_valid_and_says_where_nothing_was_found(part: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", PARTS if NIGHTLY else PARTS[:2])
 def test_it_is_made_again_the_same(part: str) -> None:
     made, kept = json.loads(make_sbom(lock_of(part))), json.loads(sbom_of(part).read_text())
     assert made["components"] == kept["components"]
