@@ -1,4 +1,4 @@
-"""The cost of releases, how costs compose, and the promise that a run makes.
+"""The epsilon of releases at a delta, and how the costs of several releases compose.
 
 An *event* is the cost of one answer of one party: the privacy-loss distribution of the worst pair of neighbouring
 shards. Events are frozen data, independent of the shard's values. Gaussian events compose in closed form (mu adds in

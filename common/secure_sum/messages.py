@@ -1,7 +1,7 @@
 """The five messages of a secure sum. Each is a frozen dataclass, checked when built; hashes and keys are hexadecimal.
 
 0 `Roster`        who takes part, under what terms; its hash is in every later message, and all sign it
-1 `Query`         learner to party; attached: the message asked about, then the last round's receipts, if any
+1 `SumQuery`      learner to party; attached: the message asked about, then the last round's receipts, if any
 2 `Contribution`  party to learner; attached: the pad's seed, then one blob of ciphertexts for each key holder
 3 `Open`          learner to key holder; attached: for each contributor its signed head and its blob
 4 `Opened`        key holder to learner; attached: the sums; its head is a receipt, and stands in the certificate
