@@ -37,9 +37,9 @@ from parley.common.protocol.facts import FederationFacts
 
 Members = npt.NDArray[np.bool_]
 _FEW = 8
-"""Of how many coupled owners all coalitions are tried."""
+"""Up to so many coupled owners, all coalitions are tried."""
 _LEVELS = 32
-"""How many least epsilons, and least deltas, are tried; of more, quantiles."""
+"""How many least epsilons, and least deltas, are tried; if there are more, their quantiles are."""
 _SWEEPS = 3
 """How often each owner is tried in and out of a coalition, at most."""
 

@@ -55,7 +55,7 @@ class SimplexProblem:
 
     @property
     def slope(self) -> float:
-        """L: the largest slope of the loss at scores of at most R; infinite of none."""
+        """L: the largest slope of the loss at scores of at most R; it is finite for every loss."""
         return slope_within(self.loss, self.scale)
 
     @property

@@ -19,7 +19,7 @@ from parley.common.errors import InvalidInputError, check_not_negative
 
 Calibration = Literal["paper", "tight"]
 SlackCalibration = Literal["paper", "better_branch", "tight"]
-"""Whose objective perturbation: as published; the same by the branch with less noise; or the least that is proven."""
+"""The noise of objective perturbation: as published, by the published branch with less of it, or the least proven."""
 LEAST_DELTA = 1e-18
 """The least delta that is counted: a ledger's unit."""
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 1e12
@@ -197,7 +197,10 @@ def pure_mu(epsilon: float) -> float:
 
 
 def mu_of_draws(spread: float, draws: int) -> float:
-    """Return the mu of the Gaussian release that covers this many draws of an index; `draws` has the proof."""
+    """Return the mu of the Gaussian release that covers so many draws of an index.
+
+    `parley.common.privacy.draws` has the proof.
+    """
     check_not_negative(draws=draws)
     return math.sqrt(draws) * pure_mu(spread / 2)
 

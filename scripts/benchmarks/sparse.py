@@ -4,9 +4,9 @@
 
 The subset of the URL reputation data (Ma, Saul, Savage & Voelker 2009) of $PARLEY_DATA: 3,990 of its rows to learn
 from, 1,710 to test on, each divided by its norm. Each release is a process of its own, with noise from the operating
-system, at lambda = .001, epsilon = 1, delta = 1e-3 (0 of l2_laplace), a row having 256 entries at most. One JSON line:
-a release has ``seconds``, the ``noise_share`` of it that as many draws of noise alone take, ``peak_mb`` of resident
-memory (``loaded_mb`` of it before the release), ``accuracy`` and the ``norm`` of its weights; ``none`` is the
+system, at lambda = .001, epsilon = 1, delta = 1e-3 (0 with l2_laplace), a row having 256 entries at most. One JSON
+line: a release has ``seconds``, the ``noise_share`` of it that as many draws of noise alone take, ``peak_mb`` of
+resident memory (``loaded_mb`` of it before the release), ``accuracy`` and the ``norm`` of its weights; ``none`` is the
 minimiser. Last come the seconds of a fit of as many rows as Cod-RNA's training set has, in 100,008 columns, where 8
 occur. The goals are 1,000 MB and 10 seconds; the exit status is 1 when one is missed.
 """

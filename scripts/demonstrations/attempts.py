@@ -158,7 +158,10 @@ class Neighbours:
 
 
 def accuracies(algorithm: Callable[[FederationFacts], Algorithm], settings: SimulationSettings) -> Metric:
-    """Those of an algorithm that no registry has, on the paper's simulated data, over draws of data and noise."""
+    """Measure the accuracies of an algorithm that no registry has, on the paper's simulated data.
+
+    Data and noise are drawn again in each repetition.
+    """
     data, values = simulated(), []
     for repetition in range(settings.repeat):
         train, test, facts = deal_repetition(settings, data, repetition)
