@@ -112,7 +112,7 @@ def promises_in_words(promises: Sequence[Guarantee]) -> list[str]:
 def promise_in_words(promise: Guarantee) -> str:
     """Return a guarantee as a sentence.
 
-     promise_in_words(Guarantee(1.0, 1e-5, "transcript", "tight"))
+    >>> promise_in_words(Guarantee(1.0, 1e-5, "transcript", "tight"))
     'Of all that the learner sees nobody can tell one record of yours from another, but with (1, 1e-05).'
     >>> promise_in_words(Guarantee(40.0, 1e-5, "transcript", "tight"))[-52:]
     'but with (40, 1e-05). That promises next to nothing.'
