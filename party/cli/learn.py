@@ -54,8 +54,8 @@ def learn_command(
     The others are the parties in [[peers]] of party.toml (name, url, token or token_file, ca); they must know you as
     one of their [[learners]], and they keep every promise and budget that they have made. Your own answers carry no
     noise and never leave this process, but the weights that the others are asked about are computed from them:
-    YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK, but by `--algorithm feature`, which asks them for
-    models of theirs, and shows them nothing.
+    YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK. `--algorithm feature` is the exception: it
+    asks them for models of theirs, and shows them nothing.
 
     Examples:
       parley-party learn --epsilon 1 --delta 1e-5 --save model.json

@@ -113,7 +113,8 @@ def log_command(
 ) -> None:
     """List the ledger: every answer that was given, to whom, when, and what it cost. One JSON object a line with JSON.
 
-    With --data: which data answers were about, by which query, since when.
+    With --by-run it lists runs instead: who asked, what for, and what was seen and refused. With --data it lists which
+    data answers were about, by which query, and since when.
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 3.
     """
@@ -382,7 +383,7 @@ def when(at: int) -> str:
 
 
 def accept_data_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
-    """Say that the data, or the query or study that make them, have changed and answers shall be about them from now.
+    """Say that the data, their query or their study have changed, and that answers are about the new data from now on.
 
     A party whose data changed under its ledger does not start before that. The ledger keeps the word, with the query's
     text. What was charged stays charged, and all runs of learners end: their answers were about other data.

@@ -62,7 +62,7 @@ def deny_command(
     *,
     out: Printer,
 ) -> None:
-    """Take no part in a run; of one that was approved: answer it no more. What was charged stays charged."""
+    """Take no part in a run; if it was approved, answer it no more. What was charged stays charged."""
     with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
         withdrawn = store.questions.deny(whose, run, reason[:200])

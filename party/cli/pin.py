@@ -35,12 +35,12 @@ def pin_command(
     *,
     out: Printer,
 ) -> None:
-    """Compare the key of another owner's party, or of a key holder, with whose it is, and pin it.
+    """Pin the key of another owner's party, or of a key holder, once you have compared its words with its owner.
 
-    Until then it is so by the learner's word alone: such a party counts as one of the learner's, and such a key holder
-    opens no sum of yours. Without a name: lists whose keys could be compared. With a name and the words that its owner
-    reads to you by telephone, from a number that you do not have from the learner: pins it in the settings, which count
-    when the service is started again.
+    Until then you have only the learner's word for whose key it is: such a party counts as one of the learner's, and
+    such a key holder opens no sum of yours. Without a name, the command lists whose keys could be compared. With a name
+    and the words that its owner reads to you by telephone, it writes the pin into the settings, which count when the
+    service is started again. Do not take the telephone number from the learner.
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)

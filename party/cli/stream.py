@@ -60,9 +60,9 @@ def stream_command(
     input, a round a line, [0.5, -1, 0] or {"round": 1, "cost": [0.5, -1, 0]}, one number an action; the round may be
     left out. The first action comes before any cost is read. What the guarantee hides, even from someone who sees all
     actions, is one round's costs, replaced by any others within the bound. Choose a round's costs without looking at
-    its action, or the bound on regret does not hold. Costs that depend on no action at all, such as those of a finished
-    file, allow to keep an action for many rounds: say --adversary oblivious, and the same privacy costs several times
-    less regret.
+    its action, or the bound on regret does not hold. If costs depend on no action at all, such as those of a finished
+    file, an action can be kept for many rounds: with --adversary oblivious the same privacy costs several times less
+    regret.
 
     All rounds are charged with the first action, and each action is stored before it is shown. After an interruption
     the same command goes on: it shows the last stored action again, and reads the input from its beginning. Costs of
