@@ -52,7 +52,7 @@ class Hospitals:
 
     @property
     def table(self) -> Path:
-        """Write the public biopsies as a CSV file."""
+        """The CSV file of the public biopsies and their diagnoses."""
         return held_out_file(self.root)
 
 
