@@ -29,6 +29,7 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
 
 
+@pytest.hookimpl(optionalhook=True)  # unknown without the plugin
 def pytest_xdist_auto_num_workers() -> int:
     """Have two workers more than cores for ``-n auto``: tests of real processes wait for two fifths of their time."""
     return (os.cpu_count() or 1) + 2

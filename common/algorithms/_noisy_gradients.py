@@ -57,7 +57,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -77,7 +77,7 @@ from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.gradients import gradient_sum
 from parley.common.learning.losses import Logistic, Loss, Softmax, Squared, curvature_of
-from parley.common.privacy.calibration import gaussian_sigmas
+from parley.common.privacy.calibration import Calibration, gaussian_sigmas
 from parley.common.privacy.events import Event, GaussianEvent, LaplaceEvent
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_laplace, fitting
 from parley.common.privacy.noise import Noise
@@ -85,9 +85,6 @@ from parley.common.privacy.proofs import Additive, Proof
 from parley.common.protocol.algorithm import Algorithm, Choice
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question, Reply
-
-if TYPE_CHECKING:
-    from parley.common.privacy.calibration import Calibration
 
 # ── descent with momentum: its parameters from public facts ──────────────────
 

@@ -19,17 +19,13 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.columns import Category, Feature, Missing, missing_policy
-from parley.common.data.study import Projection, RandomFeatures, RowMap, numbers_of
+from parley.common.data.study import Projection, RandomFeatures, RowMap, Study, numbers_of
 from parley.common.encoding.fixed_point import FEATURE_BITS, truncate, weights_on_grid
-
-if TYPE_CHECKING:
-    from parley.common.data.study import Study
 
 _MAPPED = 2**20
 """The most numbers that are mapped together: 8 MiB."""

@@ -42,16 +42,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from parley.common.arrays import FloatArray
-from parley.common.forecast.dynamics import BestConstant
+from parley.common.forecast.dynamics import BestConstant, Problem
 from parley.common.learning.losses import Softmax
-
-if TYPE_CHECKING:
-    from parley.common.forecast.dynamics import Problem
 
 N_WORLDS = 128
 _FINENESS = 48

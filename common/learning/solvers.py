@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -48,10 +48,6 @@ from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import SUMMED_ROWS, Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.learning.losses import Loss
-
-if TYPE_CHECKING:
-    from parley.common.data.shard import Shard
-    from parley.common.learning.losses import Loss
 
 _A = TypeVar("_A", FloatArray, BoolArray)
 

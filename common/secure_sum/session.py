@@ -9,17 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.common.secure_sum.envelope import SEAL_BYTES, Signed, check_digest, public_hex, unseal
 from parley.common.secure_sum.errors import BlobError, ContributorsError, Reason, RosterError, RoundError, StateError
-from parley.common.secure_sum.messages import Contribution, Roster, RoundMessage
+from parley.common.secure_sum.messages import Contribution, Message, Roster, RosterMember, RoundMessage
 from parley.common.secure_sum.paillier import blocks_from_blob, check_units, public_key
-
-if TYPE_CHECKING:
-    from parley.common.secure_sum.messages import Message, Roster, RosterMember, RoundMessage
 
 
 class End:

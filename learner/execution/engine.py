@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import structlog
 
 from parley.common.client.approval import Recruited, propose, recruit, views_of
-from parley.common.client.federation import HttpFederation
+from parley.common.client.federation import HttpFederation, RoundReport
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import Peer, ask_all, names_in
 from parley.common.data.study import Study
@@ -77,7 +77,6 @@ from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time
 
 if TYPE_CHECKING:
-    from parley.common.client.federation import RoundReport
     from parley.learner.secure_sum.coordinator import SecureSumCoordinator
 
 # ── patience ─────────────────────────────────────────────────────────────────

@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,12 +32,9 @@ from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, PartyFacts
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
-from parley.learner.secure_sum.coordinator import ForeseenSum
+from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time
-
-if TYPE_CHECKING:
-    from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 
 Charge = Cost | BudgetExhaustedError
 """What a run would be charged to a party at most, or why no budget allows it."""

@@ -31,7 +31,7 @@ from parley.common.secure_sum.messages import Roster, RosterKeyHolder
 from parley.common.secure_sum.packing import Layout, too_long
 from parley.common.secure_sum.paillier import require_gmpy2
 from parley.common.wire.key_holder_api import KeyHolderFacts
-from parley.common.wire.party_api import PinnedKeys
+from parley.common.wire.party_api import PartyFacts, PinnedKeys
 from parley.learner.runs.run import Run
 from parley.learner.secure_sum.federation import SecureSumFederation
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
@@ -40,7 +40,6 @@ from parley.learner.storage.session_store import SessionStore, StoredSession
 
 if TYPE_CHECKING:
     from parley.common.runs.consent import Objection
-    from parley.common.wire.party_api import PartyFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +53,10 @@ from parley.common.storage.witness import Witness
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
 from parley.party.data.owner_data import Holding, load_holding
 from parley.party.ledger.books import RunKey
-from parley.party.ledger.ledger import Ask, Consent, Ledger, check_exists
+from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
 from parley.party.ledger.records import DataPin
 from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
 from parley.party.settings import PartySettings, Policy
-
-if TYPE_CHECKING:
-    from parley.party.data.owner_data import Holding
-    from parley.party.ledger.ledger import Compute, OneTimeNoise
-    from parley.party.policy import Terms
-
 
 # ── which data the ledger's answers are about ────────────────────────────────
 

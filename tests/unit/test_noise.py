@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from parley.common.privacy import noise as module
-from parley.common.privacy.noise import NoNoise, SeededNoise, SystemNoise
+from parley.common.privacy.noise import Noise, NoNoise, SeededNoise, SystemNoise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from parley.common.arrays import FloatArray, IntArray
     from parley.common.privacy.draws import Words
-    from parley.common.privacy.noise import Noise
 
     MakeNoise = Callable[[], Noise]
 
