@@ -51,7 +51,7 @@ def with_bounds_of(study: Study, columns: Columns, share: float, auxiliary: str)
 def _check_named(study: Study) -> None:
     """Raise InvalidInputError for sparse features, which have one bound for all columns, and no names."""
     if study.sparse:
-        raise InvalidInputError("the study's features are sparse: one bound is theirs, and they are not projected")
+        raise InvalidInputError("the study's features are sparse: they all have one bound, and cannot be projected")
 
 
 def _bounded(feature: AnyFeature, columns: Columns, share: float) -> AnyFeature:
@@ -131,7 +131,7 @@ def _undivided(study: Study, columns: Columns) -> FloatArray:
     undivided = study.model_copy(update={"intercept": False, "row_norm": 1.0})
     X = design_of(undivided, columns, len(columns[study.feature_names[0]]))
     if not len(X):
-        raise InvalidDataError("the public rows are none")
+        raise InvalidDataError("there are no public rows")
     return truncate(X, FEATURE_BITS)
 
 

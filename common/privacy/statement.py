@@ -25,9 +25,9 @@ def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
 
     >>> from parley.common.privacy.account import limit
     >>> in_words(limit(5, 1e-5), 0.5, 1e-6)[1]
-    'Left is one Gaussian run of (5, 1e-05), or 81 of (0.5, 1e-06), or 3 by methods that promise only that much.'
+    'That leaves one Gaussian run of (5, 1e-05), or 81 of (0.5, 1e-06), or 3 of them by methods without Gaussian noise.'
     >>> in_words(limit(5, 1e-5, composition="basic"), 0.5, 1e-6)[1]
-    'Left is one run of (5, 1e-05), or 10 of (0.5, 1e-06), by any method.'
+    'That leaves one run of (5, 1e-05), or 10 of (0.5, 1e-06), by any method.'
     """
     return [_so_far(account), _left(account, epsilon, delta)]
 
@@ -44,13 +44,13 @@ def _left(account: Account, epsilon: float, delta: float) -> str:
     units = math.ceil(epsilon * MICRO - 1e-6), delta_units(delta)
     one, many = f"({account.epsilon_left:.3g}, {account.delta_left:g})", f"({epsilon:g}, {delta:g})"
     if account.composition == "basic":
-        return f"Left is one run of {one}, or {account.runs_left(Cost(*units))} of {many}, by any method."
+        return f"That leaves one run of {one}, or {account.runs_left(Cost(*units))} of {many}, by any method."
     approximate = account.runs_left(_cost(units, ApproximateEvent(epsilon, delta)))
     if account.delta_limit == 0 or delta == 0:
-        return f"Left are {approximate} runs of {many} by purely private methods; no others fit a delta of 0."
+        return f"That leaves {approximate} runs of {many} by purely private methods; no others fit a delta of 0."
     gaussian = account.runs_left(_cost(units, GaussianEvent(gaussian_mu(epsilon, delta))))
-    others = f"{approximate} by methods that promise only that much"
-    return f"Left is one Gaussian run of {one}, or {gaussian} of {many}, or {others}."
+    others = f"{approximate} of them by methods without Gaussian noise"
+    return f"That leaves one Gaussian run of {one}, or {gaussian} of {many}, or {others}."
 
 
 def _cost(units: tuple[int, int], release: Release) -> Cost:

@@ -20,6 +20,6 @@ def description_of(spec: RunSpec, document: Mapping[str, Any]) -> Description:
     """
     algorithm, read = spec.build(), read_document(document)
     if not isinstance(algorithm, Describe):
-        raise InvalidInputError(f"the run is one of {spec.algorithm}; only one of describe describes columns")
+        raise InvalidInputError(f"the run is one of {spec.algorithm}; only a run of describe describes columns")
     model = Model(weights_of_document(read), read.kind)
     return algorithm.read(model, spec.facts(), tuple(spec.index(name) for name in read.contributors))

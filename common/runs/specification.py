@@ -76,7 +76,7 @@ class MemberColumns(Strict):
         if len(set(self.names)) != k:
             raise ValueError("a party is named twice")
         if len(self.n_examples) != k or len(self.budget_of) not in {0, k}:
-            raise ValueError(f"the columns of {k} parties must be as long")
+            raise ValueError(f"columns of {k} parties must have {k} entries each")
         if (max(self.budget_of) if self.budget_of else 0) != len(self.budgets) - 1:
             raise ValueError("budgets must be those that parties have")
         return self

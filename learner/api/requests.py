@@ -198,7 +198,7 @@ class RunRequest(Strict):
             raise InvalidInputError("parties must name at least one party, and none twice")
         for field, named, allowed in (("parties", names, roster), ("budgets", self.budgets, names)):
             if unknown := sorted(set(named) - set(allowed)):
-                raise InvalidInputError(f"{field} names unknown parties: {', '.join(unknown[:5])}")
+                raise InvalidInputError(f"{field}: unknown parties: {', '.join(unknown[:5])}")
         return names
 
 
@@ -236,7 +236,7 @@ class EvaluationRequest(Strict):
         check_budget(self.epsilon, self.delta)
         spec = run.spec.among(run.members)
         if unknown := sorted(set(self.budgets) - set(spec.names)):
-            raise InvalidInputError(f"budgets names unknown parties: {', '.join(unknown[:5])}")
+            raise InvalidInputError(f"budgets: unknown parties: {', '.join(unknown[:5])}")
         common = Budget(epsilon=self.epsilon, delta=self.delta)
         return evaluation_spec(spec, dict.fromkeys(spec.names, common) | self.budgets, self.parameters, weights)
 

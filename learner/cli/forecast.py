@@ -52,7 +52,7 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
     yield from costly(answer)
     if answer["majority"] is not None:
-        yield f"the commonest class makes up {answer['majority']:.3f}: so often to predict it for all is right"
+        yield f"the commonest class makes up {answer['majority']:.3f}: to predict it for all rows is right so often"
     yield from _expected(answer) if answer["outcome"] else (f"no forecast: {answer['no_forecast']}",)
 
 
@@ -121,7 +121,10 @@ def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
     yield f"an owner alone, without noise: {alone[0]:.3g} to {alone[-1]:.3g}"
     better_off = [owner["name"] for owner in answer["owners"] if not owner["worth_joining"]]
     if better_off:
-        yield f"warning: joining is not worth it for {_some(better_off)}: alone they are expected to do better"
+        yield (
+            f"warning: joining is not worth it for {_some(better_off)}: alone they are expected to do better, if all "
+            "owners' rows are alike"
+        )
 
 
 EXAMPLES = (
@@ -206,7 +209,7 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     else:
         yield (
             "excess fitness with all",
-            f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs on data like those it was made by",
+            f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs on data like those of its fit",
         )
         yield from _lost(outcome)
         if outcome["constant"]:

@@ -65,7 +65,7 @@ def card_command(
         file.write_text(text, encoding="utf-8")
 
 
-EXPORTS = "Example: parley-learner export model.json --to onnx --output m.onnx; pip install 'parley-learning[export]'"
+EXPORTS = "Example: parley-learner export model.json --to onnx --output m.onnx   (needs the extra export)"
 SCHEMAS = "Example: parley-learner schema > model.schema.json"
 
 

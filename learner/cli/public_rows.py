@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from parley.common.data.study import Study
 
 BOUNDS = (
-    "Example: parley-learner bounds loans.json public-loans.csv --share 0.01 > tight.json   (then owners agree on "
-    'tight.json, and clips what lies beyond: out_of_bounds = "clip")'
+    "Example: parley-learner bounds loans.json public-loans.csv --share 0.01 > tight.json   (owners agree on "
+    'tight.json, whose out_of_bounds = "clip" clips what lies beyond)'
 )
 """The command's example, for its help."""
 

@@ -198,7 +198,7 @@ def _in_words(read: ModelDocument) -> str:
     of_transcript = [guarantee for guarantee in read.guarantees if guarantee.view == "transcript"]
     promise = next(iter((*of_transcript, *read.guarantees)), None)
     if promise is None or promise.epsilon is None:
-        return "Nothing is promised of what the model hides."
+        return "No promise is made of what the model hides."
     if promise.epsilon > NEXT_TO_NOTHING:
         return f"In words: an ε of {promise.epsilon:.3g} promises next to nothing."
     return (

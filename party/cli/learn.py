@@ -28,6 +28,13 @@ with deferred():
     from parley.party.owner import training as learning
 
 
+OWN_MODELS = (
+    "Examples:\n\n"
+    "parley-party learn --epsilon 1 --delta 1e-5 --save model.json\n\n"
+    "parley-party learn --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 --budget shop=0.1,1e-6"
+)
+
+
 def learn_command(
     epsilon: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
     delta: Annotated[float, typer.Option(help="What the run may cost each of the others.")],
@@ -56,11 +63,6 @@ def learn_command(
     noise and never leave this process, but the weights that the others are asked about are computed from them:
     YOUR OWN EXAMPLES ARE NOT PROTECTED FROM THE PARTIES THAT YOU ASK. `--algorithm feature` is the exception: it
     asks them for models of theirs, and shows them nothing.
-
-    Examples:
-      parley-party learn --epsilon 1 --delta 1e-5 --save model.json
-
-      parley-party learn --algorithm wu_subgradient -p n_rounds=50 --epsilon 10 --delta 1e-5 --budget shop=0.1,1e-6
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)

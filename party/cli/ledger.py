@@ -103,13 +103,13 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
 def log_command(
     config: Config = DEFAULT_CONFIG,
     *,
-    out: Printer,
     by_run: Annotated[
         bool, typer.Option("--by-run", help="One line a run: who asked, what for, what it cost.")
     ] = False,
     data: Annotated[
         bool, typer.Option("--data", help="One line each time that the owner let answers be about other data.")
     ] = False,
+    out: Printer,
 ) -> None:
     """List the ledger: every answer that was given, to whom, when, and what it cost. One JSON object a line with JSON.
 

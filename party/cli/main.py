@@ -18,7 +18,7 @@ from parley.common.service.commands import (
     without_rich,
 )
 from parley.party.cli.join import join_command
-from parley.party.cli.learn import learn_command
+from parley.party.cli.learn import OWN_MODELS, learn_command
 from parley.party.cli.ledger import (
     accept_data_command,
     audit_app,
@@ -34,7 +34,7 @@ from parley.party.cli.ledger import (
 )
 from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from parley.party.cli.pin import pin_command
-from parley.party.cli.stream import stream_command
+from parley.party.cli.stream import STREAMS, stream_command
 from parley.party.cli.study import study_fit_app
 from parley.party.commands import (
     DEFAULT_CONFIG,
@@ -100,10 +100,10 @@ for name, command in (
     ("restore", restore_command),
     ("recover", recover_command),
     ("witnessed", witnessed_command),
-    ("learn", learn_command),
-    ("stream", stream_command),
 ):
     party_app.command(name)(command)
+party_app.command("learn", epilog=OWN_MODELS)(learn_command)
+party_app.command("stream", epilog=STREAMS)(stream_command)
 
 
 @party_app.command("config")

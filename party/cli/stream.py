@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from parley.party.ledger.ledger import Ledger
     from parley.party.owner.stream import Stream, StreamTerms
 
+STREAMS = "Example: parley-party stream --name prices --actions 3 --horizon 1000 --epsilon 1 --delta 1e-6 < costs.jsonl"
 _WORTH_SAYING = 0.9
 
 
@@ -37,7 +38,10 @@ def stream_command(
     epsilon: Annotated[float, typer.Option(help="What all rounds together may cost.")],
     delta: Annotated[float, typer.Option(help="What all rounds together may cost; 0 for pure privacy.")],
     bound: Annotated[float, typer.Option(help="R: no cost is larger, or less than -R.")] = 1.0,
-    calibration: Annotated[Literal["tight", "paper"], typer.Option(help="Whose lambda: tight, or paper.")] = "tight",
+    calibration: Annotated[
+        Literal["tight", "paper"],
+        typer.Option(help="How lambda is set: tight, by this project's proof, or as in the paper."),
+    ] = "tight",
     adversary: Annotated[
         Literal["adaptive", "oblivious"],
         typer.Option(help="Costs may depend on the actions of earlier rounds, or (less regret) on no action at all."),
@@ -69,9 +73,6 @@ def stream_command(
     earlier rounds must be the same as before, and are skipped: no row counts twice. If the input begins with the round
     of the action that is shown again, say --input rest, or state the round in each line, as a program should. Costs are
     stored in the ledger's file: a round takes about 0.6 kB, and 4 bytes an action.
-
-    Examples:
-      parley-party stream --name prices --actions 3 --horizon 1000 --epsilon 1 --delta 1e-6 < costs.jsonl
     """
     if sys.stdout is None:
         raise InvalidInputError("standard output is closed: nobody would see an action")

@@ -70,7 +70,7 @@ class RunSummary:
             return failed or "nothing"
         answers = f"{self.rounds} noisy answers ({', '.join(sorted(self.steps))})"
         hidden = self.approved is not None and self.approved.secure_sum != "none"
-        seen = f"sums alone, of {answers} and others'" if hidden else answers
+        seen = f"only sums of {answers} and of other owners' answers" if hidden else answers
         return f"{seen}; {failed}" if failed else seen
 
 

@@ -112,24 +112,29 @@ def promises_in_words(promises: Sequence[Guarantee]) -> list[str]:
 def promise_in_words(promise: Guarantee) -> str:
     """Return a guarantee as a sentence.
 
-    >>> promise_in_words(Guarantee(1.0, 1e-5, "transcript", "tight"))
-    'Of all that the learner sees nobody can tell one record of yours from another, but with (1, 1e-05).'
-    >>> promise_in_words(Guarantee(40.0, 1e-5, "transcript", "tight"))[-52:]
-    'but with (40, 1e-05). That promises next to nothing.'
-    >>> promise_in_words(Guarantee(1.0, 0.0, "model", "paper", "auxiliary_row")).partition(" can tell ")[2]
-    'one of the public rows, which are not yours, from another, but with (1, 0).'
+    >>> promise_in_words(Guarantee(1.0, 1e-5, "transcript", "tight")).partition(" from another ")[::2]
+    ('All that the learner sees changes the odds of telling one record of yours', \
+'by at most a factor of 2.72 (e to the 1), except with probability 1e-05.')
+    >>> promise_in_words(Guarantee(40.0, 1e-5, "transcript", "tight")).partition(" from another ")[2]
+    'by at most a factor of e to the 40, except with probability 1e-05. That promises next to nothing.'
+    >>> promise_in_words(Guarantee(1.0, 0.0, "model", "paper", "auxiliary_row")).partition(" of telling ")[2]
+    'one of the public rows, which are not yours, from another by at most a factor of 2.72 (e to the 1).'
     """
     whose = _WHOSE[promise.adjacency]
-    seen = (
-        "all that the learner sees" if promise.view == "transcript" else "the final model, if the learner is trusted,"
-    )
+    seen = "all that the learner sees" if promise.view == "transcript" else "the final model, if the learner is trusted"
     if not math.isfinite(promise.epsilon):
-        return f"Of {seen} nothing is promised."
+        return f"Nothing is promised about {seen}."
     assumed = "".join(f" It holds if {as_clause(assumption)}." for assumption in promise.assumptions)
     colluding = f", even together with {promise.trust} of the others" if promise.trust else ""
-    little = " That promises next to nothing." if promise.epsilon > NEXT_TO_NOTHING else ""
-    promised = f"({promise.epsilon:.3g}, {promise.delta:.1g})"
-    return f"Of {seen} nobody{colluding} can tell {whose}, but with {promised}.{little}{assumed}"
+    subject = f"{seen[0].upper()}{seen[1:]}{colluding}"
+    subject += "," if "," in subject else ""
+    is_little = promise.epsilon > NEXT_TO_NOTHING
+    power = f"e to the {promise.epsilon:.3g}"
+    factor = power if is_little else f"{math.exp(promise.epsilon):.3g} ({power})"
+    exception = f", except with probability {promise.delta:.1g}" if promise.delta else ""
+    little = " That promises next to nothing." if is_little else ""
+    changes = f"{subject} changes the odds of telling {whose} by at most a factor of {factor}"
+    return f"{changes}{exception}.{little}{assumed}"
 
 
 def budget_after(account: Account, price: Price) -> dict[str, Any]:

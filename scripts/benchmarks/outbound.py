@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import resource
 import statistics
 import tempfile
@@ -23,7 +22,7 @@ from parley.common.client.outbound import UPGRADE
 from parley.common.routes import CONNECT
 from parley.common.service.tokens import hash_token, new_token
 from scripts.benchmarks import rounds as own
-from scripts.loopback import COMMANDS, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
+from scripts.loopback import COMMANDS, cpu_seconds, free_ports, make_ledgers, processes, resident_mb, wait_until_ready
 
 LEARNERS = ("direct", "outbound")
 _IDLE_SECONDS = 45.0
@@ -161,12 +160,6 @@ def write_settings(folder: Path, d: int, ports: dict[str, int], user: str) -> No
         )
         head = head.replace('name = "learner"', f'name = "{learner}"')
         (folder / f"{learner}.toml").write_text(head + rosters[learner], encoding="utf-8")
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor's time that a process has used, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

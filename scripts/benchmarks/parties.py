@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -37,7 +36,7 @@ from parley.party.api.app import create_party_app
 from parley.party.ledger.ledger import create_ledger
 from parley.party.settings import PartySettings
 from scripts.benchmarks.rounds import party_toml
-from scripts.loopback import COMMANDS, free_ports, processes, resident_mb, wait_until_ready
+from scripts.loopback import COMMANDS, cpu_seconds, free_ports, processes, resident_mb, wait_until_ready
 
 ROWS, FEATURES = 50, 10
 WARM_UP = 3
@@ -124,12 +123,6 @@ def progress(lines: Iterator[str], learner: int) -> Iterator[tuple[float, float]
     for line in lines:
         if line == "event: round":
             yield time.perf_counter(), cpu_seconds(learner)
-
-
-def cpu_seconds(pid: int) -> float:
-    """The CPU time of a process, all its threads, user's and system's."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def host(folder: Path, names: Sequence[str]) -> None:

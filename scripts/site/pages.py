@@ -40,7 +40,9 @@ SETTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 CLIENT = (
     "parley.learner.client.Learner",
+    "parley.learner.client.AsyncLearner",
     "parley.learner.client.calls.Calls",
+    "parley.learner.estimators.PrivateClassifier",
     "parley.learner.estimators.FederatedClassifier",
     "parley.learner.estimators.FederatedRegressor",
     "parley.learner.estimators.PrivateLogisticRegression",

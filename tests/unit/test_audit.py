@@ -263,4 +263,4 @@ def test_runs_are_summed_up_in_the_order_in_which_they_came() -> None:
     run.ended = "failed"
     assert run.seen == "2 noisy answers (gradient, labels); that work on the data failed"
     run.ended, run.approved = "owner", replace(APPROVED, secure_sum="paillier")
-    assert run.seen == "sums alone, of 2 noisy answers (gradient, labels) and others'"
+    assert run.seen == "only sums of 2 noisy answers (gradient, labels) and of other owners' answers"

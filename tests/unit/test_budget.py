@@ -463,10 +463,10 @@ def test_an_account_in_words() -> None:
     account = limit(5, 1e-5).charge(run * 10).reserve(run)
     sentences = in_words(account, 0.5, 1e-6)
     print(*sentences)
-    assert "0.5, 1e-06), or 0 by" in sentences[1], "the account began without slack"
+    assert "0.5, 1e-06), or 0 of them by" in sentences[1], "the account began without slack"
     assert " 70 of " in sentences[1]
     assert "of 5, counted by a filter; what is reserved" in sentences[0]
-    assert in_words(limit(5, 0), 0.5, 0)[1].startswith("Left are 10 runs of (0.5, 0) by purely private methods")
+    assert in_words(limit(5, 0), 0.5, 0)[1].startswith("That leaves 10 runs of (0.5, 0) by purely private methods")
 
 
 @given(composition=WAYS, spent=COSTS, reserved=COSTS)

@@ -65,7 +65,7 @@ def test_tells_what_a_reader_asks() -> None:
 @pytest.mark.parametrize(
     ("promise", "told"),
     [
-        ({"epsilon": None}, "Nothing is promised"),
+        ({"epsilon": None}, "No promise is made"),
         ({"epsilon": 50.0}, "promises next to nothing"),
         ({"calibration": "paper", "view": "model"}, "noise as the algorithm's paper sets it"),
         ({"adjacency": "whole_party", "assumptions": []}, "all the data of a party replaced"),
@@ -122,7 +122,7 @@ def test_every_kind_of_study_has_a_card(study: Study) -> None:
 
 
 def test_a_simulated_model_without_guarantees_has_one_too() -> None:
-    assert "Nothing is promised" in card_of(STUDY, guarantees=[])
+    assert "No promise is made" in card_of(STUDY, guarantees=[])
 
 
 def parley(*arguments: str, code: int = 0) -> str:

@@ -275,7 +275,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"mechanism": "descent"}, "delta"),
     ({"mechanism": "descent", "delta": 1e-5, "calibration": "paper"}, "calibration"),
     ({"loss": "squared"}, "no private 'squared' loss"),
-    ({"calibration": "thesis"}, "there is no such noise here"),
+    ({"calibration": "thesis"}, "but must be one of"),
     ({"regularization": 1e-9, "mechanism": "output"}, "the examples: no solver surely finds"),
     ({"regularization": -1.0}, "regularization"),
     ({"row_norm": 0.0}, "row_norm"),

@@ -256,7 +256,7 @@ def test_what_a_release_costs_is_what_was_asked_for() -> None:
 def test_noise_that_a_mechanism_does_not_have_is_refused(
     mechanism: Mechanism, law: Law, calibration: SiteCalibration
 ) -> None:
-    with pytest.raises(InvalidInputError, match=f"there is no such noise here: calibration is {calibration}"):
+    with pytest.raises(InvalidInputError, match=f"calibration is {calibration}, but must be one of"):
         MECHANISMS[mechanism](terms(law=law, calibration=calibration))
 
 

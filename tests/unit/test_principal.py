@@ -109,7 +109,7 @@ def test_rows_that_do_not_fit_the_study_are_refused() -> None:
         with_projection_of(STUDY, table | {"x1": np.where(np.arange(N) == 3, np.nan, 0.5)}, 2)
     with pytest.raises(InvalidInputError, match="record 0: feature 'ward' is not one of its values"):
         with_projection_of(STUDY, table | {"ward": np.repeat("west", N)}, 2)
-    with pytest.raises(InvalidDataError, match="the public rows are none"):
+    with pytest.raises(InvalidDataError, match="there are no public rows"):
         with_projection_of(STUDY, rows(0), 2)
 
 

@@ -72,7 +72,7 @@ class SiteTerms:
             raise InvalidInputError("Gaussian noise needs a delta above 0: take law = l2_laplace")
         if self.calibration not in calibrations:
             valid = ", ".join(calibrations)
-            raise InvalidInputError(f"there is no such noise here: calibration is {self.calibration}, not of {valid}")
+            raise InvalidInputError(f"calibration is {self.calibration}, but must be one of: {valid}")
 
     def check_examples(self) -> None:
         """Raise InvalidInputError if the site has no examples."""

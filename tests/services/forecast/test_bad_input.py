@@ -29,7 +29,7 @@ REGRESSION: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"budgets": {"party-9": {"epsilon": 1, "delta": 1e-5}}}, "budgets names unknown parties: party-9"),
+        ({"budgets": {"party-9": {"epsilon": 1, "delta": 1e-5}}}, "budgets: unknown parties: party-9"),
         ({"secure_sum": "paillier"}, "this learner has no key holders"),
         ({"evaluate": 0.5}, "hold_out"),
         ({"parameters": {"overlap": 0}}, "overlap: Input should be greater than or equal to 1"),

@@ -94,7 +94,7 @@ def test_mentions_a_limit_only_where_its_default_is_too_low(fits: bool) -> None:
     [
         (("--owner", "bank-a=many"), "the size of bank-a must be a number of examples, not 'many'"),
         (("--owner", "bank-a"), "'bank-a' must be NAME=VALUE"),
-        (("--owner", "a=1", "--budget", "b=1,1e-5"), "budgets names unknown parties: b"),
+        (("--owner", "a=1", "--budget", "b=1,1e-5"), "budgets: unknown parties: b"),
         (("--owner", "a=1", "-p", "overlap=0"), "overlap"),
         (("--owner", "a=1", "-p", "rho=-1"), "rho"),
         ((), "party-1 cannot be reached"),

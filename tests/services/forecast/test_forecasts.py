@@ -161,7 +161,7 @@ async def test_a_party_that_is_silent_is_named(owners: Cluster, parties: Parties
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-5}}}, "budgets names unknown parties: nobody"),
+        ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-5}}}, "budgets: unknown parties: nobody"),
         ({"parties": ["bank-a", "nobody"]}, "unknown parties: nobody"),
         ({"epsilon": 0}, "epsilon must be positive"),
         ({"parameters": {"overlap": 0}}, "overlap: Input should be greater than or equal to 1"),

@@ -140,7 +140,7 @@ async def test_a_model_is_no_description(tmp_path: Path) -> None:
         await watch(client, run)
         refused = await client.get(f"/v1/runs/{run}/description")
         assert (refused.status_code, refused.json()["detail"]) == (
-            422, "the run is one of dp_gd; only one of describe describes columns"
+            422, "the run is one of dp_gd; only a run of describe describes columns"
         )  # fmt: skip
 
 

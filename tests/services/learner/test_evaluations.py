@@ -257,7 +257,7 @@ async def test_a_study_that_holds_no_row_out_has_no_evaluation(tmp_path: Path) -
     [
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
-        ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-6}}}, "budgets names unknown parties: nobody"),
+        ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-6}}}, "budgets: unknown parties: nobody"),
         ({"parameters": {"bins": 3}}, "parameters of evaluate: bins: Input should be a multiple of 2"),
         ({"parameters": {"bins": 0}}, "bins: Input should be greater than or equal to 2"),
         ({"parameters": {"largest_error": 3}}, "largest_error: Input should be less than or equal to 2"),

@@ -129,7 +129,7 @@ async def test_a_secure_average_is_that_of_this_process(
         ({"sites": [{"party": "nobody"}]}, {}, "sites names nobody, which take no part"),
         ({"sites": [{"party": "party-1"}] * 2}, {}, "sites names a party twice"),
         ({"law": "gaussian"}, {"delta": 0.0}, "Gaussian noise needs a delta above 0: take law = l2_laplace"),
-        ({"mechanism": "output", "calibration": "thesis", "law": "gaussian"}, {}, "there is no such noise here"),
+        ({"mechanism": "output", "calibration": "thesis", "law": "gaussian"}, {}, "but must be one of"),
         ({"sites": [{"party": "party-1", "epsilon": 2.0}]}, {}, "epsilon"),
     ],
 )
