@@ -42,7 +42,8 @@ from parley.common.protocol.algorithm import Algorithm, Choice, Program
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question
 
-_DRIFT, _EXACT = 0.15, "each party's model is the exact minimiser on its shard"
+_DRIFT = 0.15
+_EXACT = "each party's model is the exact minimiser on its shard"
 
 
 @algorithm

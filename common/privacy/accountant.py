@@ -50,7 +50,7 @@ _LARGEST_SCALE = 700.0
 
 def epsilon_after(events: Sequence[Event], delta: float) -> float:
     """Return the epsilon at ``delta`` of all these events together; 0 for none, infinite if one has no noise."""
-    _checked_delta(delta)
+    _check_delta(delta)
     return max(_epsilon(list(chain.from_iterable(branch)), delta) for branch in branches(events))
 
 
@@ -68,7 +68,7 @@ def pure_epsilons(events: Sequence[Event]) -> FloatArray:
 
 def added_epsilon(events: Sequence[Event], delta: float) -> float:
     """Return a quick bound on `epsilon_after`: the sum of epsilons; infinite if one has none."""
-    _checked_delta(delta)
+    _check_delta(delta)
     flat = (list(chain.from_iterable(branch)) for branch in branches(events))
     return max(float(_basic_composition(releases, delta)[-1]) if releases else 0.0 for releases in flat)
 
@@ -107,11 +107,10 @@ def _rho(release: Release) -> float:
     return rho_of_draws(release) if isinstance(release, DrawEvent) else _loss_scale(release) ** 2 / 2
 
 
-def _checked_delta(delta: float) -> float:
-    """Return a delta. Raises InvalidInputError if it is outside [0, 1)."""
+def _check_delta(delta: float) -> None:
+    """Raise InvalidInputError for a delta outside [0, 1)."""
     if not 0 <= delta < 1:
         raise InvalidInputError(f"delta must be at least 0 and below 1, not {delta}")
-    return delta
 
 
 def _basic_composition(events: Sequence[Release], delta: float) -> FloatArray:

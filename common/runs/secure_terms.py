@@ -74,7 +74,7 @@ def round_terms(algorithm: Algorithm, facts: FederationFacts, round: int) -> Rou
     return RoundTerms(algorithm.clip_norm, noise_text(algorithm, facts.of(0), round))
 
 
-def draft_roster(  # noqa: PLR0913  # values that are not in a specification, by name
+def draft_roster(  # noqa: PLR0913 -- values that are not in a specification, by name
     run: str,
     spec: RunSpec,
     *,

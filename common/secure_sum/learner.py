@@ -112,7 +112,7 @@ class LearnerRole(Role):
         with self._on(Roster):
             self._check_signatures(self.roster.parties, signatures)
 
-    def ask(  # noqa: PLR0913  # the fields of a query
+    def ask(  # noqa: PLR0913 -- the fields of a query
         self, *, round: int, step: str, message: bytes, clip: Scalar, noise: Scalar, deadline: int
     ) -> Signed:
         """Ask a round's query of every party. Rounds go up; a round not opened is given up. Store before sending."""

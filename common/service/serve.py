@@ -34,7 +34,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.extras import require_extra
 from parley.common.service import logs
 from parley.common.service.http.connections import Beside, BoundedServer, connections_allowed
-from parley.common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority
+from parley.common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority, stamp_of
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import ServiceSettings, Tls
 from parley.common.service.tokens import Tokens
@@ -223,12 +223,8 @@ class Upkeep:
             structlog.get_logger().warning("expires", what=kind, of=name, days=days)
 
     def _read_stamp(self) -> tuple[int, int] | None:
-        """The inode and time of change of the settings file, which differ once it has changed."""
-        try:
-            status = self._path.stat() if self._path else None
-        except OSError:
-            return None
-        return (status.st_ino, status.st_mtime_ns) if status else None
+        """Return what differs once the settings file has changed."""
+        return stamp_of(self._path) if self._path else None
 
 
 def _other_changes(first: ServiceSettings, second: ServiceSettings) -> list[str]:

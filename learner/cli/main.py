@@ -259,10 +259,10 @@ def public(
     """Upload public rows that runs may ask about, and print their digest. Every party of such a run sees them."""
     with learner.open() as client:
         kind = {name: "true" for name, is_asked in (("start", start), ("labelled", labelled)) if is_asked}
-        name = client.upload(routes.UPLOAD_PUBLIC_ROWS.at({"study": study} | kind), table)
-    out.result(name, name["digest"])
-    out.aside(f"{so_many(name['rows'], 'row')} of {so_many(name['width'], 'number')}")
-    out.next(f"parley-learner submit {study} --public {name['digest']} --epsilon EPSILON --delta DELTA")
+        uploaded = client.upload(routes.UPLOAD_PUBLIC_ROWS.at({"study": study} | kind), table)
+    out.result(uploaded, uploaded["digest"])
+    out.aside(f"{so_many(uploaded['rows'], 'row')} of {so_many(uploaded['width'], 'number')}")
+    out.next(f"parley-learner submit {study} --public {uploaded['digest']} --epsilon EPSILON --delta DELTA")
 
 
 @learner_app.command(epilog="Example: parley-learner cancel 5f1c...")

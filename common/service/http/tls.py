@@ -61,7 +61,7 @@ class FreshContext(ssl.SSLContext):
 
     def _read_stamp(self) -> _Stamp:
         """The stamps of all files, which differ once one has changed."""
-        return tuple(_stamp_of(file) for file in self._files)
+        return tuple(stamp_of(file) for file in self._files)
 
 
 @cache
@@ -109,8 +109,8 @@ def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | 
     return context
 
 
-def _stamp_of(file: Path) -> tuple[int, int] | None:
-    """A file's inode and the time it was changed; None while there is none."""
+def stamp_of(file: Path) -> tuple[int, int] | None:
+    """Return a file's inode and the time it was changed, one of which differs after a change; None without a file."""
     try:
         status = file.stat()
     except OSError:
