@@ -20,6 +20,7 @@ from parley.common.protocol.messages import Query
 from parley.common.runs.pricing import transcript
 from scripts.demonstrations import attempts, averaging, differences, halving, laws
 from scripts.demonstrations.attempts import Composed, Draft, Finding, FreshNoise, Neighbours, OneTimeNoise, report
+from tests.support.nightly import nightly
 
 DRAFTS = (FreshNoise, OneTimeNoise, attempts.RedrawnNoise, Composed)
 
@@ -65,7 +66,11 @@ def test_eta_by_own_data_adds_up_to_the_same_variance() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("demonstration", [averaging, differences, halving, laws], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "demonstration",
+    [pytest.param(averaging, marks=nightly), differences, halving, laws],
+    ids=lambda module: module.__name__,
+)
 def test_each_finding_holds(demonstration: ModuleType) -> None:
     for finding in demonstration.findings():
         print(finding)

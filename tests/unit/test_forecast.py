@@ -22,7 +22,7 @@ from parley.common.forecast.excess_risk import RATE
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
 from parley.common.forecast.forecasters import FORECASTERS
 from parley.common.learning.losses import Hinge, Logistic, Softmax, Squared
-from tests.support.nightly import repeats
+from tests.support.nightly import NIGHTLY, repeats
 from tests.support.worlds import WAYS, World, coalitions, facts_of, predict, random_world
 
 SQUARED = {"n_rounds": 30, "regularization": 0.2, "l1_clip": 2.0}
@@ -47,7 +47,7 @@ DRAWS = {"pooled": 40}
 the sample, and with 12 the ranks of pooled data correlated by 0.94."""
 
 
-SETTINGS = repeats(20, 40)
+SETTINGS = repeats(12, 40)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Survey:
         )
 
 
-@pytest.fixture(scope="module", params=WORLDS, ids=str)
+@pytest.fixture(scope="module", params=WORLDS if NIGHTLY else WORLDS[::2], ids=str)
 def survey(request: pytest.FixtureRequest) -> Survey:
     world: World = request.param
     masks = coalitions(6)

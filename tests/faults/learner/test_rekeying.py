@@ -22,7 +22,7 @@ from parley.party.settings import PartySettings
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.cluster import AUTHORIZED, LEARNER, submit
 from tests.support.keyholder_process import start_keyholder
-from tests.support.nightly import repeats
+from tests.support.nightly import nightly
 from tests.support.outage import DEADLINE, SameNoise, check_end
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 from tests.support.rounds import run_spec
@@ -32,7 +32,6 @@ from tests.support.toml import write
 ROUNDS = {"none": 250, "paillier": 40}
 """To one change, by kind of sum: more than there is time for until a service has read its settings again."""
 ROUNDS_EACH = 3  # between two changes, at least
-MANY = pytest.mark.slow
 
 
 @dataclass
@@ -93,7 +92,7 @@ class Peer:
         return files.authority, files.certificate, files.key
 
 
-@pytest.mark.parametrize("changes", [2, pytest.param(repeats(4, 26), marks=MANY)])
+@pytest.mark.parametrize("changes", [2, pytest.param(26, marks=nightly)])
 @pytest.mark.parametrize("kind", list(ROUNDS))
 async def test_keys_change_in_mid_run(tmp_path: Path, kind: str, changes: int) -> None:
     rng, cluster = random.Random(5), SecureCluster(tmp_path, n_parties=2)

@@ -29,7 +29,7 @@ from parley.common.wire.party_api import RunProposal
 from tests.support.cluster import LEARNER, USER, Cluster
 from tests.support.documents import SERVICES, application
 from tests.support.keyholder import KEY_BITS, TOKEN
-from tests.support.nightly import repeats
+from tests.support.nightly import nightly
 from tests.support.rounds import run_spec
 
 TOKENS = {"learner": USER, "party": LEARNER, "key holder": TOKEN}
@@ -159,7 +159,7 @@ def try_all(calls: ServiceCalls, examples: int) -> None:
                 calls.given_up.append(f"{operation.label} ({mode.value}): {error}")
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(repeats(30, 150), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=nightly)])
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_operation_answers_as_documented(tmp_path: Path, service: str, examples: int) -> None:
     with serving(service, tmp_path) as calls:
