@@ -11,6 +11,7 @@ import pytest
 from scripts.utility.cases import CASES
 from scripts.utility.examples import AbsentError
 from scripts.utility.trial import Trial
+from tests.support.nightly import NIGHTLY
 
 STATED = Path(__file__).parents[2] / "docs" / "explanation" / "results.md"
 ROWS = {
@@ -25,6 +26,7 @@ ROWS = {
 }
 """All rows of the table but those of the two sets that take minutes."""
 DRAWS = range(10)
+TRIED = ROWS.keys() if NIGHTLY else ROWS.keys() - {"HAR, six activities"}
 DIGITS = 0.002
 """Other machines round sums otherwise."""
 
@@ -42,7 +44,7 @@ def test_every_row_is_known() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "epsilon", "value"), [row for row in stated() if row[0] in ROWS])
+@pytest.mark.parametrize(("name", "epsilon", "value"), [row for row in stated() if row[0] in TRIED])
 def test_it_is_reached(name: str, epsilon: float, value: float) -> None:
     case = CASES[ROWS[name]]
     try:
