@@ -23,7 +23,7 @@ from tests.support.containers import (
     wait_for_round,
 )
 
-N_ROUNDS = {"none": 100, "paillier": 40}
+N_ROUNDS = {"none": 80, "paillier": 24}
 """By kind of sum: rounds enough that something happens in their midst."""
 
 BEYOND_DEADLINE = 7.0

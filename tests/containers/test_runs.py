@@ -25,7 +25,7 @@ from tests.support.containers import (
     wait_for_round,
 )
 
-MANY = {"none": 100, "paillier": 30}
+MANY = {"none": 80, "paillier": 20}
 """By kind of sum: rounds enough that a service dies in their midst."""
 
 JOURNAL = """
