@@ -29,6 +29,7 @@ from parley.party.commands import (
     Config,
     LearnerOption,
     ReceiptFiles,
+    RunArgument,
     config_words,
     print_table,
     quietly,
@@ -128,12 +129,16 @@ def log_command(
         _print_answers(entries, out)
 
 
-def end_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer) -> None:
+def end_command(
+    run: RunArgument, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
+) -> None:
     """Answer no more rounds of a run, and free what is still reserved for it. What was charged stays charged."""
     _each_run(config, run, learner, "ended", out)
 
 
-def release_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer) -> None:
+def release_command(
+    run: RunArgument, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
+) -> None:
     """Free what is still reserved for a run without ending it: it goes on while the budget suffices."""
     _each_run(config, run, learner, "released", out)
 
@@ -175,7 +180,12 @@ def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | Non
         return recovery.recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)
 
 
-def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
+def backup_command(
+    directory: Annotated[Path, typer.Argument(help="The directory to make.")],
+    config: Config = DEFAULT_CONFIG,
+    *,
+    out: Printer,
+) -> None:
     """Copy ledger, head file and identity key into a new directory, while the party runs too.
 
     A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges for all answers
@@ -187,7 +197,7 @@ def backup_command(directory: Path, config: Config = DEFAULT_CONFIG, *, out: Pri
 
 
 def restore_command(
-    directory: Path,
+    directory: Annotated[Path, typer.Argument(help="A directory that parley-party backup wrote.")],
     config: Config = DEFAULT_CONFIG,
     receipt: ReceiptFiles = None,
     yes: Annotated[

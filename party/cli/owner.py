@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.common.service.commands import Printer, deferred, print_json_line
-from parley.party.commands import DEFAULT_CONFIG, Config, LearnerOption, as_text, config_words, print_table, quietly
+from parley.party.commands import (
+    DEFAULT_CONFIG,
+    Config,
+    LearnerOption,
+    RunArgument,
+    as_text,
+    config_words,
+    print_table,
+    quietly,
+)
 
 with deferred():
     from parley.common import errors
@@ -44,7 +53,9 @@ def pending_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         typer.echo("no run waits for your word")
 
 
-def approve_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer) -> None:
+def approve_command(
+    run: RunArgument, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
+) -> None:
     """Take part in a run that waits: its whole price is reserved at once, and charged with its answers."""
     with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
@@ -55,7 +66,7 @@ def approve_command(run: str, config: Config = DEFAULT_CONFIG, learner: LearnerO
 
 
 def deny_command(
-    run: str,
+    run: RunArgument,
     config: Config = DEFAULT_CONFIG,
     learner: LearnerOption = None,
     reason: Annotated[str, typer.Option(help="What the learner is told.")] = "",
