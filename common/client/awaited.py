@@ -113,7 +113,7 @@ class Switchboard:
             raise ConflictError(f"{name} is not expected to connect, or has not been confirmed yet")
 
     def is_connected(self, name: str) -> bool:
-        """Whether a service that connects itself has done so."""
+        """Return whether a service that connects itself has done so."""
         return name in self._awaited and self._awaited[name].is_connected
 
     async def drop(self, name: str) -> None:

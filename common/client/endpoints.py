@@ -53,7 +53,7 @@ class PeerEntry(Setting):
         return self
 
     def token_text(self) -> str:
-        """The token; raises InvalidInputError when its file cannot be read."""
+        """Return the token; raises InvalidInputError when its file cannot be read."""
         if self.token is not None:
             return self.token.get_secret_value()
         assert self.token_file is not None  # noqa: S101 -- validated above

@@ -230,12 +230,12 @@ class _Handshake(asyncio.Protocol):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Called when bytes have come."""
+        """Take bytes that have come."""
         self.received += data
         self._news.set()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- as asyncio has it
-        """Called when the connection has ended."""
+        """Note that the connection has ended."""
         self._is_lost = True
         self._news.set()
 
@@ -300,7 +300,7 @@ def renew_for(address: LearnerAddress) -> None:
 
 
 def is_due(credentials: Credentials) -> bool:
-    """Whether a certificate is to be renewed now."""
+    """Return whether a certificate is to be renewed now."""
     return credentials.share_left < _SHARE_LEFT
 
 
@@ -354,18 +354,18 @@ class OpenedProtocol(BoundedProtocol):
         return self.closed_at is not None and not self.was_asked and self.closed_at - self.opened_at < _SOON
 
     def on_headers_complete(self) -> None:
-        """Called when a request has come: another connection may be needed."""
+        """Report that a request has come: another connection may be needed."""
         super().on_headers_complete()
         self._changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called when the connection has ended."""
+        """Note when the connection has ended, and report it."""
         super().connection_lost(exc)
         self.closed_at = self.loop.time()
         self._changed()
 
     def expire(self) -> None:
-        """Called when the time for a request is over; a spare connection ends only if the learner stopped trying it."""
+        """End the connection when the time for a request is over; a spare one only if the learner stopped trying it."""
         if not self.is_spare or self.loop.time() - (self.waiting_since or 0.0) > 3 * PING_SECONDS:
             super().expire()
 

@@ -338,7 +338,7 @@ class Line:
         return PeerRequest(method, self._base + path, (*line_headers, *headers), body, longest)
 
     def _has_other_token(self, refused: str) -> bool:
-        """Whether the token file now holds another token than the refused one; reads it."""
+        """Read the token file again; return whether it now holds another token than the refused one."""
         with suppress(InvalidInputError):  # a file that is gone holds no other token
             self._token = self._entry.token_text()
         return self._token != refused

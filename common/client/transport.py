@@ -69,7 +69,7 @@ class Transport(Protocol):
     """Carries requests to one service."""
 
     async def send(self, request: PeerRequest) -> PeerResponse:
-        """The response to a request; raises httpx.TransportError."""
+        """Return the response to a request; raises httpx.TransportError."""
 
     async def close(self) -> None:
         """Close the connections that are not in use."""
@@ -170,16 +170,16 @@ class _Incoming:
             raise httpx.RemoteProtocolError("a response whose head or framing does not end")
 
     def on_message_begin(self) -> None:
-        """Called when a response begins: the first, the one after an interim one, or one more than was asked for."""
+        """Note whether the response that begins is one too many: neither the first nor the one after an interim one."""
         self._has_more = self.is_complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called for each header, and for each trailer, which is dropped."""
+        """Keep a header, and drop a trailer."""
         if not self.status:
             self.headers.setdefault(name.lower(), value)
 
     def on_headers_complete(self) -> None:
-        """Called when a head has ended: keeps a final status, and drops the headers of an interim response."""
+        """Keep a final status when a head has ended, and drop the headers of an interim response."""
         if not self.is_complete:
             status = self._parser.get_status_code()
             if status >= _FINAL:
@@ -188,14 +188,14 @@ class _Incoming:
                 self.headers.clear()
 
     def on_body(self, piece: bytes) -> None:
-        """Called for each piece of a body."""
+        """Keep a piece of a body."""
         if not self.is_complete:
             self._bare_bytes = 0
             self.size += len(piece)
             self.pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """Called when a response has ended, the final or an interim one."""
+        """Note that a response has ended, the final or an interim one."""
         self.is_complete, self._keeps_alive = self.status >= _FINAL, self._parser.should_keep_alive()
 
 

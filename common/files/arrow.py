@@ -76,7 +76,7 @@ _REAL = pa.float64()
 
 
 def column_of(array: Any, *, as_number: bool) -> Column:  # noqa: ANN401 -- pyarrow has no types
-    """An Arrow array as numbers with NaN for null, or as codes."""
+    """Return an Arrow array as numbers with NaN for null, or as codes."""
     if as_number and (numbers := _numbers(array)) is not None:
         return numbers
     kind = array.type
@@ -92,7 +92,7 @@ def column_of(array: Any, *, as_number: bool) -> Column:  # noqa: ANN401 -- pyar
 
 
 def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
-    """An Arrow array of numbers, or of texts that all spell numbers, as numbers; None for any other array."""
+    """Return an Arrow array of numbers, or of texts that all spell numbers, as numbers; None for any other array."""
     kind = array.type
     if kind != _REAL:
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -112,7 +112,7 @@ _INT64 = 2**63
 
 
 def cell_type(cells: Iterable[Any]) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    """The type of a column of such cells, where None holds nothing; pyarrow's null type for no cells."""
+    """Return the type of a column of such cells, where None holds nothing; pyarrow's null type for no cells."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds == {bool}:
         return pa.bool_()
@@ -127,7 +127,7 @@ def cell_type(cells: Iterable[Any]) -> Any:  # noqa: ANN401 -- pyarrow has no ty
 
 
 def cell_array(cells: Sequence[Any], kind: Any) -> Any:  # noqa: ANN401 -- as above
-    """Cells (n,) as an array of one type; bytes, lists and records among texts become the name of their type."""
+    """Return cells (n,) as an array of one type; bytes, lists and records among texts become the name of their type."""
     if kind == pa.string():
         return pa.array([cell if cell is None or isinstance(cell, str) else _spelt(cell) for cell in cells], kind)
     if kind == pa.float64():
@@ -140,7 +140,7 @@ def _is_number(cell: object) -> bool:
 
 
 def _real(cell: float) -> float:
-    """A number as a float; infinity for one beyond the range of floats."""
+    """Return a number as a float; infinity for one beyond the range of floats."""
     try:
         return float(cell)
     except OverflowError:

@@ -57,7 +57,7 @@ def sheet_table(path: Path, name: str | None = None) -> TableStream:
 
 
 def cell_bounds(path: Path) -> ChildBounds:
-    """The memory and time that reading such a file may take, by its size."""
+    """Return the memory and time that reading such a file may take, by its size."""
     size = path.stat().st_size
     return ChildBounds(
         _MEMORY + _MEMORY_A_BYTE * size,
@@ -69,12 +69,12 @@ def cell_bounds(path: Path) -> ChildBounds:
 
 
 def arrow_message(part: Any) -> AnyArray:  # noqa: ANN401 -- pyarrow has no types
-    """A schema or a batch of rows as the child sends it: first the schema, then each batch."""
+    """Return a schema or a batch of rows as the child sends it: first the schema, then each batch."""
     return np.frombuffer(part.serialize(), np.uint8)
 
 
 def _read_in_child(path: Path, kind: str, *names: str) -> TableStream:
-    """The table that a child process reads from a file; ``names`` holds at most the name of a sheet."""
+    """Return the table that a child process reads from a file; ``names`` holds at most the name of a sheet."""
     with reading(path):
         path.open("rb").close()
     try:
@@ -98,7 +98,7 @@ _SPACE, _COMMA = re.compile(r"[ \t\n\r]*"), re.compile(r"[ \t\n\r]*,[ \t\n\r]*(?
 
 
 def _json_messages(path: Path) -> Iterator[AnyArray]:
-    """The schema of a JSON file, then its batches of rows, each as bytes."""
+    """Yield the schema of a JSON file, then its batches of rows, each as bytes."""
     columns = _columns(path)
     schema = pa.schema([(name, cell_type(cells)) for name, cells in columns.items()])
     yield arrow_message(schema)
@@ -108,7 +108,7 @@ def _json_messages(path: Path) -> Iterator[AnyArray]:
 
 
 def _columns(path: Path) -> dict[str, list[Any]]:
-    """The columns of a file's records, None where a record lacks a name; raises InvalidDataError."""
+    """Read the columns of a file's records, None where a record lacks a name; raises InvalidDataError."""
     try:
         return _collect_columns(decode_text(path.read_bytes()))
     except UnicodeDecodeError:
@@ -159,7 +159,7 @@ def _collect_columns(text: str) -> dict[str, list[Any]]:
 
 
 def _list_records(text: str) -> Iterator[Mapping[str, Any]]:
-    """The objects of a JSON list; raises _NoRecordsError where an item is none, ValueError where the list is broken."""
+    """Yield the objects of a JSON list; raises _NoRecordsError where an item is none, ValueError for a broken list."""
     place = _after_space(text, _after_space(text, 0) + 1)
     while not text.startswith("]", place):
         record, place = _DECODER.raw_decode(text, place)
@@ -175,7 +175,7 @@ def _list_records(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _line_records(text: str) -> Iterator[Mapping[str, Any]]:
-    """The objects of a text that has one a line; raises _LineError."""
+    """Yield the objects of a text that has one a line; raises _LineError."""
     start = number = 0
     while start < len(text):
         end = text.find("\n", start) % (len(text) + 1)  # the last line may have none
@@ -194,13 +194,13 @@ def _line_records(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _after_space(text: str, start: int) -> int:
-    """The place of the next character from ``start`` on that is not white space between JSON values."""
+    """Return the place of the next character from ``start`` on that is not white space between JSON values."""
     match = _SPACE.match(text, start)
     return match.end() if match else start
 
 
 def _are_nested(cells: Iterable[Any]) -> bool:
-    """Whether the cells of an object hold tables, not a row: only lists and objects, and not just lists of numbers."""
+    """Return whether cells of an object hold tables, not a row: only lists and objects, not just lists of numbers."""
     cells = list(cells)
     lists = [cell for cell in cells if isinstance(cell, list)]
     are_numbers = len(lists) == len(cells) and all(isinstance(item, int | float) for cell in lists for item in cell)
@@ -214,7 +214,7 @@ _EMPTY_CELLS = ("", "#N/A")
 
 
 def _sheet_messages(path: Path, wanted: Sequence[str]) -> Iterator[AnyArray]:
-    """The schema of a workbook's sheet, then its batches of rows, each as bytes."""
+    """Yield the schema of a workbook's sheet, then its batches of rows, each as bytes."""
     sheet, head = _filled_sheet(path, wanted)
     schema = pa.schema([(name, cell_type(kinds.values())) for name, _, kinds in head.columns])
     yield arrow_message(schema)
@@ -234,7 +234,7 @@ class _Head:
 
 
 def _filled_sheet(path: Path, wanted: Sequence[str]) -> tuple[CalamineSheet, _Head]:
-    """The sheet whose name is ``wanted``, or the only filled one; raises InvalidDataError."""
+    """Return the sheet whose name is ``wanted``, or the only filled one; raises InvalidDataError."""
     from python_calamine import CalamineError, CalamineWorkbook  # noqa: PLC0415 -- an extra
 
     filled = []
@@ -257,13 +257,13 @@ def _filled_sheet(path: Path, wanted: Sequence[str]) -> tuple[CalamineSheet, _He
 
 
 def _sheet_rows(sheet: CalamineSheet) -> Iterator[list[Any]]:
-    """The rows of a sheet, None where a cell holds nothing."""
+    """Yield the rows of a sheet, None where a cell holds nothing."""
     for row in sheet.iter_rows():
         yield [None if cell in _EMPTY_CELLS else cell for cell in row]
 
 
 def _head(path: Path, sheet: CalamineSheet) -> _Head | None:
-    """The line of names and what the columns below hold; None for an empty sheet.
+    """Find the line of names and what the columns below hold; None for an empty sheet.
 
     The names are in the first row that fills more than one cell: a title fills one. Raises InvalidDataError for a
     column that is named twice.

@@ -40,7 +40,7 @@ _MOST_NUMERIC = 0.3
 
 
 def names_identifier(name: str) -> bool:
-    """Whether a column's name says that it identifies a person: by a whole word, or two adjacent ones.
+    """Return whether a column's name says that it identifies a person: by a whole word, or two adjacent ones.
 
     >>> [names_identifier(name) for name in ("patient_id", "eMail", "SSN", "userid", "zip code", "homePhone")]
     [True, True, True, True, True, True]
@@ -55,7 +55,7 @@ def names_identifier(name: str) -> bool:
 
 
 def numbers_people(name: str) -> bool:
-    """Whether a column's name says only that it numbers people; each of them may have many rows.
+    """Return whether a column's name says only that it numbers people; each of them may have many rows.
 
     >>> [numbers_people(name) for name in ("subject#", "Patient No", "record_number", "patientid")]
     [True, True, True, True]
@@ -68,7 +68,7 @@ def numbers_people(name: str) -> bool:
 
 
 def similar_name(name: str, names: Iterable[str]) -> str | None:
-    """The first of some names that equals one but for capitals and surrounding blanks; None where there is none.
+    """Return the first of some names that equals one but for capitals and surrounding blanks; None where there is none.
 
     >>> similar_name("ill", ["age", " Ill"])
     ' Ill'
@@ -100,7 +100,7 @@ def match_columns(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]
 
 
 def renaming_notes(meant: Mapping[str, str]) -> list[str]:
-    """Lines that say which columns are read by a name that is spelt differently."""
+    """Return lines that say which columns are read by a name that is spelt differently."""
     return [f"column {shortened(column)!r} is read as {name!r}" for name, column in meant.items() if name != column]
 
 
@@ -126,7 +126,7 @@ def match_all_columns(path: Path, names: Collection[str], first: Path, first_nam
 
 
 def missing_column_error(path: Path, column: str, other: Path) -> InvalidDataError:
-    """The error for a file without a column that another file of the same table has."""
+    """Return the error for a file without a column that another file of the same table has."""
     return InvalidDataError(f"data file {path} lacks column {shortened(column)!r}, which {other} has")
 
 
@@ -148,7 +148,7 @@ def _group_by_folded(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _folded(name: str) -> str:
-    """A name without capitals, surrounding blanks and differences in how accented letters are composed."""
+    """Return a name without capitals, surrounding blanks and differences in how accented letters are composed."""
     return unicodedata.normalize("NFC", name).strip().casefold()
 
 
@@ -172,7 +172,7 @@ def check_header(where: str, names: Sequence[str]) -> None:
 
 
 def _is_number(name: str) -> bool:
-    """Whether a name spells a number."""
+    """Return whether a name spells a number."""
     try:
         float(name)
     except ValueError:

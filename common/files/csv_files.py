@@ -251,7 +251,7 @@ class CsvFile:
     # ── the beginning ────────────────────────────────────────────────────────
 
     def _read_beginning(self) -> tuple[bytes, bool]:
-        """Bytes that hold the first lines, and whether these are the whole file."""
+        """Read bytes that hold the first lines; return them, and whether they are the whole file."""
         with self._open() as file:
             first, size = b"", _FIRST
             while True:
@@ -264,7 +264,7 @@ class CsvFile:
                 size *= 4
 
     def _detect_encoding(self, first: bytes) -> tuple[str | None, int]:
-        """The encoding that the beginning shows, if any, and the length of its byte order mark in bytes."""
+        """Detect the encoding that the beginning shows, if any, and the length of its byte order mark in bytes."""
         for bom, name in _BOMS:
             if first.startswith(bom):
                 return self._stated_or(name), len(bom)
@@ -283,7 +283,7 @@ class CsvFile:
         return None, 0
 
     def _stated_or(self, detected: str) -> str:
-        """The encoding that the owner states, or the one that is detected."""
+        """Return the encoding that the owner states, or the one that is detected."""
         stated = self.csv_format.encoding
         if stated is None:
             return detected
@@ -301,7 +301,7 @@ class CsvFile:
         raise self._not_in(self._encoding)
 
     def _find_layout(self, text: str, *, ended: bool) -> _Layout:
-        """The layout of the beginning; raises InvalidDataError where two separators fit equally well."""
+        """Find the layout of the beginning; raises InvalidDataError where two separators fit equally well."""
         lines = list(io.StringIO(text, newline=""))
         if not ended and len(lines) > 1:
             lines.pop()  # a part of one
@@ -328,7 +328,7 @@ class CsvFile:
         return best[0]
 
     def _layout_of(self, lines: Sequence[str], separator: str, *, ended: bool) -> _Layout:
-        """The layout with one separator: the names are in the first record that has as many cells as most have.
+        """Return the layout with one separator: the names are in the first record that has as many cells as most have.
 
         A line whose first cell alone is filled is a title, if more than one column follows.
         """
@@ -424,14 +424,14 @@ class CsvFile:
             )
 
     def _blank(self, places: Sequence[int]) -> frozenset[int]:
-        """Those of some columns that hold nothing."""
+        """Return those of some columns that hold nothing."""
         filled = {
             place for _, cells in self._records() for place in places if place < len(cells) and cells[place].strip()
         }
         return frozenset(places) - filled
 
     def _ragged(self) -> InvalidDataError:
-        """The error for the first row that has more or fewer cells than there are names."""
+        """Return the error for the first row that has more or fewer cells than there are names."""
         width = len(self.names)
         ragged = (
             (start, len(cells))
@@ -450,7 +450,7 @@ class CsvFile:
         return self._fault(f"{words}: if it stands below the table, say end= in {_OPTION}")
 
     def _records(self, more: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
-        """Rows as the standard library parses them, each with the number of its first line; used for errors."""
+        """Yield rows as the standard library parses them, each with the number of its first line; used for errors."""
         limit = csv.field_size_limit(_LONGEST_ROW)
         try:
             reader, before = csv.reader(chain(_lines(self._rows()), more), delimiter=self.separator), 0
@@ -482,7 +482,7 @@ class CsvFile:
                 raise self._fault("it cannot be unpacked: a part of it is missing or wrong") from None
 
     def _bytes(self) -> Iterator[bytes]:
-        """Decompressed blocks of the file without its byte order mark; raises InvalidDataError for too many bytes."""
+        """Decompress the file in blocks, without its byte order mark; raises InvalidDataError for too many bytes."""
         with self._open() as file:
             most, size = max(_UNPACKED, _MOST_TIMES * self.path.stat().st_size), 0
             packed = not isinstance(file, io.BufferedReader)
@@ -494,7 +494,7 @@ class CsvFile:
                 yield block
 
     def _decoded(self, encoding: str) -> Iterator[bytes]:
-        """Blocks of the file in UTF-8; raises UnicodeDecodeError."""
+        """Yield blocks of the file in UTF-8; raises UnicodeDecodeError."""
         if encoding == "utf-8":
             yield from self._bytes()
             return
@@ -509,7 +509,7 @@ class CsvFile:
         return f'{self.separator} \t\r\n"\x1a'
 
     def _filled_rows(self) -> Iterator[bytes]:
-        """Blocks below the names, without the lines of empty cells that spreadsheets save, or lines below the table."""
+        """Yield blocks below the names without lines below the table or those of empty cells that spreadsheets save."""
         self._n_bare = 0
         if not self._content.bare:
             yield from self._rows()
@@ -528,7 +528,7 @@ class CsvFile:
                 yield b"".join(filled)
 
     def _rows(self) -> Iterator[bytes]:
-        """Blocks below the names, without the lines below the table."""
+        """Return the blocks below the names, without the lines below the table."""
         blocks = self._below_names(self._content.encoding)
         if self.csv_format.end:
             blocks = _without_last(blocks, self.csv_format.end, self._empty_characters.encode())
@@ -624,7 +624,7 @@ class _Source:
             self._ended.wait(_LAST_READ)  # no longer, for a reader that has read far ahead reads no more
 
     def read(self, _: int = -1) -> bytes:
-        """The next block; empty at the end."""
+        """Return the next block; empty at the end."""
         with self._turn:
             block = b"" if self._stopped else self._next()
         if not block:
@@ -645,15 +645,15 @@ class _Source:
         return block
 
     def readable(self) -> bool:
-        """True: it can be read."""
+        """Return True: it can be read."""
         return True
 
     def writable(self) -> bool:
-        """False: it cannot be written."""
+        """Return False: it cannot be written."""
         return False
 
     def seekable(self) -> bool:
-        """False: it is read from start to end."""
+        """Return False: it is read from start to end."""
         return False
 
     def close(self) -> None:
@@ -661,7 +661,7 @@ class _Source:
         self.closed = True
 
     def _ends_a_row(self, block: bytes) -> bool:
-        """Whether a row ends in a block: at the end of a line, outside quotes."""
+        """Return whether a row ends in a block: at the end of a line, outside quotes."""
         place, in_quotes = 0, self._in_quotes
         while True:
             quote = block.find(b'"', place)
@@ -673,7 +673,7 @@ class _Source:
 
 
 def _names_at(records: Sequence[Sequence[str]]) -> int:
-    """The place of the record that holds the names: the first that has as many cells as most have.
+    """Return the place of the record that holds the names: the first that has as many cells as most have.
 
     A record whose first cell alone is filled is a title. One that lacks a single cell holds names, one of them missing.
     """
@@ -689,13 +689,13 @@ def _names_at(records: Sequence[Sequence[str]]) -> int:
 
 
 def _usual_width(counts: Iterable[int]) -> int:
-    """The number of cells of most records, among those with more than one; 1 where none has more."""
+    """Return the number of cells of most records, among those with more than one; 1 where none has more."""
     several = Counter(count for count in counts if count > 1)
     return max(several, key=lambda count: several[count], default=1)  # the first of several
 
 
 def _line_end(block: bytes, place: int) -> int:
-    """The place of the next line end from ``place`` on; -1 if there is none."""
+    """Return the place of the next line end from ``place`` on; -1 if there is none."""
     feed = block.find(b"\n", place)
     if feed >= 0:
         carriage = block.find(b"\r", place, feed)
@@ -704,13 +704,13 @@ def _line_end(block: bytes, place: int) -> int:
 
 
 def _count_lines(block: bytes) -> int:
-    """The number of lines that end in a block; one more where CR and LF are split between two blocks."""
+    """Count the lines that end in a block; one more where CR and LF are split between two blocks."""
     feeds = block.count(b"\n")
     return feeds + block.count(b"\r") - block.count(b"\r\n") if b"\r" in block else feeds
 
 
 def _join_tail(tail: bytes, block: bytes) -> bytes:
-    """The last bytes read so far, which hold some last lines."""
+    """Return the last bytes read so far, which hold some last lines."""
     return block[-_TAIL:] if len(block) >= _TAIL else (tail + block)[-_TAIL:]
 
 
@@ -739,7 +739,7 @@ def _whole_lines(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def _without_last(blocks: Iterator[bytes], n_lines: int, bare: bytes) -> Iterator[bytes]:
-    """Blocks without the last lines that hold more than the characters of ``bare``."""
+    """Yield blocks without the last lines that hold more than the characters of ``bare``."""
     pending = b""
     for block in blocks:
         pending += block
@@ -756,7 +756,7 @@ def _without_last(blocks: Iterator[bytes], n_lines: int, bare: bytes) -> Iterato
 
 
 def _separator_words(separator: str) -> str:
-    """A separator in words."""
+    """Return a separator in words."""
     return _PLURALS.get(separator, f"signs {separator!r}")
 
 
@@ -848,7 +848,7 @@ class CsvTable:
         )
 
     def cells_of(self, file: CsvFile, columns: Mapping[str, Any], missing: Collection[str] = ()) -> Iterator[Any]:
-        """The rows of one file, as `CsvFile.batches` yields them.
+        """Yield the rows of one file, as `CsvFile.batches` yields them.
 
         Raises InvalidDataError, and ArrowInvalid for a cell that is not of its type.
         """
@@ -883,7 +883,7 @@ class CsvTable:
             file.signs = decide_signs(evidence, self.csv_format, file.separator, f"data file {file.path}")
 
     def texts(self, cells: Any, declared: Collection[str]) -> Any:  # noqa: ANN401 -- as above
-        """Texts (n,) as they are, null where the owner states that one is missing and no study declares it."""
+        """Return texts (n,) as they are, null where the owner states that one is missing and no study declares it."""
         missing = [
             text for text in self.csv_format.missing if spelling(text) not in {spelling(value) for value in declared}
         ]
@@ -893,13 +893,13 @@ class CsvTable:
         return compute.if_else(empty, pa.scalar(None, cells.type), cells)
 
     def missing(self, texts: TextColumns | None = None) -> frozenset[str]:
-        """The texts that stand for a missing number, without those that are declared, as columns may be renamed."""
+        """Return the texts that stand for a missing number, without the declared ones, as columns may be renamed."""
         declared = {value for values in (texts or {}).values() for value in values}
         return (MISSING_TEXTS | frozenset(self.csv_format.missing)) - declared
 
 
 def csv_stream(table: CsvTable, texts: TextColumns, *, as_texts: bool = False) -> TableStream:
-    """A table as a stream of typed columns; ``texts`` hold no numbers.
+    """Stream a table in typed columns; ``texts`` hold no numbers.
 
     With ``as_texts`` all columns are texts; numbers with signs of their own are spelt as programs do. Raises
     InvalidDataError where the cells do not prove how numbers are written.
@@ -936,7 +936,7 @@ def csv_stream(table: CsvTable, texts: TextColumns, *, as_texts: bool = False) -
 
 
 def _plain_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) -> dict[str, Any] | None:
-    """The types of columns of numbers as programs write them; None where some numbers are written otherwise."""
+    """Return the types of columns of numbers as programs write them; None where some numbers are written otherwise."""
     if not table.are_as_programs:
         return None
     kinds = {name: list(_NUMBERS) for name in table.columns if name not in texts}
@@ -962,7 +962,7 @@ def _plain_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) -
 
 
 def _signed_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) -> dict[str, Any]:
-    """The types of columns of numbers by how each file writes them, which all cells of these columns prove."""
+    """Return the types of columns of numbers by how each file writes them, which all cells of these columns prove."""
     looks = [_examine(table, file, texts, missing) for file in table.files]
     numeric = [name for name in table.columns if all(any(kinds.get(name, {}).values()) for kinds, _ in looks)]
     types = {name: list(_NUMBERS) for name in numeric}
@@ -981,7 +981,7 @@ def _signed_types(table: CsvTable, texts: TextColumns, missing: frozenset[str]) 
 def _examine(
     table: CsvTable, file: CsvFile, texts: TextColumns, missing: frozenset[str]
 ) -> tuple[dict[str, dict[str, list[Any]]], dict[str, SignEvidence]]:
-    """For each column that may hold numbers: its types by decimal sign, and the signs that its cells prove."""
+    """Find the types, by decimal sign, of each column that may hold numbers, and the signs that its cells prove."""
     candidates = [name for name in table.columns if name not in texts]
     kinds = {name: {decimal: list(_NUMBERS) for decimal in _DECIMALS} for name in candidates}
     evidence = {name: SignEvidence() for name in candidates}
@@ -1000,13 +1000,13 @@ def _examine(
 
 
 def _kinds(cells: Any, decimal: str, possible: list[Any], missing: frozenset[str]) -> list[Any]:  # noqa: ANN401 -- as above
-    """Those of some number types that texts fit, with a decimal sign."""
+    """Return those of some number types that texts fit, with a decimal sign."""
     cleaned = NumberSigns.of(decimal).cleaned(cells, missing)
     return [kind for kind in possible if can_cast(cleaned, kind)]
 
 
 def _has_codes(column: Any) -> bool:  # noqa: ANN401 -- as above
-    """Whether a number begins with a 0 as codes do; most cells are excluded by cheap tests before a slow pattern."""
+    """Return whether a number begins with a 0 as codes do; cheap tests exclude most cells before a slow pattern."""
     bare = compute.utf8_ltrim(column, " \t\n\f\r+-")
     suspects = compute.and_not(
         compute.starts_with(bare, "0"), compute.or_(compute.starts_with(bare, "0."), compute.starts_with(bare, "0,"))
@@ -1015,5 +1015,5 @@ def _has_codes(column: Any) -> bool:  # noqa: ANN401 -- as above
 
 
 def _file_names(names: Sequence[str]) -> str:
-    """Names of files: the first of them, and how many more."""
+    """Return names of files: the first of them, and how many more."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"

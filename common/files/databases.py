@@ -102,7 +102,7 @@ def _exceeded_bound(error: sqlite3.Error) -> str:
 
 
 def _can_be_read(uri: str) -> bool:
-    """Whether SQLite can read a database without creating files beside it."""
+    """Return whether SQLite can read a database without creating files beside it."""
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -112,14 +112,14 @@ def _can_be_read(uri: str) -> bool:
 
 
 def _in_wal_mode(path: Path) -> bool:
-    """Whether the header marks a database as in WAL mode (https://www.sqlite.org/fileformat.html, 1.3.3)."""
+    """Return whether the header marks a database as in WAL mode (https://www.sqlite.org/fileformat.html, 1.3.3)."""
     with path.open("rb") as file:
         head = file.read(20)
     return head.startswith(b"SQLite format 3\0") and head[18:20] == b"\x02\x02"
 
 
 def _sqlite_schema(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> Any:  # noqa: ANN401 -- pyarrow's
-    """The columns and their types by their cells; this reads the table once."""
+    """Return the columns and their types by their cells; this reads the table once."""
     kinds = ", ".join(
         f"coalesce(max(typeof({_quote(name)}) = '{kind}'), 0)" for name in columns for kind in ("text", "blob", "real")
     )
@@ -187,7 +187,7 @@ class PostgresReader:
         return TableStream(name, schema, read)
 
     def _read(self, select: str) -> Iterator[Any]:
-        """The batches of a query, at least one."""
+        """Yield the batches of a query, at least one."""
         with closing(_connect(self._dsn, self._snapshot)) as connection, connection.reading(select) as reader:
             plain = pa.schema([(field.name, field.type) for field in reader.schema])
             yield pa.record_batch([pa.array([], field.type) for field in plain], plain)
@@ -196,7 +196,7 @@ class PostgresReader:
 
 
 def _expression(column: str, kind: str) -> str:
-    """The SQL expression of a column as a type that a shard can use: number, truth value, time, or text otherwise."""
+    """Return the SQL of a column as a type that a shard can use: number, truth value, time, or text otherwise."""
     if kind in _PLAIN_TYPES:
         return column
     return f"{column}::{'numeric::float8' if kind in _NUMBER_TYPES else 'text'} AS {column}"
@@ -251,7 +251,7 @@ class _Connection:
                 yield reader
 
     def rows(self, query: str, parameter: str | None = None) -> list[tuple[Any, ...]]:
-        """All rows of a query's result."""
+        """Return all rows of a query's result."""
         with self.reading(query, parameter) as reader:
             return [tuple(row.values()) for row in reader.read_all().to_pylist()]
 

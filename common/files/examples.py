@@ -75,7 +75,7 @@ def _load_files(
 
 
 def _finished(loading: Loading, n_rows: int, notes: Sequence[str]) -> Loaded:
-    """The shard of the first rows with notes on how they were read; an error gets these notes too."""
+    """Finish the shard of the first rows, with notes on how they were read; an error gets these notes too."""
     try:
         return replace(loading.finish(n_rows), notes=tuple(notes))
     except UnfitDataError as error:
@@ -84,7 +84,7 @@ def _finished(loading: Loading, n_rows: int, notes: Sequence[str]) -> Loaded:
 
 
 def _notes(stream: TableStream, study: Study) -> tuple[str, ...]:
-    """Lines on how a stream was read."""
+    """Return lines on how a stream was read."""
     return (*stream.notes, *renaming_notes(match_columns(stream.schema.names, study.table_names)))
 
 
@@ -205,7 +205,7 @@ def _load_csv(table: CsvTable, study: Study, meant: Mapping[str, str], rules: Ce
 
 
 def block_of(batch: Any, texts: frozenset[str]) -> Block:  # noqa: ANN401 -- pyarrow has no types
-    """A record batch as arrays: numbers where wanted and present; other columns as codes of their distinct values."""
+    """Return a record batch as arrays: numbers where wanted and present; others as codes of their distinct values."""
     block = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         try:

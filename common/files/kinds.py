@@ -45,7 +45,7 @@ _REMEDIES = UNPACK | {
 
 
 def table_kind(path: Path) -> TableKind:
-    """The kind of a file, by its name, or by its first bytes where the name does not say it.
+    """Return the kind of a file, by its name, or by its first bytes where the name does not say it.
 
     Raises InvalidDataError, with what to do, for a file that holds no table; OSError for one that cannot be opened.
     """
@@ -67,7 +67,7 @@ def table_kind(path: Path) -> TableKind:
 
 
 def common_kind(where: str, paths: Sequence[Path]) -> TableKind:
-    """The one kind of some files, at least one; raises InvalidDataError where they are of several kinds."""
+    """Return the one kind of some files, at least one; raises InvalidDataError where they are of several kinds."""
     kinds: set[TableKind] = set()
     for path in paths:
         with reading(path):
@@ -107,7 +107,7 @@ def check_text(path: Path) -> None:
 
 
 def unreadable_error(path: Path, error: Exception) -> InvalidDataError:
-    """The error for a file that cannot be read: it never quotes the content, as pyarrow's message does."""
+    """Return the error for a file that cannot be read: it never quotes the content, as pyarrow's message does."""
     if isinstance(error, FileNotFoundError):
         return InvalidDataError(f"data file {path} is missing")
     reason = _reason(path, error)
@@ -115,7 +115,7 @@ def unreadable_error(path: Path, error: Exception) -> InvalidDataError:
 
 
 def _reason(path: Path, error: Exception) -> str:
-    """What is wrong with a file and what to do; empty where that is not known."""
+    """Say what is wrong with a file and what to do; empty where that is not known."""
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     try:
@@ -147,5 +147,5 @@ def check_columns(table: str, names: Sequence[str]) -> None:
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
-    """The names that occur more than once."""
+    """Return the names that occur more than once."""
     return sorted(name for name, count in Counter(names).items() if count > 1)

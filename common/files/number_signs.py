@@ -30,7 +30,7 @@ _NO_NUMBER = "no number with these signs"
 
 
 def _proof(decimal: str) -> str:
-    """The pattern of texts that are numbers only if this sign is the decimal one."""
+    """Return the pattern of texts that are numbers only if this sign is the decimal one."""
     d, o = _DECIMALS[decimal], _DECIMALS[_OTHER[decimal]]
     alternatives = (
         rf"\d+{d}(?:\d{{0,2}}|\d{{4,}})",  # not three places
@@ -44,7 +44,7 @@ def _proof(decimal: str) -> str:
 
 
 def _either(sign: str) -> str:
-    """The pattern of texts in which a sign may be decimal, or separate thousands."""
+    """Return the pattern of texts in which a sign may be decimal, or separate thousands."""
     return rf"^\s*[-+]?[1-9]\d{{0,2}}{_DECIMALS[sign]}\d{{3}}\s*$"
 
 
@@ -89,7 +89,7 @@ class NumberSigns:
 
     @classmethod
     def of(cls, decimal: str) -> NumberSigns:
-        """The signs of numbers with this decimal sign; all others may separate thousands."""
+        """Return the signs of numbers with this decimal sign; all others may separate thousands."""
         return cls(decimal, (_OTHER[decimal], "space", "apostrophe"))
 
     @property
@@ -129,19 +129,19 @@ AS_PROGRAMS = NumberSigns()
 
 
 def stated_decimal(csv_format: CsvFormat) -> str | None:
-    """The decimal sign that the owner states, or implies by stating the one between thousands; None otherwise."""
+    """Return the decimal sign that the owner states, or implies by one between thousands; None otherwise."""
     return csv_format.decimal or _OTHER.get(csv_format.thousands or "")
 
 
 def likely_decimal(evidence: SignEvidence, separator: str) -> str | None:
-    """The decimal sign to try first, by some cells; None where they suggest none, or contradict one another."""
+    """Return the decimal sign to try first, by some cells; None where they suggest none, or contradict one another."""
     if len(evidence.proved) == 1:
         return next(iter(evidence.proved))
     return "point" if separator == "," and "comma" not in {*evidence.proved, *evidence.possible} else None
 
 
 def decide_signs(evidence: SignEvidence, csv_format: CsvFormat, separator: str, where: str) -> NumberSigns:
-    """The signs of a file's numbers: those that its owner states, or that its cells prove.
+    """Return the signs of a file's numbers: those that its owner states, or that its cells prove.
 
     Raises InvalidDataError where cells contradict one another or prove too little; it names columns and never a value.
     """
@@ -152,7 +152,7 @@ def decide_signs(evidence: SignEvidence, csv_format: CsvFormat, separator: str, 
 
 
 def _proved_decimal(evidence: SignEvidence, separator: str, where: str) -> str:
-    """The decimal sign that the cells prove; raises InvalidDataError."""
+    """Return the decimal sign that the cells prove; raises InvalidDataError."""
     remedy = 'say which by --csv "decimal=comma" or "decimal=point", or data.csv in the settings'
     proved, possible = evidence.proved, evidence.possible
     if len(proved) == 2:  # noqa: PLR2004 -- both signs
@@ -174,7 +174,7 @@ def _proved_decimal(evidence: SignEvidence, separator: str, where: str) -> str:
 
 
 def can_cast(cells: Any, kind: Any) -> bool:  # noqa: ANN401 -- as above
-    """Whether texts can all be of a type."""
+    """Return whether texts can all be of a type."""
     try:
         cells.cast(kind)
     except pa.ArrowInvalid:

@@ -44,12 +44,12 @@ def open_parquet(path: Path, buffer_size: int) -> Any:  # noqa: ANN401 -- pyarro
 
 
 def _may_be_long(file: Any, texts: Collection[str]) -> list[str]:  # noqa: ANN401 -- as above
-    """The columns of texts that might take too much memory if every row held the longest text that fits the file."""
+    """Return columns of texts that might take too much memory if every row held the longest one that fits the file."""
     return list(dict.fromkeys(name for name, _ in _suspects(file.metadata, frozenset(texts))))
 
 
 def _are_long(file: Any, texts: Collection[str]) -> list[str]:  # noqa: ANN401 -- as above
-    """Of some columns, read as dictionaries, those whose dictionary holds a long text."""
+    """Return those of some columns, read as dictionaries, whose dictionary holds a long text."""
     long = set()
     for name, group in _suspects(file.metadata, frozenset(texts)):
         for batch in islice(file.iter_batches(1, row_groups=[group], columns=[name], use_threads=False), 1):
@@ -60,7 +60,7 @@ def _are_long(file: Any, texts: Collection[str]) -> list[str]:  # noqa: ANN401 -
 
 
 def _suspects(metadata: Any, texts: Collection[str]) -> Iterator[tuple[str, int]]:  # noqa: ANN401 -- as above
-    """Columns of texts, each with a group of rows that might take too much memory, one text for each row."""
+    """Yield columns of texts, each with a group of rows that might take too much memory, one text for each row."""
     for group in range(metadata.num_row_groups):
         rows = metadata.row_group(group)
         for i in range(rows.num_columns):
@@ -71,12 +71,12 @@ def _suspects(metadata: Any, texts: Collection[str]) -> Iterator[tuple[str, int]
 
 
 def _can_be_dictionary(column: Any) -> bool:  # noqa: ANN401 -- as above
-    """Whether a column of a group of rows has a dictionary that pyarrow can read as such."""
+    """Return whether a column of a group of rows has a dictionary that pyarrow can read as such."""
     return "DICTIONARY" in "".join(column.encodings) and set(column.encodings) <= _OF_DICTIONARIES
 
 
 def as_texts(where: str, name: str, column: Any) -> Any:  # noqa: ANN401 -- as above
-    """A column (n,) with a dictionary of texts expanded; raises InvalidDataError where that takes too much memory."""
+    """Expand a column (n,) that is a dictionary of texts; raises InvalidDataError where that takes too much memory."""
     check_texts(where, name, column)
     kind = column.type
     return column.cast(kind.value_type) if pa.types.is_dictionary(kind) and _is_text(kind.value_type) else column

@@ -94,7 +94,7 @@ def run_query(query: str, streams: Mapping[str, TableStream], spill: Spill | Non
 
 
 def _adapt(connection: duckdb.DuckDBPyConnection, stream: TableStream) -> tuple[TableStream, list[str]]:
-    """A table in types that DuckDB reads, and the names of the columns that it cannot read."""
+    """Return a table in types that DuckDB reads, and the names of the columns that it cannot read."""
     kinds = {field.name: _CASTS.get(field.type.id, lambda: field.type)() for field in stream.schema}  # noqa: B023 -- called at once
     reads = {kind: _can_read(connection, kind) for kind in set(kinds.values())}
     left_out = [name for name, kind in kinds.items() if not reads[kind]]
@@ -114,7 +114,7 @@ def _adapt(connection: duckdb.DuckDBPyConnection, stream: TableStream) -> tuple[
 
 
 def _can_read(connection: duckdb.DuckDBPyConnection, kind: Any) -> bool:  # noqa: ANN401 -- pyarrow has no types
-    """Whether DuckDB reads columns of a type."""
+    """Return whether DuckDB reads columns of a type."""
     if kind.id in _READABLE:
         return True
     try:
@@ -148,7 +148,7 @@ def _column_errors(relation: duckdb.DuckDBPyRelation, streams: Mapping[str, Tabl
 
 
 def _is_readable(relation: duckdb.DuckDBPyRelation, name: str) -> bool:
-    """Whether one column of a query can be read."""
+    """Return whether one column of a query can be read."""
     try:
         with relation.select(duckdb.ColumnExpression(name)).to_arrow_reader(STREAM_ROWS) as reader:
             return all(batch.num_rows >= 0 for batch in reader)
@@ -158,7 +158,7 @@ def _is_readable(relation: duckdb.DuckDBPyRelation, name: str) -> bool:
 
 @contextmanager
 def _memory_settings(spill: Spill | None, n_columns: int) -> Iterator[dict[str, str | bool | int | float | list[str]]]:
-    """DuckDB's settings of memory and of the folder where rows beyond it go."""
+    """Yield DuckDB's settings of memory and of the folder where rows beyond it go."""
     if spill is None:
         yield {}
         return

@@ -37,7 +37,7 @@ _OPTION = re.compile(r"\s*(\w+)=(\S*)(?:\s+|$)")
 
 
 def _encoding(text: object) -> object:
-    """An encoding's name in Python; raises ValueError for one that is not of texts."""
+    """Return an encoding's name in Python; raises ValueError for one that is not of texts."""
     if text is None or not isinstance(text, str):
         return text
     try:
@@ -50,13 +50,13 @@ def _encoding(text: object) -> object:
 
 
 def _sign(names: dict[str, str]) -> BeforeValidator:
-    """A validator that replaces a sign by its name."""
+    """Return a validator that replaces a sign by its name."""
     by_sign = {sign: name for name, sign in names.items()} | {"\\t": "tab", "’": "apostrophe"}
     return BeforeValidator(lambda text: by_sign.get(text, text) if isinstance(text, str) else text)
 
 
 def _separator(text: str) -> str:
-    """A separator's name, or the character itself; raises ValueError for a character that cannot separate cells."""
+    """Return a separator's name, or the character itself; raises ValueError for one that cannot separate cells."""
     if _ESCAPED.fullmatch(text):
         text = bytes.fromhex(text[2:]).decode()
     if text not in SEPARATORS and text not in _MORE_SEPARATORS:
@@ -118,7 +118,7 @@ class CsvFormat(Setting):
         return self
 
     def options(self) -> str:
-        """The stated fields as the option ``--csv`` takes them.
+        """Return the stated fields as the option ``--csv`` takes them.
 
         >>> CsvFormat(separator="tab", missing=("-99", "x")).options()
         'separator=tab missing=-99,x'
@@ -239,7 +239,7 @@ class DataSource(Setting):
         return bool(self.tables) or _QUERY.match(self.source) is not None
 
     def within(self, folder: Path) -> Self:
-        """The same source for a process that runs in another folder: paths begin at ``folder``; a query stays."""
+        """Return the same source for a process in another folder: paths begin at ``folder``; a query stays."""
         if self.is_query:
             return self.model_copy(update={"tables": {name: _within(folder, at) for name, at in self.tables.items()}})
         return self.model_copy(update={"source": str(folder / self.source)})
@@ -286,7 +286,7 @@ def parse_source(
 
 
 def _table_at(name: str, location: str) -> TableAt:
-    """The table that the option ``--table`` names; raises InvalidInputError."""
+    """Return the table that the option ``--table`` names; raises InvalidInputError."""
     if not location:
         raise InvalidInputError(f"--table {name}: say where it is")
     _refuse_connection_string(f"--table {name}", location)
@@ -311,7 +311,7 @@ def _refuse_connection_string(option: str, text: str) -> None:
 
 
 def _within(folder: Path, at: TableAt) -> TableAt:
-    """A table whose paths begin at a folder."""
+    """Return a table whose paths begin at a folder."""
     if isinstance(at, str):
         return str(folder / at)
     kind, _, secret_path = at.postgres.partition(":")

@@ -45,7 +45,7 @@ _ENTRIES = re.compile(r"\s*(?:[^\s:]+:[^\s:]+(?:\s+|$))*")
 
 
 def is_libsvm(path: Path) -> bool:
-    """Whether the name of a file is one of LIBSVM."""
+    """Return whether the name of a file is one of LIBSVM."""
     return path.suffix.lower() in _LIBSVM
 
 
@@ -76,7 +76,7 @@ def sparse_blocks(path: Path, study: Study) -> tuple[int, Sequence[str], Iterato
 
 
 def libsvm_table(path: Path, study: Study) -> TableStream:
-    """The rows of a LIBSVM file as a table of a study of sparse features: two columns of lists, and labels as texts.
+    """Stream a LIBSVM file as a table of a study of sparse features: two columns of lists, and labels as texts.
 
     Raises InvalidDataError for a file that cannot be read.
     """
@@ -101,7 +101,7 @@ def _libsvm_blocks(path: Path) -> Iterator[SparseBlock]:
 
 
 def _split_lines(path: Path) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The labels of some lines at a time, and the texts of their entries."""
+    """Yield the labels of some lines at a time, and the texts of their entries."""
     lines = _lines(path)
     while batch := list(islice(lines, _LINES)):
         labels, entry_texts = zip(*map(_split_line, batch), strict=True)
@@ -109,13 +109,13 @@ def _split_lines(path: Path) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _split_line(line: str) -> tuple[str, str]:
-    """The label of a line, empty where it has none, and the text of its entries."""
+    """Split a line into its label, empty where it has none, and the text of its entries."""
     label, entry_text = _SPACE.split(f"{line} ", maxsplit=1)
     return ("", line) if ":" in label else (label, entry_text)
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines that are rows, without comments."""
+    """Yield the lines that are rows, without comments."""
     with text_of(path.open("rb"), errors="replace") as file:
         yield from (row for line in file if (row := line.partition("#")[0].strip()))
 
@@ -133,7 +133,7 @@ def _entries(entry_texts: tuple[str, ...]) -> Entries:
 
 
 def _numbers(spelt: list[str]) -> FloatArray:
-    """Texts as numbers, NaN for a text that is none."""
+    """Return texts as numbers, NaN for a text that is none."""
     try:
         return np.array(spelt, dtype=np.float64)
     except ValueError:
@@ -148,7 +148,7 @@ def _number(text: str) -> float:
 
 
 def _labels(labels: tuple[str, ...]) -> Column:
-    """Labels as numbers where they spell numbers, as texts otherwise."""
+    """Return labels as numbers where they spell numbers, as texts otherwise."""
     numbers = _numbers(list(labels))
     if np.isnan(numbers).any():
         return np.where(np.isnan(numbers), np.array(labels, dtype=object), numbers)
@@ -163,7 +163,7 @@ def _list_file_blocks(path: Path, study: Study) -> Iterator[SparseBlock]:
 
 
 def list_blocks(batches: Iterable[Any], study: Study) -> Iterator[SparseBlock]:
-    """The rows of record batches with two columns of lists and a label; raises InvalidDataError for other columns."""
+    """Yield the rows of record batches with two columns of lists and a label; raises InvalidDataError for others."""
     label = study.label.name
     drops = missing_policy(study.features[0], study.missing) == "drop"
     for batch in batches:
@@ -192,7 +192,7 @@ def _without_gaps(lists: _Lists) -> _Lists:
 
 
 def _lists(array: Any, name: str) -> _Lists:  # noqa: ANN401 -- as above
-    """The numbers of a column of lists, the start of each row (n + 1,), and whether a row has no list (n,)."""
+    """Return the numbers of a column of lists, the start of each row (n + 1,), and whether a row has no list (n,)."""
     kind = array.type
     if not any(is_kind(kind) for is_kind in _LISTS) or not any(is_kind(kind.value_type) for is_kind in _NUMBERS):
         raise InvalidDataError(f"column {name!r} must hold lists of numbers")

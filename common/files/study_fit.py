@@ -96,11 +96,11 @@ class StudyFit:
         return tuple(name for name, kinds in self.faults.items() if "absent" in kinds)
 
     def to_json(self) -> dict[str, Any]:
-        """The report for programs."""
+        """Return the report for programs."""
         return {"fits": self.fits, **asdict(self), "absent": self.absent, "mostly_empty": self.mostly_empty}
 
     def lines(self) -> list[str]:
-        """The report for people, the verdict first."""
+        """Return the report for people, the verdict first."""
         details = (*self.notes, *self._faults(), *(doubt.words for doubt in self.doubts), *self._hints())
         return [self._verdict(), *self._warnings(), *(f"  {line}" for line in details)]
 
@@ -116,11 +116,11 @@ class StudyFit:
         return f"the data does not fit {self.study}: {len(self.faults):,} {columns} not"
 
     def _warnings(self) -> list[str]:
-        """Warnings about a table that fits."""
+        """Return warnings about a table that fits."""
         return [*self._emptiness(), *self._narrowness()]
 
     def _narrowness(self) -> list[str]:
-        """A warning that rows differ little, since the study expects far wider values."""
+        """Return a warning that rows differ little, since the study expects far wider values."""
         if not self.narrow:
             return []
         more = f" and {len(self.narrow) - _MOST_NAMED:,} more" if len(self.narrow) > _MOST_NAMED else ""
@@ -131,7 +131,7 @@ class StudyFit:
         ]
 
     def _emptiness(self) -> list[str]:
-        """A warning that most rows miss a value."""
+        """Return a warning that most rows miss a value."""
         if self.n_rows is None or not self.mostly_empty:
             return []
         counts = ", ".join(f"{name} in {rows:,}" for name, rows in list(self.missing.items())[:_MOST_NAMED])
@@ -143,7 +143,7 @@ class StudyFit:
         ]
 
     def _faults(self) -> list[str]:
-        """The faults, one column a line."""
+        """Return the faults, one column a line."""
         lines = [
             f"{name}: "
             + ", ".join(
@@ -160,7 +160,7 @@ class StudyFit:
         return "absent" if near is None else f"absent, but there is {near!r}: its name has to be spelt alike"
 
     def _hints(self) -> list[str]:
-        """Remedies, and facts that the owner should know whether the table fits or not."""
+        """Return remedies, and facts that the owner should know whether the table fits or not."""
         hints = remedies(self.faults, self.file)
         hints += [f"{name}: {share:.2%} of the values clipped" for name, share in self.clipped.items()]
         hints += [
@@ -247,7 +247,7 @@ def fit_of_source(
 
 
 def _source_names(data: DataSource) -> tuple[str, ...]:
-    """The columns of a source that is not a query; those of the first of several files."""
+    """Return the columns of a source that is not a query; those of the first of several files."""
     if (paths := source_files(data)) is not None:
         return column_names(paths[0], data.csv)
     with open_stream(data) as rows:
@@ -388,7 +388,7 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
 
 
 def _kind(array: Any, spelt: set[str], finite: FloatArray, all_numbers: bool) -> ColumnKind:  # noqa: ANN401, FBT001
-    """The kind of a column, by all of its values."""
+    """Return the kind of a column, by all of its values."""
     if not spelt:
         return "empty"
     if all_numbers and len(finite):
@@ -405,7 +405,7 @@ def _kind(array: Any, spelt: set[str], finite: FloatArray, all_numbers: bool) ->
 
 
 def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray) -> tuple[float, ...]:
-    """The share of non-empty rows that holds each value; ``texts`` are those of the codes, and -1 is an empty cell."""
+    """Return the share of non-empty rows with each value; ``texts`` are those of the codes, and -1 is an empty cell."""
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     counts_by_text = dict.fromkeys(values, 0)
     for text, count in zip(texts, counts.tolist(), strict=True):
@@ -416,12 +416,12 @@ def _shares(values: Sequence[str], texts: Sequence[str | None], codes: IntArray)
 
 
 def _is_category(n_values: int, n_rows: int) -> bool:
-    """Whether a column has too few values for its rows to identify people."""
+    """Return whether a column has too few values for its rows to identify people."""
     return n_rows >= _FEW_ROWS and n_values <= max(2, min(_FEW, n_rows * _FEW_SHARE))
 
 
 def _may_be_quantity(values: FloatArray) -> bool:
-    """Whether whole numbers that rarely repeat may measure something, such as seconds or amounts.
+    """Return whether whole numbers that rarely repeat may measure something, such as seconds or amounts.
 
     They may if random numbers from their range would rarely repeat either, unless all have the same number of digits,
     as codes do.
@@ -435,7 +435,7 @@ def _may_be_quantity(values: FloatArray) -> bool:
 
 
 def _sort_key(value: str) -> tuple[bool, float, str]:
-    """A sort key: numbers by size, then texts."""
+    """Return a sort key: numbers by size, then texts."""
     try:
         return False, float(value), value
     except ValueError:
@@ -443,7 +443,7 @@ def _sort_key(value: str) -> tuple[bool, float, str]:
 
 
 def _rounded_bounds(values: FloatArray) -> tuple[float, float]:
-    """Bounds around numbers, rounded outwards to two digits of their range.
+    """Return bounds around numbers, rounded outwards to two digits of their range.
 
     A proposed bound should not be the number of one record.
     """

@@ -32,17 +32,17 @@ _NO_TEXTS: Mapping[str, tuple[str, ...]] = {}
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text is a pattern of files; a file with such a name, as ``rows[1].csv``, is one file."""
+    """Return whether a text is a pattern of files; a file with such a name, as ``rows[1].csv``, is one file."""
     return has_magic(text) and not Path(text).is_file()
 
 
 def source_files(data: DataSource) -> list[Path] | None:
-    """The files of a source; None for a table of a database, a sheet of a workbook or a query."""
+    """Return the files of a source; None for a table of a database, a sheet of a workbook or a query."""
     return None if data.is_query or split_inner_table(data.source) is not None else matching_files(data.source)
 
 
 def matching_files(pattern: str) -> list[Path]:
-    """The files that match a pattern, in the order of their names; raises InvalidDataError where there are none."""
+    """Return the files that match a pattern, in the order of names; raises InvalidDataError where there are none."""
     path = Path(pattern)
     if not is_pattern(pattern):
         return [path]
@@ -97,7 +97,7 @@ def read_columns(
 
 
 def column_names(path: Path, csv_format: CsvFormat | None = None) -> tuple[str, ...]:
-    """The names of the columns of a file, in its order; raises InvalidDataError as `file_table` does."""
+    """Return the names of the columns of a file, in its order; raises InvalidDataError as `file_table` does."""
     with reading(path):
         kind = table_kind(path)
         if kind == "csv":
@@ -132,7 +132,7 @@ def _joined(pattern: str, tables: Sequence[tuple[Path, TableStream]]) -> TableSt
 
 
 def _wider(path: Path, first: Path, column: Any, kind: Any) -> Any:  # noqa: ANN401 -- pyarrow has no types
-    """A column of a type that holds its own cells and those of another type; raises InvalidDataError."""
+    """Return a column of a type that holds its own cells and those of another type; raises InvalidDataError."""
     if kind == column.type:
         return column
     plain = [
@@ -203,7 +203,7 @@ class TableSize:
 
 
 def size_of(path: Path, wanted: Collection[str]) -> TableSize:
-    """The size of a CSV or Parquet file; only the names of its columns are decoded.
+    """Return the size of a CSV or Parquet file; only the names of its columns are decoded.
 
     Raises InvalidDataError, which names the file, where it cannot be read. A file's metadata may be wrong: a decoder
     reads no more rows than they say, but only decoding shows how much memory these take.

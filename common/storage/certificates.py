@@ -71,7 +71,7 @@ class Credentials:
         return self.lasts / (self.certificate.not_valid_after_utc - self.certificate.not_valid_before_utc)
 
     def request(self) -> str:
-        """A request, as PEM, for a new certificate of the same name and key."""
+        """Make a request, as PEM, for a new certificate of the same name and key."""
         return _request(self.certificate.subject, self.key)
 
 
@@ -101,7 +101,7 @@ def renew(authority: Credentials, credentials: Credentials, lasts: dt.timedelta 
 
 
 def request_certificate(name: str) -> tuple[str, str]:
-    """``(request, key)`` as PEM: the request for an authority to sign, and the new private key, which stays here."""
+    """Make ``(request, key)`` as PEM: the request for an authority to sign, and a new private key, which stays here."""
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return _request(_common_name(name), key), private.decode("ascii")
@@ -148,18 +148,18 @@ def _certify(
 
 
 def pem_of(certificate: x509.Certificate) -> str:
-    """A certificate as PEM."""
+    """Return a certificate as PEM."""
     return certificate.public_bytes(Encoding.PEM).decode("ascii")
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:
-    """The names and addresses that a certificate is for."""
+    """Return the names and addresses that a certificate is for."""
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(name.value) for name in names]
 
 
 def _builder(name: str, key: ec.EllipticCurvePublicKey, lasts: dt.timedelta) -> x509.CertificateBuilder:
-    """The fields that certificates of authorities and of services share."""
+    """Return a builder with the fields that certificates of authorities and of services share."""
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
@@ -177,7 +177,7 @@ def _common_name(name: str) -> x509.Name:
 
 
 def _general_name(host: str) -> x509.GeneralName:
-    """An IP address if the text is one, a DNS name otherwise."""
+    """Return an IP address if the text is one, a DNS name otherwise."""
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:

@@ -77,7 +77,7 @@ class HeadFile:
             raise UnavailableError(f"{path.with_suffix('')} is being replaced: try again") from None
 
     def read(self) -> Head | None:
-        """The head; None in a new file. Raises LedgerError for any other content."""
+        """Read the head; None in a new file. Raises LedgerError for any other content."""
         content = os.pread(self.descriptor, 4096, 0)
         line = _LINE.fullmatch(content)
         if content and not line:
@@ -144,14 +144,14 @@ class Links:
             self._newest = first + NEWEST, newest[NEWEST * LINK_BYTES :]
 
     def find(self, number: int) -> bytes | None:
-        """The link of a record, from 0 to the last; None where it is not remembered."""
+        """Return the link of a record, from 0 to the last; None where it is not remembered."""
         if number == 0:
             return FIRST
         following, link = self.following(number)
         return link if following == number else None
 
     def following(self, number: int) -> tuple[int, bytes]:
-        """The first record at or after this one, from 1 to the last, whose link is remembered: its number and link."""
+        """Find the first record at or after this one (1 to the last) whose link is remembered: its number and link."""
         first, newest = self._newest
         if number < first:
             number += (1 - number) % SPACING
@@ -187,17 +187,17 @@ Apply = Callable[[int, ChainRecord], None]
 
 
 def chain_schema(name: str, application: int) -> Schema:
-    """The schema of a chain: its name in words, and the number of its kind of file."""
+    """Return the schema of a chain: its name in words, and the number of its kind of file."""
     return Schema(name, application, 1, _TABLES)
 
 
 def next_link(link: bytes, record: bytes) -> bytes:
-    """The link after one more record, (32,)."""
+    """Return the link after one more record, (32,)."""
     return hashlib.sha256(link + record).digest()
 
 
 def attachment_digests(attachments: Mapping[str, bytes]) -> dict[str, str]:
-    """The SHA-256 of each attachment, as a record holds them."""
+    """Return the SHA-256 of each attachment, as a record holds them."""
     return {name: hashlib.sha256(value).hexdigest() for name, value in attachments.items()}
 
 
@@ -244,7 +244,7 @@ class Chain:
         return self._links.following(1)[1].hex()
 
     def holds(self, head: Head) -> bool:
-        """Whether the chain once had this head, as far as this process has read; raises LedgerError for a change."""
+        """Return whether the chain once had this head, as far as this process read; raises LedgerError for a change."""
         return 0 <= head.count <= self._count and self._link(head.count).hex() == head.link
 
     def forbid(self, head: Head) -> None:
@@ -317,11 +317,11 @@ class Chain:
         return self._links.head.count
 
     def _link(self, count: int) -> bytes:
-        """The link of record number ``count``; for 0, the link before the first record."""
+        """Return the link of record number ``count``; for 0, the link before the first record."""
         return self._links.find(count) or self._genuine(count)[0][2]
 
     def _genuine(self, number: int) -> list[_Row]:
-        """A record and all after it up to the first whose link is remembered, proved equal to those read at first."""
+        """Read a record and all up to the first whose link is remembered, proved equal to those read at first."""
         if not 1 <= number <= self._count:
             raise self._changed(number)
         link, (last, proof) = self._links.find(number - 1), self._links.following(number)
@@ -364,7 +364,7 @@ class Chain:
             self._newest = number, content
 
     def _is_last(self, row: _Row | None) -> bool:
-        """Whether a row is the last record that this process has read."""
+        """Return whether a row is the last record that this process has read."""
         if row is None or row[2] != self._link(self._count):
             return False
         return _follows(row, self._count, self._link(self._count - 1))
@@ -377,12 +377,12 @@ class Chain:
 
 
 def _follows(row: _Row, number: int, before: bytes) -> bool:
-    """Whether a row is record ``number``, and its link follows from the previous link."""
+    """Return whether a row is record ``number``, and its link follows from the previous link."""
     return row[0] == number and _is_blob(row[1]) and next_link(before, row[1]) == row[2]
 
 
 def _is_blob(value: object) -> TypeGuard[bytes]:
-    """Whether a value can be one that was written: a flipped bit may change its type."""
+    """Return whether a value can be one that was written: a flipped bit may change its type."""
     return isinstance(value, bytes)
 
 
@@ -420,11 +420,11 @@ class SignedChain(Chain):
         super().__init__(stem, schema, apply)
 
     def totals(self) -> dict[str, Any]:
-        """The keeper's own public sums, which its receipts state."""
+        """Return the keeper's own public sums, which its receipts state."""
         return {}
 
     def has_replaced(self, receipt: Receipt) -> bool:  # noqa: ARG002 -- for chains that replace others
-        """Whether this chain accounts for a receipt of another chain of the same keeper."""
+        """Return whether this chain accounts for a receipt of another chain of the same keeper."""
         return False
 
     def witnessed(self, to: str, shown_text: str | None, work: Callable[[], _T]) -> tuple[_T, str]:
@@ -482,7 +482,7 @@ _ENDS = (".db", ".db-wal", ".db-shm", ".head")
 
 
 def salvage(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Number, record and link of all records of a chain's database before the first that was changed."""
+    """Yield number, record and link of all records of a chain's database before the first that was changed."""
     count, link = 0, bytes(32)
     for number, record, stored in _rows(path):
         if not isinstance(record, bytes) or number != count + 1 or stored != next_link(link, record):
@@ -505,7 +505,7 @@ def set_aside(stem: Path) -> None:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """The rows of a file's chain, as far as SQLite can read them."""
+    """Yield the rows of a file's chain, as far as SQLite can read them."""
     if not path.exists():
         return
     try:
@@ -562,18 +562,18 @@ def finish_beginning(stem: Path) -> None:
 
 
 def has_begun(stem: Path) -> bool:
-    """Whether any file of a chain exists; raises as `finish_beginning` does."""
+    """Return whether any file of a chain exists; raises as `finish_beginning` does."""
     finish_beginning(stem)
     return bool(_present(stem))
 
 
 def _present(stem: Path) -> list[str]:
-    """The names of a chain's files that exist."""
+    """Return the names of a chain's files that exist."""
     return [path.name for end in (".db", ".head") if (path := stem.with_suffix(end)).exists()]
 
 
 def _written(stem: Path) -> Path:
-    """The folder of a chain that is completely written, and not yet in place."""
+    """Return the folder of a chain that is completely written, and not yet in place."""
     return stem.parent / f".{stem.name}.written"
 
 

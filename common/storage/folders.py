@@ -21,7 +21,7 @@ _PREFIX = "parley-scratch-"
 
 @contextmanager
 def scratch_folder(within: Path, key: str) -> Iterator[Path]:
-    """A new folder, mode 0700, that is removed at the end, as are those that killed processes have left.
+    """Make a new folder, mode 0700, that is removed at the end, as are those that killed processes have left.
 
     Raises InvalidInputError, which names the setting ``key``, unless ``within`` is a folder of this user that nobody
     else may open and that can be written to.

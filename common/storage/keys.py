@@ -86,7 +86,7 @@ def sync_directory(path: Path) -> None:
 
 
 def identity_key(path: Path) -> Ed25519PrivateKey:
-    """The key that a service signs with, from a PEM file that is created on the first start.
+    """Read the key that a service signs with, from a PEM file that is created on the first start.
 
     Raises OwnKeyError: the file cannot be read or written, others may read it, or it holds no Ed25519 key.
     """
@@ -99,7 +99,7 @@ def identity_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_key(pem: bytes, subject: str) -> Ed25519PrivateKey:
-    """The Ed25519 key of a PEM text; raises OwnKeyError that says that ``subject`` holds none."""
+    """Read the Ed25519 key of a PEM text; raises OwnKeyError that says that ``subject`` holds none."""
     try:
         key = load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -110,5 +110,5 @@ def read_key(pem: bytes, subject: str) -> Ed25519PrivateKey:
 
 
 def write_key(key: Ed25519PrivateKey) -> bytes:
-    """A key as PEM, which `read_key` reads."""
+    """Return a key as PEM, which `read_key` reads."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

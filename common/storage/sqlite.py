@@ -81,7 +81,7 @@ class OpenFiles:
                 raise self._replaced(name)
 
     def _replaced(self, path: str) -> UnavailableError:
-        """The error for a name that refers to another file; it is logged once."""
+        """Return the error for a name that refers to another file, and log it once."""
         if self._logged != path:
             self._logged = path
             structlog.get_logger().error("replaced", what=self._subject, path=path, advice=_ADVICE)
@@ -98,7 +98,7 @@ class OpenFiles:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """The device and inode that a name refers to; None where it cannot be read."""
+    """Return the device and inode that a name refers to; None where it cannot be read."""
     try:
         status = os.stat(path)  # noqa: PTH116 -- for each file in each transaction: a Path costs as much as the call
     except OSError:
@@ -134,7 +134,7 @@ def keep_room(path: Path, size: int) -> None:
 
 
 def write_failure(error: OSError) -> str:
-    """The reason why a write failed, in words."""
+    """Return the reason why a write failed, in words."""
     return "its disk is full" if error.errno in _FULL else f"{error.strerror}"
 
 
@@ -231,7 +231,7 @@ class WriterTurns:
     """The turns of processes at a database, each a context; raises OSError where the lock files cannot be made."""
 
     def __init__(self, path: Path, seconds: float) -> None:
-        """``seconds`` is how long to wait for a turn."""
+        """Open the lock files, or create them; ``seconds`` is how long to wait for a turn."""
         self._seconds = seconds
         self.path = path.with_name(f"{path.name}-lock")
         self.lock = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
@@ -299,7 +299,7 @@ _LEAST_ROOM = 2**20  # bytes beside the largest answer: records, receipts, pages
 
 
 def is_full(error: sqlite3.Error) -> bool:
-    """Whether an error means that the disk has no room."""
+    """Return whether an error means that the disk has no room."""
     return getattr(error, "sqlite_errorname", "") in _NO_ROOM
 
 
@@ -359,7 +359,7 @@ class Database:
     def transaction(
         self, read_back: Callable[[sqlite3.Connection], None] = lambda _: None
     ) -> Iterator[sqlite3.Connection]:
-        """One transaction, committed at the end, rolled back on any exception.
+        """Open one transaction, committed at the end, rolled back on any exception.
 
         ``read_back`` reads what was committed before any other thread does.
         """
@@ -380,7 +380,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread, inside a transaction of this thread or without one."""
+        """Hold the connection, for one thread, inside a transaction of this thread or without one."""
         with self._lock.briefly, self._translated:
             if not self._connection.in_transaction:
                 self.files.check_first(self.path)
@@ -418,7 +418,7 @@ class Database:
             self._turns.close()
 
     def _named(self, end: str) -> Path:
-        """The path of one of SQLite's files."""
+        """Return the path of one of SQLite's files."""
         return self.path.with_name(self.path.name + end)
 
     def _open(self) -> None:

@@ -73,6 +73,6 @@ class Witness:
         return n_stored
 
     def texts(self) -> list[str]:
-        """All stored receipts."""
+        """Return all stored receipts."""
         with self._database.reading() as connection:
             return [text for (text,) in connection.execute(_ALL)]
