@@ -70,7 +70,7 @@ class Leader:
         adversary: Adversary = "adaptive",
         state: LeaderState | None = None,
     ) -> None:
-        """Raises InvalidInputError for invalid terms or an invalid bound, and for a ``state`` of other terms."""
+        """Raise InvalidInputError for invalid terms or an invalid bound, and for a ``state`` of other terms."""
         if not (math.isfinite(bound) and 1e-300 < bound < 1e300):  # noqa: PLR2004 -- its 2^-16th is a number
             raise InvalidInputError(f"the bound must be positive, between 1e-300 and 1e300, not {bound:g}")
         check_budget(epsilon, delta)

@@ -15,7 +15,7 @@ MAX_CLASSES = 100
 
 
 def encode_classes(classes: IntArray, n_classes: int) -> FloatArray:
-    """Indices (...) of classes as labels in [-1, 1], (...).
+    """Return indices (...) of classes as labels in [-1, 1], (...).
 
     >>> encode_classes(np.array([0, 1, 2]), 3).tolist()
     [-1.0, 0.0, 1.0]

@@ -75,7 +75,7 @@ class CoalitionRun:
         return n if self.method.joint else np.ones_like(n)
 
     def estimates(self, masks: Members) -> FloatArray:
-        """The estimated excess of coalitions (M, K) of uncoupled parties, (M,)."""
+        """Return the estimated excess of coalitions (M, K) of uncoupled parties, (M,)."""
         return self.response.estimate(*self._loads(masks))
 
     def disturbances(self, masks: Members) -> FloatArray:
@@ -103,7 +103,7 @@ class CoalitionRun:
         return Interval(quiet.low, self.estimate, loud.high)
 
     def load(self, least: int, order: Literal[1, -1]) -> Load:
-        """The load when any ``least`` or more of the parties answer: the least for ``order`` 1, the largest for -1.
+        """Return the load when any ``least`` or more parties answer: the least for ``order`` 1, the largest for -1.
 
         Each part is taken by itself, as if the parties with the most noise were those with the fewest examples. The
         error of an average of models is at most the mean of their errors, by Jensen's inequality: the largest load has
@@ -119,7 +119,7 @@ class CoalitionRun:
         return Load(extreme(self.answers.fresh), extreme(self.answers.once), heaviness, self._sample(least, order))
 
     def _sample(self, least: int, order: Literal[1, -1]) -> float:
-        """The error of the sample when all answer, for ``order`` 1, or the smallest ``least`` alone."""
+        """Return the error of the sample when all answer, for ``order`` 1, or the smallest ``least`` alone."""
         n = np.sort(self.facts.n_examples.astype(np.float64))
         if self.method.joint:
             return float(1 / n.sum() if order == 1 else 1 / n[:least].sum())
@@ -134,7 +134,7 @@ class CoalitionRun:
 
 
 def expected_excess(algorithm: Algorithm, facts: FederationFacts) -> float:
-    """The estimate of a forecast of the excess fitness of all owners together; infinite where there is none."""
+    """Return the estimate of a forecast of the excess fitness of all owners together; infinite where there is none."""
     forecaster = forecaster_of(algorithm)
     if isinstance(forecaster, str) or not algorithm.is_private(facts):
         return math.inf
@@ -156,7 +156,7 @@ class Coalitions:
         return CoalitionRun.of(self.algorithm, self.facts.coalition(members))
 
     def best(self) -> Members:
-        """The members of the best coalition, (K,)."""
+        """Return the members of the best coalition, (K,)."""
         k = len(self.facts.parties)
         if self._coupled and k <= _FEW:
             return self._least((np.arange(1, 2**k)[:, None] >> np.arange(k) & 1).astype(np.bool_))
@@ -196,7 +196,7 @@ class Coalitions:
         return np.stack([ratio, noise, -self.facts.n_examples]) if self._coupled else ratio[None]
 
     def _least(self, masks: Members) -> Members:
-        """The coalition of these, (M, K), that has the least excess, (K,)."""
+        """Return the coalition of these, (M, K), that has the least excess, (K,)."""
         return np.asarray(masks[np.argmin(self._excesses(masks))])
 
     def _no_stricter(self) -> Members:
@@ -208,7 +208,7 @@ class Coalitions:
         return np.asarray((epsilon[:, None] & delta).reshape(-1, len(self.facts.parties)))
 
     def _improved(self, best: Members) -> Members:
-        """A coalition that is no better without any one of its members or with any one more, or nearly such."""
+        """Return a coalition that is no better without any one of its members or with any one more, or nearly such."""
         excess = float(self._excesses(best[None])[0])
         for _ in range(_SWEEPS):
             before = best
@@ -221,7 +221,7 @@ class Coalitions:
         return best
 
     def _excesses(self, masks: Members) -> FloatArray:
-        """The estimated excess of coalitions (M, K), (M,); infinite where they are too few to run."""
+        """Return the estimated excess of coalitions (M, K), (M,); infinite where they are too few to run."""
         facts = self.facts
         sums = facts.secure_sum and not self.algorithm.curator
         least = 1 + len(facts.parties) - facts.minimum_contributors + facts.colluders if sums else 1

@@ -57,7 +57,7 @@ class BestConstant:
 
 
 def best_constant(study: Study | None) -> BestConstant | None:
-    """The best constant for a study's label and loss; None if the study does not say, or no weights are that constant.
+    """Return the best constant for a study's label and loss; None if the study does not say, or no weights give it.
 
     >>> from parley.common.data.columns import Feature, Label
     >>> from parley.common.data.study import Study
@@ -93,7 +93,7 @@ _TINY = 1e-300
 
 
 def clipped_excess(outputs: int, clip_norm: float, least_loss: FloatArray) -> FloatArray:
-    """The excess at rest for slopes clipped to ``clip_norm``, of data with this least mean loss, (W,).
+    """Return the excess at rest for slopes clipped to ``clip_norm``, of data with this least mean loss, (W,).
 
     ``outputs`` are the scores of an example: 1 for the logistic loss of two classes, K for softmax.
 
@@ -106,7 +106,7 @@ def clipped_excess(outputs: int, clip_norm: float, least_loss: FloatArray) -> Fl
 
 @lru_cache(maxsize=16)
 def _of_doubt(k: int, softmax: bool, clip_norm: float) -> tuple[FloatArray, FloatArray]:  # noqa: FBT001 -- a key
-    """The entropy of K classes, one of them likelier, rising, and the excess at rest, (points,) each."""
+    """Return the entropy of K classes, one of them likelier, rising, and the excess at rest, (points,) each."""
     p = np.linspace(1, 1 / k, _POINTS)
     low, high = p.copy(), np.ones_like(p)
     for _ in range(_HALVINGS):
@@ -120,13 +120,13 @@ def _of_doubt(k: int, softmax: bool, clip_norm: float) -> tuple[FloatArray, Floa
 
 
 def _lengths(s: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """The norms of softmax slopes of an example of the likelier class, and of any other, (points,) each."""
+    """Return the norms of softmax slopes of an example of the likelier class, and of any other, (points,) each."""
     others = (1 - s) / (k - 1)
     return (1 - s) * np.sqrt(1 + 1 / (k - 1)), np.sqrt(s**2 + (1 - others) ** 2 + (k - 2) * others**2)
 
 
 def _part_left(length: FloatArray, clip_norm: float) -> FloatArray:
-    """The part of a slope that clipping leaves."""
+    """Return the part of a slope that clipping leaves."""
     return np.minimum(1.0, clip_norm / np.maximum(length, _TINY))
 
 
@@ -165,7 +165,7 @@ class Problem:
         return loss_at_zero(self.loss)
 
     def most_at_start(self, regularization: float) -> float:
-        """The largest fitness where a descent starts from, at zero or an intercept: a bound on J - J* there."""
+        """Return the largest fitness where a descent starts from, at zero or an intercept: a bound on J - J* there."""
         if self.constant is None or self.constant.most is None:
             return self.gap
         return self.constant.most + regularization / 2 * self.constant.intercept**2
@@ -262,10 +262,10 @@ class Forecaster(Protocol):
         """Whether one owner's examples or budget change how the others' answers are used, or their noise."""
 
     def dynamics(self, facts: FederationFacts) -> Method:
-        """The way in which the learner trains; raises InvalidInputError for an algorithm that cannot run."""
+        """Return the way in which the learner trains; raises InvalidInputError for an algorithm that cannot run."""
 
     def answers(self, facts: OwnFacts) -> Answers:
-        """The noise in the owners' answers."""
+        """Return the noise in the owners' answers."""
 
 
 class Method(ABC):
@@ -294,7 +294,7 @@ class Method(ABC):
         return 1.0
 
     def excess_at_rest(self, problem: Problem, least_loss: FloatArray) -> FloatArray:  # noqa: ARG002 -- what methods differ in
-        """The excess where the method comes to rest, of data with this ``least_loss``, (W,); 0 by default."""
+        """Return the excess where the method comes to rest, of data with this ``least_loss``, (W,); 0 by default."""
         return np.zeros_like(least_loss)
 
     def limits(self, problem: Problem) -> LinearRange:  # noqa: ARG002 -- what methods differ in
@@ -328,7 +328,7 @@ class Descent(Method):
         return last if self.average is None else np.array(self.average)
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sums over the rounds of a step times what later rounds leave of it, and of the squares."""
+        """Return the sum over the rounds of a step times what later rounds leave of it, and the sum of the squares."""
         moved = np.array(self.steps)[:, None] * self._remaining(h + self.tilt)
         return moved.sum(axis=0), (moved**2).sum(axis=0)
 
@@ -419,7 +419,7 @@ class Tilt(Method):
     printed: bool = False
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The reach is 1 / (h + tilt): the limit of descent."""
+        """Return a reach of 1 / (h + tilt), the limit of descent, and a spread of 0."""
         return 1 / (h + self.tilt), np.zeros_like(h)
 
     def bound(self, problem: Problem, load: Load) -> float:
@@ -467,7 +467,7 @@ class Average(Method):
 
 
 def _untilt(problem: Problem, regularization: float, tilt: float, once: float, excess: float) -> float:
-    """A bound on E J - J* from one on H - H*, E H - H* <= ``excess``, where H = J + (tilt/2)|w|^2 + <e, w>.
+    """Return a bound on E J - J* from one on H - H*, E H - H* <= ``excess``, where H = J + (tilt/2)|w|^2 + <e, w>.
 
     ``once`` is E|e|^2. With G = H - <e, w>, which is l = lambda + tilt strongly convex:
 

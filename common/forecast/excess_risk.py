@@ -73,12 +73,12 @@ class Response:
     limits: LinearRange
 
     def disturbance(self, fresh: FloatArray, once: FloatArray, sample: FloatArray) -> FloatArray:
-        """The linear form that an estimate is a rising function of, for loads of these variances and samples, (...)."""
+        """Return the linear form that an estimate rises with, for loads of these variances and samples, (...)."""
         _, _, of_fresh, of_once, of_sample = self.middle
         return of_fresh * fresh + of_once * once + of_sample * sample
 
     def estimate(self, fresh: FloatArray, once: FloatArray, sample: FloatArray) -> FloatArray:
-        """The estimated excess for loads of these variances and samples, (...)."""
+        """Return the estimated excess for loads of these variances and samples, (...)."""
         start, scale, *_ = self.middle
         disturbed = _saturated(self.disturbance(fresh, once, sample), scale)
         return np.asarray(np.minimum(start + disturbed, self.limits.most))
@@ -93,25 +93,25 @@ class Response:
         return self._interval(low, estimate, high)
 
     def by_samples(self, n_examples: FloatArray) -> list[Interval]:
-        """The excess for samples of so many examples, (K,), without noise."""
+        """Return the excess for samples of so many examples, (K,), without noise."""
         unit, zero = self._disturbed(Load(sample=1.0), 0.0), np.zeros(len(n_examples))
         estimates = self.estimate(zero, zero, 1 / n_examples).tolist()
         ends = [self._ends(unit / n) for n in n_examples.tolist()]
         return [self._interval(low, estimate, high) for (low, high), estimate in zip(ends, estimates, strict=True)]
 
     def _interval(self, low: float, estimate: float, high: float) -> Interval:
-        """The interval of these quantiles, which has the estimate in it."""
+        """Return the interval of these quantiles, which has the estimate in it."""
         high = min(high + self.limits.zigzag, self.limits.most)
         return Interval(min(low, estimate), estimate, max(high, estimate))
 
     def _ends(self, disturbed: FloatArray) -> tuple[float, float]:
-        """The outer quantiles over the worlds and levels of disturbances, (W, levels)."""
+        """Return the outer quantiles over the worlds and levels of disturbances, (W, levels)."""
         outcomes = np.sort((self.start[:, None] + _saturated(disturbed, self.scale[:, None])).ravel())
         tail = round((1 - RATE) / 2 * len(outcomes))
         return float(outcomes[tail]), float(outcomes[-1 - tail])
 
     def _disturbed(self, load: Load, fresh: float) -> FloatArray:
-        """The disturbance in each world at each of the chi-squares' levels, (W, levels)."""
+        """Return the disturbance in each world at each of the chi-squares' levels, (W, levels)."""
         counts, variance = self.worlds.counts, self.worlds.variance[:, None]
         by_fresh = fresh * self.fresh
         disturbances = by_fresh + load.once * self.once + load.sample * variance * self.sample
@@ -139,7 +139,7 @@ def response_of(method: Method, problem: Problem) -> Response:
 
 
 def excess_of_constant(problem: Problem) -> Interval | None:
-    """The excess of the best model that looks at no feature; None where nothing is known of the label."""
+    """Return the excess of the best model that looks at no feature; None where nothing is known of the label."""
     if problem.constant is None:
         return None
     tail = (1 - RATE) / 2

@@ -117,7 +117,7 @@ class Forecast:
         return tuple(owner.name for owner in self.owners if owner.recommended)
 
     def to_json(self) -> dict[str, Any]:
-        """The forecast as JSON values."""
+        """Return the forecast as JSON values."""
         return asdict(self) | {"warning": self.warning, "coalition": self.coalition}
 
 
@@ -132,7 +132,7 @@ _FROM_WEIGHTS = "the run starts from given weights, and nobody knows how good th
 
 
 def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
-    """The forecast of a run; raises InvalidInputError for one that cannot be run."""
+    """Return the forecast of a run; raises InvalidInputError for one that cannot be run."""
     questions = algorithm.questions(facts.curated() if algorithm.curator else facts)
     warnings = cautions(algorithm, facts)
     forecaster = in_place_of_forecast(algorithm, facts) or forecaster_of(algorithm)
@@ -171,7 +171,7 @@ def _owners(coalitions: Coalitions, excess: float, members: Members, regularizat
 
 
 def _alone(problem: Problem, n_examples: FloatArray, regularization: float) -> list[Interval]:
-    """The excess of minimisers on so many examples, (K,), each by the regularisation that is expected to do best."""
+    """Return the excess of minimisers on so many examples, (K,), each by the regularisation expected to do best."""
     sizes, which = np.unique(n_examples, return_inverse=True)
     minimisers = [response_of(Tilt(strength), problem) for strength in (regularization, *_OWN_LAMBDAS)]
     none = np.zeros(len(sizes))
@@ -184,7 +184,7 @@ def _alone(problem: Problem, n_examples: FloatArray, regularization: float) -> l
 
 
 def _error_lost(loss: Loss, excess: float) -> float | None:
-    """The bound on the error of classification for an excess fitness, None where it says nothing.
+    """Return the bound on the error of classification for an excess fitness, None where it says nothing.
 
     Of the softmax loss the excess is the mean of KL(p, q), p being the population's probabilities and q the model's;
     the error exceeds the least by at most the mean of sum |p - q| <= sqrt(2 KL).

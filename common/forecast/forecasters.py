@@ -52,7 +52,7 @@ def in_place_of_forecast(algorithm: Algorithm, facts: FederationFacts) -> str | 
 
 
 def _entry_of(algorithm: Algorithm) -> ForecasterEntry | NoForecaster | Expectation | None:
-    """The entry of any name that the algorithm's type is registered by."""
+    """Return the entry of any name that the algorithm's type is registered by."""
     kind = type(algorithm)
     names = REGISTRY.names_of(f"{kind.__module__}:{kind.__qualname__}")
     return next((FORECASTERS[name] for name in names if name in FORECASTERS), None)
@@ -152,7 +152,7 @@ def _wu_strongly_convex(algorithm: WuStronglyConvex, facts: FederationFacts) -> 
 
 
 def _wu_subgradient(algorithm: WuSubgradient, facts: FederationFacts) -> Descent:
-    """The steps and the average; Theorem 3 is a bound."""
+    """Return the descent by the steps and the average; Theorem 3 is a bound."""
     parts = algorithm.parts()
     remaining = np.cumprod(np.concatenate([[1.0], (1 - parts[:0:-1])]))[::-1]
     return Descent(
@@ -181,7 +181,7 @@ def _average(algorithm: AverageMethod, facts: FederationFacts) -> Average:
 
 
 def _average_answers(algorithm: AverageMethod, facts: OwnFacts) -> Answers:
-    """The noise in each party's weights, or in the mean gradient of its objective."""
+    """Return the noise in each party's weights, or in the mean gradient of its objective."""
     if algorithm.mechanism == "output":
         deviations = [site.deviation for site in algorithm.own_sites(facts)]
     else:
@@ -208,7 +208,7 @@ def _several_mechanisms(algorithm: AverageMethod) -> str | None:
 
 
 def _gop(algorithm: Gop, facts: FederationFacts) -> Tilt:
-    """The minimiser of the risk with the slack's regularisation."""
+    """Return the minimiser of the risk with the slack's regularisation."""
     return Tilt(algorithm.regularization, _gop_slack(algorithm, facts.everyone)[0])
 
 
@@ -254,7 +254,7 @@ def _ensemble(algorithm: Ensemble, facts: FederationFacts) -> str:
 
 
 def _led(algorithm: PrivateLeader, facts: FederationFacts) -> str:
-    """The bound on the regret of the party that it is largest for."""
+    """State the bound on the regret of the party that it is largest for."""
     try:
         regret = max(algorithm.terms(facts, index).regret for index in range(len(facts.parties)))
     except InvalidInputError as error:

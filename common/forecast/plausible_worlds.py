@@ -78,7 +78,7 @@ class Worlds:
 
 @lru_cache(maxsize=8)
 def worlds_of(problem: Problem) -> Worlds:
-    """The family for a problem."""
+    """Return the family for a problem."""
     learnt, bend, share, decay, size, way, width, label, rough = _spread(N_WORLDS, len(_PRIMES))
     power = 2 if problem.loss.outputs > 1 else 1.5
     learnt = (0.99 - 0.98 * learnt**power) ** (1 + 1 / problem.n_features)
@@ -112,7 +112,7 @@ def _spread(points: int, axes: int) -> FloatArray:
 
 
 def _directions(problem: Problem, share: FloatArray, decay: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The parts of the rows' mean square, (W, ranks), and how many directions have each, (ranks,).
+    """Return the parts of the rows' mean square, (W, ranks), and how many directions have each, (ranks,).
 
     Of K classes each direction of the rows counts K - 1 times.
     """

@@ -175,7 +175,7 @@ def _number(sums: NumberSums, lanes: list[float], counted: _Counted) -> Describe
 
 
 def _moments(sums: NumberSums, lanes: list[float], counted: _Counted) -> tuple[Estimate, Estimate]:
-    """The mean and the variance in the column's units, of the sums of v and of 13/8 (v^2 - 1/2)."""
+    """Return the mean and the variance in the column's units, of the sums of v and of 13/8 (v^2 - 1/2)."""
     half, away = (sums.column.upper - sums.column.lower) / 2, sums.precision * _GRID
     mean = counted.mean(lanes[0], -1.0, 1.0, widen=away)
     first = counted.mean(lanes[0], -1.0, 1.0, z=_TWO_SIDED_97_5, widen=away)

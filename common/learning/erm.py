@@ -116,7 +116,7 @@ def minimise(  # noqa: PLR0913, PLR0917 -- a problem, and how well to solve it
 def _minimise_wide(  # noqa: PLR0913, PLR0917 -- as `minimise`
     loss: Loss, shard: Shard, strength: FloatArray, linear: FloatArray, tolerance: float, most_steps: int
 ) -> FloatArray:
-    """The minimiser for one party of many columns: -linear / Lambda but in those that occur."""
+    """Return the minimiser for one party of many columns: -linear / Lambda but in those that occur."""
     weights = -linear / strength
     sparse = SparseShard.of(shard)
     occurring, columns = in_occurring_columns(sparse)
@@ -167,7 +167,7 @@ def _start(risk: Risk, tolerance: float) -> _Iterate:
 
 
 def _by_newton(risk: Risk, start: _Iterate, tolerance: float) -> _Iterate:
-    """The iterate of the shortest gradient, for each problem, on the way that Newton's method takes from the start."""
+    """Return the iterate of the shortest gradient, for each problem, on the way of Newton's method from the start."""
     newton = _newton if risk.loss.outputs == 1 and not risk.parts else _newton_cg
     best = now = start
     active = now.length > tolerance
@@ -232,9 +232,9 @@ def _newton_cg(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatAr
 
 
 def _descend(risk: Risk, now: _Iterate, step: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """A Newton step for each problem, halved until F falls enough (Armijo) or rounding is all that is left.
+    """Take a Newton step for each problem, halved until F falls enough (Armijo) or rounding is all that is left.
 
-    The weights, and whether F fell at all, (...).
+    Returns the weights, and whether F fell at all, (...).
     """
     value, descent = risk.value(now.weights), risk.total(now.gradient * step)
     slack = 1e-12 * np.maximum(np.abs(value), 1.0)
@@ -273,7 +273,7 @@ def gradient_left(  # noqa: PLR0913 -- public numbers; sparse rows have more
     row_entries: int | None = None,
     row_tilt: float | None = None,
 ) -> FloatArray:
-    """The largest norm (...) of F's gradient, on the sum scale, where `minimise` ends with `TOLERANCE`, `MOST_STEPS`.
+    """Bound the norm (...) of F's gradient, on the sum scale, where `minimise` ends with `TOLERANCE`, `MOST_STEPS`.
 
     ``n_examples`` (...), of one party each; ``regularization`` (...) on the sum scale; ``tilt`` is the largest norm of
     the linear term, and ``row_tilt`` that of its part in the columns of any row. ``row_entries`` is the most entries of
@@ -304,7 +304,7 @@ def gradient_left(  # noqa: PLR0913 -- public numbers; sparse rows have more
 def _rounding(  # noqa: PLR0913, PLR0917 -- public numbers
     loss: Loss, n: FloatArray, n_features: int, entries: int, regularization: FloatArray, tilt: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """``(A, B of scores, B of weights)``, each (...): what rounding may do to a gradient and to a step.
+    """Return ``(A, B of scores, B of weights)``, each (...): what rounding may do to a gradient and to a step.
 
     A score of m products is off by m u |w|, its slope by c times that and by some u of its own. A sum of k terms is off
     by k u times the sum of their sizes: k rows in a sum, then these sums, the last of a block perhaps shorter,
@@ -350,23 +350,23 @@ class Doubtful:
         return self.loss.smoothness
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The mean loss of the two classes, elementwise."""
+        """Return the mean loss of the two classes, elementwise."""
         one = np.ones_like(y)
         return np.asarray((1 + y) / 2 * self.loss.value(score, one) + (1 - y) / 2 * self.loss.value(score, -one))
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The derivative of the mean loss by the score, elementwise."""
+        """Return the derivative of the mean loss by the score, elementwise."""
         one = np.ones_like(y)
         return np.asarray((1 + y) / 2 * self.loss.slope(score, one) + (1 - y) / 2 * self.loss.slope(score, -one))
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The second derivative of the mean loss by the score, elementwise."""
+        """Return the second derivative of the mean loss by the score, elementwise."""
         one = np.ones_like(y)
         bent = (1 + y) / 2 * self.loss.curvature(score, one) + (1 - y) / 2 * self.loss.curvature(score, -one)
         return np.asarray(bent)
 
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
-        """The second derivative of the mean loss times a direction, elementwise."""
+        """Return the second derivative of the mean loss times a direction, elementwise."""
         return self.curvature(score, y) * direction
 
 
@@ -381,7 +381,7 @@ def label_sum(loss: Loss, rows: FloatArray, votes: FloatArray) -> FloatArray:
 
 
 def fit_votes(loss: Loss, rows: FloatArray, votes: FloatArray, regularization: float) -> FloatArray:
-    """The minimiser of J for rows (n, d) on the features' grid and votes (n, K): weights (d,) or (K, d)."""
+    """Return the minimiser of J for rows (n, d) on the features' grid and votes (n, K): weights (d,) or (K, d)."""
     if is_linear(loss):
         return fit_label_sum(loss, rows, label_sum(loss, rows, votes), regularization)
     doubtful = Shard(rows, np.clip(2 * votes[:, 1] - 1, -1, 1))
@@ -389,7 +389,7 @@ def fit_votes(loss: Loss, rows: FloatArray, votes: FloatArray, regularization: f
 
 
 def fit_label_sum(loss: Loss, rows: FloatArray, total: FloatArray, regularization: float) -> FloatArray:
-    """The minimiser of J for rows (n, d) and G, shaped like the weights.
+    """Return the minimiser of J for rows (n, d) and G, shaped like the weights.
 
     Raises InvalidInputError for a loss that is not linear in its labels.
     """

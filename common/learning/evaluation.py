@@ -58,17 +58,17 @@ class Tally(Protocol):
         """The largest distance, in the 2-norm and in reals, by which replacing one example moves them."""
 
     def flawless(self, n: int) -> FloatArray:
-        """The sums (m,), in reals, of n examples that are predicted without error, their labels spread evenly."""
+        """Return the sums (m,), in reals, of n examples predicted without error, their labels spread evenly."""
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
-        """The sums (..., m), in units of 2^-32, over examples of scores (..., n, k) and labels (..., n).
+        """Return the sums (..., m), in units of 2^-32, over examples of scores (..., n, k) and labels (..., n).
 
         Examples that are not ``counted`` (..., n) add nothing.
         """
 
 
 def tally(kind: Tally, shard: Shard, weights: FloatArray) -> IntArray:
-    """A tally (..., m) of a shard's examples under a model's weights (k, d): exact integers, in units of 2^-32.
+    """Return a tally (..., m) of a shard's examples under a model's weights (k, d): exact integers, in units of 2^-32.
 
     Raises InvalidInputError for weights that are not finite or too large, or for more examples than a sum holds.
     """
@@ -132,7 +132,7 @@ class Cells:
         return np.concatenate([cells.ravel() @ np.eye(self.n_groups)[self.groups], cells.ravel()])
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
-        """The counts; a score at an edge belongs to the bin below, as a score of 0 predicts the negative class."""
+        """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class."""
         if self.bins:
             cells = self.bins * (y > 0) + np.searchsorted(self.edges, scores[..., 0])
         else:
@@ -169,7 +169,7 @@ class Errors:
         return np.array([n / 2, 0.0, n / 6, 0.0])
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
-        """The sums, of parts truncated to the grid."""
+        """Return the sums of parts truncated to the grid."""
         error = np.minimum(np.abs(np.clip(scores[..., 0], -1.0, 1.0) - y), self.largest)
         parts = np.stack([np.full_like(y, 0.5), y / 2, y**2 / 2, error**2 / self.largest**2], axis=-1)
         parts *= counted[..., None]
@@ -207,7 +207,7 @@ class CalibrationBin(Strict):
 def ratio(
     top: float, bottom: float, spread: Spread, within: tuple[float, float] = (0.0, 1.0), n: float | None = None
 ) -> FigureEstimate:
-    """The ratio of two noisy numbers, with a positive bottom; its values lie ``within`` two bounds.
+    """Return the ratio of two noisy numbers, with a positive bottom; its values lie ``within`` two bounds.
 
     With ``n``, the ratio is one of counts of so many rows, and has a sampling deviation.
     """
@@ -275,17 +275,17 @@ class NoisyCounts:
         return self.variance * float(one @ other - shared.sum())
 
     def spread(self, top: FloatArray, bottom: FloatArray) -> Spread:
-        """The variances and the covariance of a top and a bottom of these gradients, (m,)."""
+        """Return the variances and the covariance of a top and a bottom of these gradients, (m,)."""
         return self.covariance(top, top), self.covariance(top, bottom), self.covariance(bottom, bottom)
 
     def share(self, part: BoolArray, of: BoolArray) -> FigureEstimate:
-        """The share of some cells (m,) in some more, with the deviation of a share of so many."""
+        """Return the share of some cells (m,) in some more, with the deviation of a share of so many."""
         top, bottom = part.astype(np.float64), of.astype(np.float64)
         n = float(bottom @ self.values)
         return ratio(float(top @ self.values), n, self.spread(top, bottom), n=n)
 
     def area_under_curve(self) -> FigureEstimate:
-        """The area under the ROC curve of two classes: ties lie within its interval, and count half.
+        """Return the area under the ROC curve of two classes: ties lie within its interval, and count half.
 
         The largest of the sampling deviations that such an area may have is sqrt(area (1 - area) / the smaller class)
         (Birnbaum & Klose, "Bounds for the Variance of the Mann-Whitney Statistic", Ann. Math. Stat. 1957).
@@ -310,12 +310,12 @@ class NoisyCounts:
         return middle.model_copy(update={"low": low, "high": high})
 
     def confusion(self) -> tuple[tuple[float, ...], ...]:
-        """The counts by true, then predicted class, none below 0."""
+        """Return the counts by true, then predicted class, none below 0."""
         by_class = self.values.reshape(len(self.classes), len(self.classes), -1).sum(axis=-1)
         return tuple(map(tuple, by_class.clip(min=0.0).tolist()))
 
     def calibration(self) -> tuple[CalibrationBin, ...]:
-        """The examples of each bin, from the lowest scores up."""
+        """Return the examples of each bin, from the lowest scores up."""
         return tuple(map(self._calibration_bin, range(self.bins)))
 
     def _calibration_bin(self, index: int) -> CalibrationBin:
@@ -352,12 +352,12 @@ class NoisyErrors:
         return cls(n, labels, squares, float(sums[3]), (double, double, double, single), errors.largest, unit)
 
     def mean_squared_error(self) -> FigureEstimate:
-        """The mean squared error, the label's bounds being -1 and +1."""
+        """Return the mean squared error, the label's bounds being -1 and +1."""
         most = self.largest**2
         return ratio(self.errors * most, self.n, (self.variances[3] * most**2, 0.0, self.variances[0]), (0.0, most))
 
     def root_mean_squared_error(self) -> FigureEstimate:
-        """The root of the mean squared error, in the label's units."""
+        """Return the root of the mean squared error, in the label's units."""
         return FigureEstimate(
             **{name: value and self.unit * math.sqrt(value) for name, value in self.mean_squared_error()}
         )

@@ -30,7 +30,7 @@ from parley.common.learning.losses import Loss
 def gradient_sum(
     loss: Loss, shard: Shard, weights: FloatArray, clip_norm: float = 1.0, clip_l1: float = math.inf
 ) -> IntArray:
-    """The sum over a shard's examples of the clipped gradients, in units of 2^-32: exact integers.
+    """Return the sum over a shard's examples of the clipped gradients, in units of 2^-32: exact integers.
 
     Of a loss of one score, weights are (d,) and the sum is (..., d); of K scores, weights are (K, d) and the sum is
     (..., K * d), row after row. ``clip_norm`` is at most 1, or sqrt 2 of K scores. Replacing one example moves the sum
@@ -58,7 +58,7 @@ def gradient_sum(
 
 
 def _clipped_slopes(loss: Loss, block: Shard, scores: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
-    """The slopes (..., n, 1) on the grid, each clipped to both norms."""
+    """Return the slopes (..., n, 1) on the grid, each clipped to both norms."""
     bound: FloatArray | float = clip_norm
     if not math.isinf(clip_l1):
         bound = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
@@ -66,7 +66,7 @@ def _clipped_slopes(loss: Loss, block: Shard, scores: FloatArray, clip_norm: flo
 
 
 def _clipped_vectors(loss: Loss, block: Shard, scores: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
-    """The vectors of slopes (..., n, K) on the grid, each scaled into both norms; checked in integers."""
+    """Return the vectors of slopes (..., n, K) on the grid, each scaled into both norms; checked in integers."""
     slopes = loss.slope(scores, block.y) * 2.0**SLOPE_BITS
     longest = clip_norm * 2.0**SLOPE_BITS
     scale = longest / np.maximum(np.sqrt((slopes**2).sum(axis=-1)), longest)
@@ -82,7 +82,7 @@ def _clipped_vectors(loss: Loss, block: Shard, scores: FloatArray, clip_norm: fl
 
 
 def _largest_l1(block: Shard, clip_l1: float) -> FloatArray:
-    """The largest 1-norm (..., n) of slopes, in units of 2^-16, with a gradient's of at most ``clip_l1``; exact."""
+    """Return the largest 1-norm (..., n) of slopes, in units of 2^-16, with a gradient's at most ``clip_l1``; exact."""
     norm = np.maximum(block.norms_l1, 1.0)
     budget = math.floor(clip_l1 * UNIT)
     largest = np.floor(budget / norm)

@@ -41,16 +41,16 @@ class Loss(Protocol):
         """c: the largest curvature; infinite where there is none."""
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss of each example, (...)."""
+        """Return the loss of each example, (...)."""
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The derivative by the scores, shaped like them."""
+        """Return the derivative by the scores, shaped like them."""
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The second derivative by the scores: elementwise, or (..., K, K)."""
+        """Return the second derivative by the scores: elementwise, or (..., K, K)."""
 
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
-        """The second derivative along a direction, which is shaped like the scores; so is what is returned."""
+        """Return the second derivative along a direction; both are shaped like the scores."""
 
 
 class _OneScore:
@@ -61,7 +61,7 @@ class _OneScore:
     outputs: ClassVar[int] = 1
 
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
-        """The second derivative times a direction, elementwise."""
+        """Return the second derivative times a direction, elementwise."""
         return np.asarray(self.curvature(score, y) * direction)  # type: ignore[attr-defined]
 
 
@@ -73,16 +73,16 @@ class Logistic(_OneScore):
     smoothness: float = 0.25
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss of each example, elementwise."""
+        """Return the loss of each example, elementwise."""
         return np.logaddexp(0.0, -y * score)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The derivative by the score, elementwise."""
+        """Return the derivative by the score, elementwise."""
         slope: FloatArray = -y * expit(-y * score)
         return slope
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The second derivative by the score, elementwise."""
+        """Return the second derivative by the score, elementwise."""
         p = expit(y * score)
         curvature: FloatArray = y * y * p * (1.0 - p)
         return curvature
@@ -110,11 +110,11 @@ class Huber(_OneScore):
         return np.where(gap <= 0, 0.0, np.where(gap <= 2 * self.h, gap**2 / (4 * self.h), 1.0 - y * score))
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The derivative by the score, elementwise."""
+        """Return the derivative by the score, elementwise."""
         return -y * np.clip((1.0 + self.h - y * score) / (2.0 * self.h), 0.0, 1.0)
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The second derivative by the score, elementwise."""
+        """Return the second derivative by the score, elementwise."""
         return np.where(np.abs(1.0 - y * score) <= self.h, y * y / (2.0 * self.h), 0.0)
 
 
@@ -126,15 +126,15 @@ class Squared(_OneScore):
     smoothness: float = 1.0
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss of each example, elementwise."""
+        """Return the loss of each example, elementwise."""
         return (score - y) ** 2 / 2
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The derivative by the score, elementwise."""
+        """Return the derivative by the score, elementwise."""
         return score - y
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The second derivative by the score, elementwise."""
+        """Return the second derivative by the score, elementwise."""
         return np.ones_like(y * score)
 
 
@@ -146,15 +146,15 @@ class Hinge(_OneScore):
     smoothness: float = math.inf
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss of each example, elementwise."""
+        """Return the loss of each example, elementwise."""
         return np.maximum(0.0, 1.0 - y * score)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """A subderivative by the score, elementwise."""
+        """Return a subderivative by the score, elementwise."""
         return np.where(y * score < 1.0, -y, 0.0)
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The second derivative wherever there is one: 0."""
+        """Return the second derivative wherever there is one: 0."""
         return np.zeros_like(y * score)
 
 
@@ -167,12 +167,12 @@ class Softmax:
     smoothness: ClassVar[float] = 0.5
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The loss, (...), of scores (..., K)."""
+        """Return the loss, (...), of scores (..., K)."""
         of_label = np.take_along_axis(score, decode_classes(y, self.outputs)[..., None], axis=-1)[..., 0]
         return np.asarray(logsumexp(score, axis=-1) - of_label)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """The class probabilities less 1 at the label's class, (..., K)."""
+        """Return the class probabilities less 1 at the label's class, (..., K)."""
         slope: FloatArray = softmax(score, axis=-1)
         classes = decode_classes(y, self.outputs)[..., None]
         np.put_along_axis(slope, classes, np.take_along_axis(slope, classes, axis=-1) - 1.0, axis=-1)
@@ -210,13 +210,13 @@ def curvature_of(loss: Loss) -> float:
 
 
 def loss_at_zero(loss: Loss) -> float:
-    """The largest loss of an example whose scores are all zero."""
+    """Return the largest loss of an example whose scores are all zero."""
     shape = (1,) if loss.outputs == 1 else (1, loss.outputs)
     return float(loss.value(np.zeros(shape), np.ones(1))[0])
 
 
 def largest_minimiser(loss: Loss, regularization: float) -> float:
-    """The largest norm of a minimiser w of the mean loss of any rows + (regularization/2) |w|^2.
+    """Return the largest norm of a minimiser w of the mean loss of any rows + (regularization/2) |w|^2.
 
     As the gradient along w is 0, regularization |w|^2 is the mean of -<s, slope(s)>, which is at most loss(0) by
     convexity; rather at most W((K - 1) / e) of softmax of K classes, and of the logistic loss of two, W Lambert's
@@ -252,7 +252,7 @@ def check_single_score(loss: Loss) -> None:
 
 
 def slope_within(loss: Loss, reach: float) -> float:
-    """The largest norm of a slope at scores of at most ``reach``, of labels in [-1, 1].
+    """Return the largest norm of a slope at scores of at most ``reach``, of labels in [-1, 1].
 
     >>> slope_within(Squared(), 3.0), round(slope_within(Logistic(), 1.0), 3), slope_within(Huber(), 1.0)
     (4.0, 0.731, 1.0)

@@ -22,7 +22,7 @@ from parley.common.learning.model import Model
 
 
 def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> float:
-    """The mean loss plus (regularization / 2) |w|^2: what training makes small, so of dropped rows too."""
+    """Return the mean loss plus (regularization / 2) |w|^2: what training makes small, so of dropped rows too."""
     losses = loss.value(model_scores(model, shard), shard.y)[shard.mask]
     return float(losses.mean() + regularization / 2 * (model.weights**2).sum())
 
@@ -36,18 +36,18 @@ def relative_fitness(loss: Loss, model: Model, best: Model, shard: Shard, regula
 
 
 def accuracy(model: Model, shard: Shard) -> float:
-    """The share of examples whose class the model predicts: by the score's sign, or the largest of the scores."""
+    """Return the share of examples whose class the model predicts: by the score's sign, or the largest score."""
     return float(np.mean([_hits(member, shard) for member in model.members]))
 
 
 def recall(model: Model, shard: Shard) -> float:
-    """The share of positive examples that are predicted positive; raises InvalidInputError where there is none."""
+    """Return the share of positive examples predicted positive; raises InvalidInputError where there is none."""
     positive, _ = _both_classes(model, shard, n_required=1)
     return float((positive > 0).mean())
 
 
 def auc(model: Model, shard: Shard) -> float:
-    """The probability that a positive example scores above a negative one, ties counting half.
+    """Return the probability that a positive example scores above a negative one, ties counting half.
 
     Raises InvalidInputError for examples of one class only, or a model of more than two.
     """
@@ -55,7 +55,7 @@ def auc(model: Model, shard: Shard) -> float:
 
 
 def rmse(model: Model, shard: Shard) -> float:
-    """The root mean squared error, in the units of y, in which the label's bounds are -1 and +1."""
+    """Return the root mean squared error, in the units of y, in which the label's bounds are -1 and +1."""
     return float(np.mean([math.sqrt(_squared_error(member, shard)) for member in model.members]))
 
 
@@ -68,7 +68,7 @@ def r_squared(model: Model, shard: Shard) -> float:
 
 
 def examples_of(shard: Shard) -> BoolArray:
-    """The mask (n,) of the rows that a model is measured on, those present; raises InvalidInputError for none."""
+    """Return the mask (n,) of the rows to measure a model on, those present; raises InvalidInputError for none."""
     present = shard.present
     if not present.any():
         raise InvalidInputError("no example to measure on: there is no row, or each misses a value and was dropped")
@@ -76,25 +76,25 @@ def examples_of(shard: Shard) -> BoolArray:
 
 
 def majority_share(shard: Shard) -> float:
-    """The share of the commonest class among the examples; raises InvalidInputError where there is none."""
+    """Return the share of the commonest class among the examples; raises InvalidInputError where there is none."""
     _, counts = np.unique(shard.y[examples_of(shard)], return_counts=True)
     return float(counts.max() / counts.sum())
 
 
 def model_scores(model: Model, shard: Shard) -> FloatArray:
-    """The scores of a shard's examples, (n,) or (n, K)."""
+    """Return the scores of a shard's examples, (n,) or (n, K)."""
     scores = shard.scores(np.atleast_2d(model.weights))
     return scores[..., 0] if model.kind == "linear" else scores
 
 
 def _squared_error(model: Model, shard: Shard) -> float:
-    """The mean squared error of one model."""
+    """Return the mean squared error of one model."""
     residuals = (model_scores(model, shard) - shard.y)[examples_of(shard)]
     return float((residuals**2).mean())
 
 
 def _hits(model: Model, shard: Shard) -> float:
-    """The accuracy of one model."""
+    """Return the accuracy of one model."""
     scores = model_scores(model, shard)
     if model.kind == "linear":
         right = (scores > 0) == (shard.y > 0)
@@ -104,7 +104,7 @@ def _hits(model: Model, shard: Shard) -> float:
 
 
 def _auc(model: Model, shard: Shard) -> float:
-    """The AUC of one model."""
+    """Return the AUC of one model."""
     positive, negative = _both_classes(model, shard, n_required=2)
     ordered = np.sort(negative)
     below, not_above = (np.searchsorted(ordered, positive, side) for side in ("left", "right"))
@@ -112,7 +112,7 @@ def _auc(model: Model, shard: Shard) -> float:
 
 
 def _both_classes(model: Model, shard: Shard, n_required: int) -> tuple[FloatArray, FloatArray]:
-    """The scores of the positive and of the negative examples; the first ``n_required`` of them must not be empty."""
+    """Return the scores of the positive and of the negative examples; the first ``n_required`` must not be empty."""
     if model.kind != "linear":
         raise InvalidInputError(f"a {model.kind} model has no positive class")
     scores, examples = model_scores(model, shard), examples_of(shard)
@@ -129,7 +129,7 @@ Spread = tuple[float, float, float]
 
 
 def ratio_ends(top: float, bottom: float, reach: Spread) -> tuple[float, float] | None:
-    """The ends of all r for which (top - r bottom)^2 is no more than noise explains; None where the bottom may be 0.
+    """Return the ends of all r where (top - r bottom)^2 is no more than noise explains; None if the bottom may be 0.
 
     ``reach`` is a `Spread` times the square of as many deviations as are allowed for. Exact for Gaussian noise
     (Fieller, "Some Problems in Interval Estimation", JRSS B 1954).

@@ -70,7 +70,7 @@ class Model:
             raise InvalidInputError(f"weights of {self.weights.ndim} axes are no {self.kind} model")
 
     def scores(self, X: FloatArray) -> FloatArray:
-        """The scores of rows (n, d): (n,), or (n, K) of K classes; raises InvalidInputError for members' models."""
+        """Return scores (n,) of rows (n, d), or (n, K) of K classes; raises InvalidInputError for members' models."""
         return KINDS[self.kind].scores(X, self.weights)
 
     @property

@@ -97,7 +97,7 @@ class SimplexProblem:
 
 
 def gradient_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) -> FloatArray:
-    """The gradient g (d,) whose theta has logarithms within a range of ``error`` of the minimiser's, for one party."""
+    """Return one party's gradient g (d,) whose theta has logarithms within a range of ``error`` of the minimiser's."""
     rows, columns = in_occurring_columns(SparseShard.of(shard))
     wide = np.zeros(problem.n_features)
     wide[columns] = _in_columns(_SimplexRisk(problem, rows), error)
@@ -130,7 +130,7 @@ def theta_near_minimiser(problem: SimplexProblem, shard: Shard, error: float) ->
 
 
 def log_theta(problem: SimplexProblem, v: FloatArray) -> FloatArray:
-    """The logarithms (2, d) of theta, of x and of -x, up to a constant: the largest is 0."""
+    """Return the logarithms (2, d) of theta, of x and of -x, up to a constant: the largest is 0."""
     exponents = _exponents(problem, v)
     return np.asarray(exponents - exponents.max())
 
@@ -148,7 +148,7 @@ class _SimplexRisk:
     shard: Shard
 
     def theta(self, v: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """``(logs, theta, least)`` up to a factor: (2, d) of x and -x, and the logarithm of a column's without entries.
+        """Return ``(logs, theta, least)`` up to a factor: (2, d) of x and -x, and the log of a column without entries.
 
         Both are taken by NumPy, to whom nothing is an error: a theta that is too small for a float is 0.
         """
@@ -157,7 +157,7 @@ class _SimplexRisk:
         return exponents - largest, np.exp(exponents - largest), -largest
 
     def total(self, theta: FloatArray, others: float) -> float:
-        """The sum over all 2d; each of a column without entries is ``others``."""
+        """Return the sum over all 2d; each of a column without entries is ``others``."""
         return float(theta.sum() + 2 * (self.problem.n_features - theta.shape[1]) * others)
 
     def weights(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -168,11 +168,11 @@ class _SimplexRisk:
         return (plus + minus) / total, (plus - minus) / total
 
     def scores(self, v: FloatArray) -> FloatArray:
-        """The scores (n,) of the weights that v stands for."""
+        """Return the scores (n,) of the weights that v stands for."""
         return self._scores(self.problem.scale * self.weights(v)[1])
 
     def gradient(self, v: FloatArray) -> FloatArray:
-        """The gradient (d,) of the sum of losses there."""
+        """Return the gradient (d,) of the sum of losses there."""
         slopes = self.problem.loss.slope(self.scores(v), self.shard.y)
         return self._weighted_sum(np.where(self.shard.mask, slopes, 0.0))
 
@@ -186,11 +186,11 @@ class _SimplexRisk:
         return float(np.where(self.shard.mask, losses, 0.0).sum() + self.problem.strength * entropy)
 
     def apart(self, g: FloatArray, v: FloatArray) -> float:
-        """The most that theta(v) may be apart from the minimiser in the 1-norm: s / 2."""
+        """Return the most that theta(v) may be apart from the minimiser in the 1-norm: s / 2."""
         return self.problem.scale * float(np.abs(g - v).max(initial=0.0)) / self.problem.strength
 
     def newton(self, v: FloatArray, residual: FloatArray) -> FloatArray:
-        """The step (d,) that conjugate gradients find in the product of C."""
+        """Return the step (d,) that conjugate gradients find in the product of C."""
         p, q = self.weights(v)
         curvature = self.problem.loss.curvature(self.scores(v), self.shard.y)
         bend = np.where(self.shard.mask, curvature, 0.0)
@@ -220,7 +220,7 @@ class _SimplexRisk:
         return self.shard.scores(weights[None])[..., 0]
 
     def _weighted_sum(self, slopes: FloatArray) -> FloatArray:
-        """The sum over the rows, in blocks of those that `SimplexProblem.rounding` counts with."""
+        """Return the sum over the rows, in blocks of those that `SimplexProblem.rounding` counts with."""
         total, most = np.zeros(self.shard.n_features), rows_of_a_block(self.problem.n_features)
         for start in range(0, len(slopes), most):
             rows = slice(start, start + most)

@@ -76,7 +76,7 @@ class Risk:
         return np.asarray(data + self.regularization / 2 * self.total(weights**2) + tilt)
 
     def gradient(self, weights: FloatArray) -> FloatArray:
-        """The gradient of F at weights, shaped like them."""
+        """Return the gradient of F at weights, shaped like them."""
         data = np.zeros_like(weights)
         for block in self._blocks():
             slopes = self.loss.slope(self._scores(block, weights), block.y)
@@ -87,7 +87,7 @@ class Risk:
         return data
 
     def hessian(self, weights: FloatArray) -> FloatArray:
-        """The Hessian of F at weights (..., d), (..., d, d), of a loss of one score."""
+        """Return the Hessian of F at weights (..., d), (..., d, d), of a loss of one score."""
         data = self.regularization[..., None, None] * np.eye(self.shard.n_features)
         for block in self._blocks():
             curvature = np.where(block.mask, self.loss.curvature(self._scores(block, weights), block.y), 0.0)
@@ -95,7 +95,7 @@ class Risk:
         return data
 
     def hessian_along(self, weights: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """The product of F's Hessian at weights with directions, both shaped like the weights."""
+        """Return a function: the product of F's Hessian at weights with directions, both shaped like the weights."""
         scores = [self._scores(piece, weights) for piece in self._pieces()]
 
         def times(direction: FloatArray) -> FloatArray:
@@ -108,7 +108,7 @@ class Risk:
         return times
 
     def total(self, terms: FloatArray) -> FloatArray:
-        """The sum over the axes of the weights, (...)."""
+        """Return the sum over the axes of the weights, (...)."""
         return np.asarray(terms.sum(axis=-1) if self.loss.outputs == 1 else terms.sum(axis=(-2, -1)))
 
     def spread(self, values: _A) -> _A:
@@ -133,7 +133,7 @@ class Risk:
 
 
 def _in_sums(block: Shard, slopes: FloatArray) -> Iterator[tuple[Shard, FloatArray]]:
-    """A block of rows and their slopes, (..., n) or (..., n, K), in parts of at most `SUMMED_ROWS`."""
+    """Yield a block of rows and their slopes, (..., n) or (..., n, K), in parts of at most `SUMMED_ROWS`."""
     axis = block.y.ndim - 1
     n = slopes.shape[axis]
     if n <= SUMMED_ROWS:
@@ -231,7 +231,7 @@ class _Problems:
 
     @classmethod
     def of(cls, loss: Loss, gram: FloatArray, y: FloatArray, strength: FloatArray, offset: FloatArray) -> _Problems:
-        """The same, with the problems first, and the rows before the scores."""
+        """Return the problems of arrays that have the problems first, and the rows before the scores."""
         none = ((0, 1), (0, 0), (0, 0))
         labels = y[..., None] if loss.outputs == 1 else np.eye(loss.outputs)[decode_classes(y, loss.outputs)]
         parts = (_last(np.pad(part, none)) for part in (gram, np.swapaxes(labels, 1, 2), np.swapaxes(offset, 1, 2)))
@@ -239,11 +239,11 @@ class _Problems:
         return cls(loss, gram, labels, np.append(strength, 1.0), offset)
 
     def some(self, selected: BoolArray) -> _Problems:
-        """Some of the problems, (m,)."""
+        """Return some of the problems, (m,)."""
         return _Problems(self.loss, *_some(selected, self.gram, self.labels, self.strength, self.offset))
 
     def solved(self, tolerance: float) -> FloatArray:
-        """The unknowns (m - 1, K, n) where the gradient is no longer than the tolerance, or gets no shorter."""
+        """Return the unknowns (m - 1, K, n) where the gradient is no longer than the tolerance, or gets no shorter."""
         problems, now = self, self.start()
         solution, which = now.unknowns, np.arange(len(self.strength))
         active = now.length > tolerance
@@ -260,7 +260,7 @@ class _Problems:
         return np.ascontiguousarray(np.moveaxis(solution[..., :-1], -1, 0))
 
     def start(self) -> _Point:
-        """The unknowns to start from: those that fit the labels, or zeros if these are better."""
+        """Return the unknowns to start from: those that fit the labels, or zeros if these are better."""
         targets = self.labels - (0.0 if self.loss.outputs == 1 else 1.0 / self.loss.outputs)
         targets /= np.abs(targets).max(axis=(0, 1))
         ridge = self.strength + _RIDGE * np.einsum("iim->m", self.gram) / len(self.gram)
@@ -284,7 +284,7 @@ class _Problems:
         return self.at(unknowns, self.times(unknowns))
 
     def at(self, unknowns: FloatArray, scores: FloatArray) -> _Point:
-        """The point at these unknowns, with their scores (K, n, m)."""
+        """Return the point at these unknowns, with their scores (K, n, m)."""
         losses, slopes, bends = self.losses(scores + self.offset)
         value = losses.sum(axis=0) + self.strength / 2 * (unknowns * scores).sum(axis=(0, 1))
         residual = slopes + self.strength * unknowns
@@ -292,11 +292,11 @@ class _Problems:
         return _Point(unknowns, scores, value, bends, residual, np.sqrt(np.maximum(squared, 0.0)))
 
     def times(self, unknowns: FloatArray) -> FloatArray:
-        """The Gram matrix times (K, n, m)."""
+        """Return the Gram matrix times (K, n, m)."""
         return np.asarray(np.einsum("ijm,kjm->kim", self.gram, unknowns))
 
     def losses(self, scores: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The losses (n, m) of scores (K, n, m), their slopes and bends, (K, n, m)."""
+        """Return the losses (n, m) of scores (K, n, m), their slopes and bends, (K, n, m)."""
         if self.loss.outputs == 1:
             one, y = scores[0], self.labels[0]
             return self.loss.value(one, y), self.loss.slope(one, y)[None], self.loss.curvature(one, y)[None]
@@ -327,7 +327,7 @@ class _Problems:
         return step + more, along + further
 
     def coupled(self, bends: FloatArray) -> Callable[[FloatArray], FloatArray]:
-        """The inverse of Newton's system of K scores: a function of right sides (K, n, m)."""
+        """Return the inverse of Newton's system of K scores: a function of right sides (K, n, m)."""
         roots = np.sqrt(bends) + _LEAST_ROOT
         rooted = np.ascontiguousarray(np.swapaxes(roots, 0, 1))  # (n, K, m)
         both = rooted[:, None] * rooted
@@ -358,7 +358,7 @@ class _Problems:
 
 
 def _taken(table: FloatArray, rows: IntArray) -> FloatArray:
-    """Some rows of a table, ascending, where they are if all that lie between are asked for too."""
+    """Return some rows of a table, ascending: where they are if all that lie between are asked for too."""
     first, last = int(rows.flat[0]), int(rows.flat[-1])
     if last - first + 1 == rows.size:
         return table[first : last + 1].reshape(*rows.shape, *table.shape[1:])
@@ -366,12 +366,12 @@ def _taken(table: FloatArray, rows: IntArray) -> FloatArray:
 
 
 def _last(stack: FloatArray) -> FloatArray:
-    """A stack (m, ...) as (..., m)."""
+    """Return a stack (m, ...) as (..., m)."""
     return np.ascontiguousarray(np.moveaxis(stack, 0, -1))
 
 
 def _some(selected: BoolArray, *parts: FloatArray) -> Iterator[FloatArray]:
-    """Some of the problems (m,) of arrays (..., m), whose problems stay side by side in memory."""
+    """Yield some of the problems (m,) of arrays (..., m), whose problems stay side by side in memory."""
     return (np.compress(selected, part, axis=-1) for part in parts)
 
 
@@ -382,7 +382,7 @@ def _raised(systems: FloatArray, by: FloatArray) -> FloatArray:
 
 
 def _inverse(systems: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """The inverses of symmetric positive definite matrices (n, n, m), as a function of right sides (K, n, m).
+    """Return the inverses of symmetric positive definite matrices (n, n, m), as a function of right sides (K, n, m).
 
     The systems are used up.
     """
@@ -399,7 +399,7 @@ def _inverse(systems: FloatArray) -> Callable[[FloatArray], FloatArray]:
 
 
 def _inverses(systems: FloatArray) -> FloatArray:
-    """The inverses of symmetric positive definite matrices (n, n, ..., m), in whose place."""
+    """Return the inverses of symmetric positive definite matrices (n, n, ..., m), in place."""
     n = len(systems)
     if n > _INVERTED:
         inverses = _by_lapack(np.linalg.inv, np.moveaxis(systems, (0, 1), (-2, -1)))

@@ -42,17 +42,17 @@ class Statistic:
 
 
 def _accuracy(counts: NoisyCounts) -> FigureEstimate:
-    """The share of rows whose class is predicted."""
+    """Return the share of rows whose class is predicted."""
     return counts.share(counts.predicted == counts.label, counts.everything)
 
 
 def _majority(counts: NoisyCounts) -> FigureEstimate:
-    """The share of rows of the class that seems the most frequent."""
+    """Return the share of rows of the class that seems the most frequent."""
     return counts.share(counts.label == counts.frequent, counts.everything)
 
 
 def _recall(counts: NoisyCounts) -> dict[str, FigureEstimate]:
-    """The share of each class's rows that are predicted as that class, by name."""
+    """Return the share of each class's rows that are predicted as that class, by name."""
     return {
         name: counts.share((counts.predicted == index) & (counts.label == index), counts.label == index)
         for index, name in enumerate(counts.classes)
@@ -60,27 +60,27 @@ def _recall(counts: NoisyCounts) -> dict[str, FigureEstimate]:
 
 
 def _auc(counts: NoisyCounts) -> FigureEstimate:
-    """The probability that a positive example scores above a negative one."""
+    """Return the probability that a positive example scores above a negative one."""
     return counts.area_under_curve()
 
 
 def _confusion(counts: NoisyCounts) -> tuple[tuple[float, ...], ...]:
-    """The estimated counts by true, then predicted class."""
+    """Return the estimated counts by true, then predicted class."""
     return counts.confusion()
 
 
 def _calibration(counts: NoisyCounts) -> tuple[CalibrationBin, ...]:
-    """The share of positive examples in each bin of the score, which should be the bin's probability."""
+    """Return the share of positive examples in each bin of the score, which should be the bin's probability."""
     return counts.calibration()
 
 
 def _rmse(errors: NoisyErrors) -> FigureEstimate:
-    """The root mean squared error."""
+    """Return the root mean squared error."""
     return errors.root_mean_squared_error()
 
 
 def _r_squared(errors: NoisyErrors) -> FigureEstimate:
-    """The share by which the mean squared error is less than that of the labels' mean."""
+    """Return the share by which the mean squared error is less than that of the labels' mean."""
     return errors.r_squared()
 
 
@@ -117,7 +117,7 @@ STATISTICS: Registry[Statistic] = Registry(
 
 
 def figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The title and the value of each figure that an evaluation has, those of single classes last."""
+    """Yield the title and the value of each figure that an evaluation has, those of single classes last."""
     of_classes = []
     for name, statistic in STATISTICS.items():
         value = evaluation.get(name)

@@ -150,7 +150,7 @@ class Account:
         return replace(self, spent=self.spent + cost)
 
     def totals(self) -> dict[str, list[int]]:
-        """The spent and the reserved amounts, by `Cost.units`."""
+        """Return the spent and the reserved amounts, by `Cost.units`."""
         return {"spent": list(self.spent.units), "reserved": list(self.reserved.units)}
 
     def settle(self, cost: Cost, reserved: Cost) -> Account:
