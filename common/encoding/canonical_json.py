@@ -118,12 +118,12 @@ def _row(numbers: Sequence[Any], spelling: json.JSONEncoder, end: str) -> Iterat
 
 
 def _is_array(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
-    """Whether a value is an array of NumPy, without loading NumPy."""
+    """Return whether a value is an array of NumPy, without loading NumPy."""
     return getattr(value, "ndim", 0) == 1
 
 
 def _has_arrays(value: Any) -> bool:  # noqa: ANN401 -- any JSON value
-    """Whether a value is an array, or a list that begins with one."""
+    """Return whether a value is an array, or a list that begins with one."""
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return _is_array(value)

@@ -24,7 +24,7 @@ def encode_classes(classes: IntArray, n_classes: int) -> FloatArray:
 
 
 def decode_classes(labels: FloatArray, n_classes: int) -> IntArray:
-    """Labels (...) in [-1, 1], on the grid or not, as the indices (...) of the nearest classes.
+    """Return labels (...) in [-1, 1], on the grid or not, as the indices (...) of the nearest classes.
 
     >>> decode_classes(np.array([-1.0, 0.1, 1.0]), 3).tolist()
     [0, 1, 2]

@@ -64,7 +64,7 @@ def truncate(x: FloatArray, bits: int) -> FloatArray:
 
 
 def weights_on_grid(weights: FloatArray) -> FloatArray:
-    """Weights (..., d) rounded to the public grid of 2^-20.
+    """Round weights (..., d) to the public grid of 2^-20.
 
     Raises InvalidInputError when a weight is not finite or the norm exceeds 2^16: past that a score is no longer exact
     and clipping could be defeated by an overflow.
@@ -77,7 +77,7 @@ def weights_on_grid(weights: FloatArray) -> FloatArray:
 
 
 def to_integers(x: FloatArray) -> IntArray:
-    """Reals (...) to the nearest integers in units of 2^-32.
+    """Round reals (...) to the nearest integers in units of 2^-32.
 
     Raises InvalidInputError when a value is not finite or not below 2^21 in absolute value.
     """
@@ -110,7 +110,7 @@ def sum_of_answers(answers: IntArray) -> IntArray:
 
 
 def to_reals(integers: IntArray) -> FloatArray:
-    """Integers (...) in units of 2^-32 back to reals; exact below 2^53.
+    """Convert integers (...) in units of 2^-32 back to reals; exact below 2^53.
 
     >>> to_reals(to_integers(np.array([1.5, -0.25])))
     array([ 1.5 , -0.25])

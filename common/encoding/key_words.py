@@ -27,7 +27,7 @@ def words_of(public_key: str) -> tuple[str, ...]:
 
 
 def are_words(typed: str, public_key: str) -> bool:
-    """Whether these are the six words of a key; capitals, and separators between words, do not matter."""
+    """Return whether these are the six words of a key; capitals, and separators between words, do not matter."""
     return _plain_words(typed) == words_of(public_key)
 
 

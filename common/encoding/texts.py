@@ -88,7 +88,7 @@ _UTF16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
 def is_utf16(start: bytes) -> bool:
-    """Whether a file that begins so has the mark of UTF-16."""
+    """Return whether a file that begins so has the mark of UTF-16."""
     return start.startswith(_UTF16)
 
 

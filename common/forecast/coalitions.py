@@ -83,7 +83,7 @@ class CoalitionRun:
         return self.response.disturbance(*self._loads(masks))
 
     def _loads(self, masks: Members) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Fresh noise, noise drawn once and the error of the sample in the mean answer, (M,) each."""
+        """Return fresh noise, noise drawn once and the error of the sample in the mean answer, (M,) each."""
         members = masks.astype(np.float64)
         weight = members @ self.weights
         parts = (self.answers.fresh, self.answers.once, self.weights**2 / self.facts.n_examples)
@@ -200,7 +200,7 @@ class Coalitions:
         return np.asarray(masks[np.argmin(self._excesses(masks))])
 
     def _no_stricter(self) -> Members:
-        """For each least epsilon and least delta, all whose budgets are no stricter, (M, K)."""
+        """Return all whose budgets are no stricter, for each least epsilon and least delta, (M, K)."""
         epsilon, delta = (
             budget >= np.unique(np.quantile(budget, np.linspace(0, 1, _LEVELS), method="nearest"))[:, None]
             for budget in (self.facts.epsilon, self.facts.delta)

@@ -204,7 +204,7 @@ class Answers:
 
     @classmethod
     def l2_laplace(cls, beta: FloatArray, n_features: int, parts: float = 1.0) -> Answers:
-        """Fresh noise of density exp(-beta |b|), or one of ``parts`` shares of it at each owner; beta is (K,)."""
+        """Return fresh noise of density exp(-beta |b|), or one of its ``parts`` shares at each owner; beta is (K,)."""
         return cls.drawn_each_round((n_features + 1) / (parts * beta**2), cls.heaviness_of(n_features, parts))
 
     @staticmethod
@@ -283,7 +283,7 @@ class Method(ABC):
 
     @abstractmethod
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Reach and spread at curvatures h, (m,) each."""
+        """Return the reach and the spread at curvatures h, (m,) each."""
 
     @abstractmethod
     def bound(self, problem: Problem, load: Load) -> float:
@@ -333,7 +333,9 @@ class Descent(Method):
         return moved.sum(axis=0), (moved**2).sum(axis=0)
 
     def bound(self, problem: Problem, load: Load) -> float:
-        """Smooth and steps up to 1 / M: descent on the tilted objective, then `_untilt`. Otherwise: Shamir & Zhang's.
+        """Return the bound by descent on the tilted objective, then `_untilt`, if smooth and with steps up to 1 / M.
+
+        Otherwise it is Shamir & Zhang's.
 
         With H = J + (tilt/2)|w|^2 + <e, w>, e the noise drawn once, l = lambda + tilt and M its smoothness, a round has
         E H_{k+1} - H* <= (1 - a_k l)(E H_k - H*) + a_k^2 M E|fresh|^2 / 2, and of the start w E H(w) - H* <= loss(w) +
@@ -369,7 +371,7 @@ class Descent(Method):
         return clipped_excess(problem.loss.outputs, self.slope, least_loss)
 
     def limits(self, problem: Problem) -> LinearRange:
-        """Kinks cost the mean step times G^2 / 2; a projection leaves room for three deviations of the noise."""
+        """Let kinks cost the mean step times G^2 / 2, and a projection leave room for three deviations of the noise."""
         flat, radius = self.regularization, self.diameter / 2
         zigzag = 0.0 if np.isfinite(problem.loss.smoothness) else float(self.weights @ self.steps) * self.slope**2 / 2
         if np.isinf(radius):
@@ -423,7 +425,7 @@ class Tilt(Method):
         return 1 / (h + self.tilt), np.zeros_like(h)
 
     def bound(self, problem: Problem, load: Load) -> float:
-        """`_untilt` at the minimiser of the tilted objective."""
+        """Return `_untilt` at the minimiser of the tilted objective."""
         return _untilt(problem, self.regularization, self.tilt, problem.n_weights * load.once, 0.0)
 
 
@@ -442,12 +444,14 @@ class Average(Method):
     printed: bool = False
 
     def linear(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Minimisers have all of their reach; noise on them is the model's own, and noise inside goes as far as it."""
+        """Return all of a minimiser's reach; noise on it is the model's own, and noise inside goes as far as it."""
         reach = 1 / (h + self.tilt)
         return reach, reach**2 if self.inside else np.ones_like(h)
 
     def bound(self, problem: Problem, load: Load) -> float:
-        """(lambda d + c) v / 2 + (2 L^2 / lambda) mean(1 / n_l), v the noise's variance; over a population's samples.
+        """Return (lambda d + c) v / 2 + (2 L^2 / lambda) mean(1 / n_l), v the noise's variance.
+
+        The bound is over a population's samples.
 
         The noise b is centred and independent of the data, and E (x.b)^2 = v |x|^2 <= v. The rest is of the average
         itself, by convexity at most the mean over owners of E J(w_l) - E J*. The examples of others are new to w_l,

@@ -153,12 +153,12 @@ def _gone(start: FloatArray, energy: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def scale_of(problem: Problem) -> FloatArray:
-    """Psi's A in every plausible world, (W,)."""
+    """Return psi's A in every plausible world, (W,)."""
     return saturation(problem.loss) / worlds_of(problem).bend
 
 
 def saturation(loss: Loss) -> float:
-    """Psi's A where the curvature is that at zero; infinite for a loss that grows like a parabola.
+    """Return psi's A where the curvature is that at zero; infinite for a loss that grows like a parabola.
 
     The mean of a loss of one slope L grows as L s / sqrt(2 pi) in the deviation s of the scores, from c s^2 / 2. Of K
     scores it is the mean of the largest of K normals, nearly the normal quantile of (K - 3/8) / (K + 1/4) (Blom 1958),
@@ -172,5 +172,5 @@ def saturation(loss: Loss) -> float:
 
 
 def _saturated(x: FloatArray, scale: FloatArray | float) -> FloatArray:
-    """psi: x where it is small to ``scale``, sqrt(2 x scale) beyond; written so that large scales lose no digits."""
+    """Return psi: x where small to ``scale``, sqrt(2 x scale) beyond; written so that large scales lose no digits."""
     return np.asarray(2 * x / (1 + np.sqrt(1 + 2 * x / scale)))

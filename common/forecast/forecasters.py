@@ -108,7 +108,7 @@ class _Bound:
 
 
 def _dp_gd(algorithm: DpGd, facts: FederationFacts) -> Descent:
-    """Constant steps, and the mean of the last iterates."""
+    """Return a descent by constant steps, with the mean of the last iterates."""
     rounds, last = algorithm.n_rounds, algorithm.n_averaged
     return Descent(
         (algorithm.step,) * rounds,
@@ -125,14 +125,14 @@ def _dp_gd_answers(algorithm: DpGd, facts: OwnFacts) -> Answers:
 
 
 def _psgd(algorithm: Psgd, facts: FederationFacts) -> Descent:
-    """Descent on the tilted risk."""
+    """Return the descent on the tilted risk."""
     convexity, _ = algorithm.slack(facts)
     steps = tuple(1 / (convexity * round + facts.loss.smoothness) for round in range(1, algorithm.n_rounds + 1))
     return Descent(steps, algorithm.regularization, algorithm.clip_norm, tilt=convexity - algorithm.regularization)
 
 
 def _psgd_answers(algorithm: Psgd, facts: OwnFacts) -> Answers:
-    """Each party's rho, fresh and whole, and its share of eta, drawn once."""
+    """Return each party's rho, fresh and whole, and its share of eta, drawn once."""
     sigma, beta = algorithm.scales(facts)
     k = len(facts.parties)
     rho = Answers.l2_laplace(np.full(k, beta), facts.n_features)
@@ -140,7 +140,7 @@ def _psgd_answers(algorithm: Psgd, facts: OwnFacts) -> Answers:
 
 
 def _wu_strongly_convex(algorithm: WuStronglyConvex, facts: FederationFacts) -> Descent:
-    """Theorem 2 is a bound."""
+    """Return the descent by the steps; Theorem 2 is a bound."""
     steps = tuple(algorithm.steps(facts).tolist())
     return Descent(
         steps,
@@ -192,14 +192,14 @@ def _average_answers(algorithm: AverageMethod, facts: OwnFacts) -> Answers:
 
 
 def _tilts(algorithm: AverageMethod, facts: OwnFacts) -> Iterator[tuple[float, float]]:
-    """Each site's regularisation, and the deviation of the tilt of its mean gradient."""
+    """Yield each site's regularisation, and the deviation of the tilt of its mean gradient."""
     for site in cast("tuple[ObjectivePerturbation, ...]", algorithm.own_sites(facts)):
         ridge = site.strength / site.terms.n_examples
         yield ridge, site.deviation * ridge
 
 
 def _several_mechanisms(algorithm: AverageMethod) -> str | None:
-    """Why an average has no forecast, where it has none."""
+    """Say why an average has no forecast, where it has none."""
     if algorithm.sites:
         return "no bound is known of the average of minimisers of several mechanisms"
     if algorithm.mechanism in {"output", "objective", "generalized"}:
@@ -220,7 +220,7 @@ def _gop_answers(algorithm: Gop, facts: OwnFacts) -> Answers:
 
 
 def _gop_slack(algorithm: Gop, facts: OwnFacts) -> tuple[float, float]:
-    """``(Delta, epsilon~)`` of the mechanism."""
+    """Return ``(Delta, epsilon~)`` of the mechanism."""
     epsilon, _ = facts.strictest
     return calibration.slack(
         epsilon, algorithm.regularization, facts.n_total, facts.loss.smoothness, algorithm.calibration

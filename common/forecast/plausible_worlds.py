@@ -107,7 +107,7 @@ def worlds_of(problem: Problem) -> Worlds:
 
 
 def _spread(points: int, axes: int) -> FloatArray:
-    """Points that are spread evenly over the unit cube, one row an axis, (axes, points): Kronecker's sequence."""
+    """Return points spread evenly over the unit cube, one row an axis, (axes, points): Kronecker's sequence."""
     return np.asarray((0.5 + np.outer(np.sqrt(_PRIMES[:axes]), np.arange(points))) % 1.0)
 
 

@@ -216,7 +216,7 @@ class ColumnSums:
         )
 
     def _present(self, shard: Shard) -> BoolArray:
-        """Which rows (..., n) hold a record: not the padding, nor those that were dropped, which are zero."""
+        """Return which rows (..., n) hold a record: not the padding, nor those that were dropped, which are zero."""
         if self.constant:
             return np.asarray(shard.mask & (shard.X[..., -1] > 0))
         return shard.present if self.drops else shard.mask
@@ -257,7 +257,7 @@ def _sums_of(
 
 
 def _shows_divisor(study: Study) -> bool:
-    """Whether rows show their divisor, or all are divided by the same number and none is projected."""
+    """Return whether rows show their divisor, or all are divided by the same number and none is projected."""
     if study.intercept or isinstance(study.row_norm, str):
         return study.intercept or study.row_norm == "largest"
     return study.row_norm >= study.largest_norm

@@ -155,7 +155,7 @@ class _Iterate:
 
 
 def _start(risk: Risk, tolerance: float) -> _Iterate:
-    """Zeros, for each problem; of few examples, what is found in their span, if its gradient is shorter."""
+    """Return zeros, for each problem; of few examples, what is found in their span, if its gradient is shorter."""
     if not bool(are_few(risk.loss, risk.shard).any()):
         return _Iterate.at(risk, np.zeros_like(risk.linear))
     near = minimise_in_span(risk.loss, risk.shard, risk.regularization, np.asarray(risk.linear), tolerance)
@@ -183,7 +183,7 @@ def _by_newton(risk: Risk, start: _Iterate, tolerance: float) -> _Iterate:
 
 
 def _by_gradient(risk: Risk, now: _Iterate, tolerance: float, most_steps: int) -> FloatArray:
-    """Weights after gradient steps, for each problem, for as long as each shortens the gradient."""
+    """Return the weights after gradient steps, for each problem, for as long as each shortens the gradient."""
     largest = risk.shard.n_examples * risk.loss.smoothness + risk.regularization
     active = now.length > tolerance
     for _ in range(most_steps):
@@ -203,7 +203,7 @@ def check_smooth(loss: Loss) -> None:
 
 
 def _newton(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatArray:
-    """Newton's step, (..., d), by solving for it; none where rounding leaves a Hessian without an inverse."""
+    """Solve for Newton's step, (..., d); none where rounding leaves a Hessian without an inverse."""
     try:
         return -np.asarray(np.linalg.solve(risk.hessian(weights), gradient[..., None]))[..., 0]
     except np.linalg.LinAlgError:
@@ -211,7 +211,7 @@ def _newton(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatArray
 
 
 def _newton_cg(risk: Risk, weights: FloatArray, gradient: FloatArray) -> FloatArray:
-    """Newton's step, shaped like the weights, to a small part of the gradient; every step of it descends."""
+    """Return Newton's step, shaped like the weights, to a small part of the gradient; every step of it descends."""
     times = risk.hessian_along(weights)
     step = np.zeros_like(gradient)
     residual = -gradient
@@ -371,12 +371,12 @@ class Doubtful:
 
 
 def is_linear(loss: Loss) -> bool:
-    """Whether soft labels enter the risk of a loss by one sum alone."""
+    """Return whether soft labels enter the risk of a loss by one sum alone."""
     return isinstance(loss, Logistic | Softmax)
 
 
 def label_sum(loss: Loss, rows: FloatArray, votes: FloatArray) -> FloatArray:
-    """G of rows (n, d) and their votes (n, K): (K, d) for softmax, (d,) of the second class for one score."""
+    """Return G of rows (n, d) and votes (n, K) on them: (K, d) for softmax, (d,) of the second class for one score."""
     return np.asarray(votes.T @ rows if loss.outputs > 1 else votes[:, 1] @ rows)
 
 

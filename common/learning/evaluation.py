@@ -125,7 +125,7 @@ class Cells:
         return np.asarray(logit(np.arange(1, self.bins) / self.bins))
 
     def flawless(self, n: int) -> FloatArray:
-        """As many examples of each class, all in the cell that is furthest on the right side."""
+        """Count as many examples of each class, all in the cell that is furthest on the right side."""
         cells = np.zeros(self.shape)
         classes = np.arange(self.n_classes)
         cells[classes, classes * (self.shape[1] - 1) // (self.n_classes - 1)] = n / self.n_classes
@@ -165,7 +165,7 @@ class Errors:
         return math.nextafter(math.sqrt(2), math.inf)
 
     def flawless(self, n: int) -> FloatArray:
-        """No error; a label that is uniform between its bounds has a mean square of 1/3."""
+        """Return the sums without error; a label that is uniform between its bounds has a mean square of 1/3."""
         return np.array([n / 2, 0.0, n / 6, 0.0])
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
@@ -363,7 +363,7 @@ class NoisyErrors:
         )
 
     def r_squared(self) -> FigureEstimate:
-        """R^2 = 1 - n E / (n S - T^2), of the sums T of labels, S of their squares and E of squared errors.
+        """Return R^2 = 1 - n E / (n S - T^2), of the sums T of labels, S of their squares and E of squared errors.
 
         The square of the noise, which T^2 has in it, is taken out.
         """

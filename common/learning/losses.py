@@ -105,7 +105,7 @@ class Huber(_OneScore):
         return 1.0 / (2.0 * self.h)
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
-        """0 beyond the margin 1 + h, linear below 1 - h, a parabola between."""
+        """Return 0 beyond the margin 1 + h, a linear value below 1 - h, and that of a parabola between."""
         gap = 1.0 + self.h - y * score
         return np.where(gap <= 0, 0.0, np.where(gap <= 2 * self.h, gap**2 / (4 * self.h), 1.0 - y * score))
 
@@ -179,12 +179,12 @@ class Softmax:
         return slope
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:  # noqa: ARG002 -- the same for every label
-        """diag(p) - p p^T, (..., K, K)."""
+        """Return diag(p) - p p^T, (..., K, K)."""
         p = softmax(score, axis=-1)
         return np.asarray(p[..., None] * np.eye(self.outputs) - p[..., None] * p[..., None, :])
 
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:  # noqa: ARG002
-        """(diag(p) - p p^T) v, (..., K), without the K x K matrices."""
+        """Return (diag(p) - p p^T) v, (..., K), without the K x K matrices."""
         p: FloatArray = softmax(score, axis=-1)
         return np.asarray(p * (direction - (p * direction).sum(axis=-1, keepdims=True)))
 

@@ -28,7 +28,7 @@ def fitness(loss: Loss, model: Model, shard: Shard, regularization: float) -> fl
 
 
 def relative_fitness(loss: Loss, model: Model, best: Model, shard: Shard, regularization: float) -> float:
-    """Psi = f(w) / f(w*) - 1, by what part the fitness exceeds the ``best`` model's (Wu et al. 2020, Section 5)."""
+    """Return Psi = f(w) / f(w*) - 1, the part by which the fitness exceeds ``best``'s (Wu et al. 2020, Section 5)."""
     optimum = fitness(loss, best, shard, regularization)
     if not optimum > 0:
         raise InvalidInputError("relative fitness needs a best fitness above 0")
@@ -60,7 +60,10 @@ def rmse(model: Model, shard: Shard) -> float:
 
 
 def r_squared(model: Model, shard: Shard) -> float:
-    """1 - (mean squared error) / (variance of y): 0 for the best constant. Raises InvalidInputError for constant y."""
+    """Return 1 - (mean squared error) / (variance of y): 0 for the best constant.
+
+    Raises InvalidInputError for constant y.
+    """
     variance = float(shard.y[examples_of(shard)].var())
     if not variance > 0:
         raise InvalidInputError("R squared needs labels that differ")

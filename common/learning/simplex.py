@@ -86,7 +86,7 @@ class SimplexProblem:
         return math.ceil(steps) + 1
 
     def is_solvable(self, error: float) -> bool:
-        """Whether a solver surely reaches this ``error`` despite rounding, in at most ``_MOST_STEPS`` steps."""
+        """Return whether a solver surely reaches this ``error`` despite rounding, in at most ``_MOST_STEPS`` steps."""
         surely = self.near(error) >= 4 * self.scale * self.rounding() / self.strength
         return surely and self.steps(error) <= _MOST_STEPS
 
@@ -136,7 +136,7 @@ def log_theta(problem: SimplexProblem, v: FloatArray) -> FloatArray:
 
 
 def _exponents(problem: SimplexProblem, v: FloatArray) -> FloatArray:
-    """Logarithms (2, d) of theta beside that of a column without entries, 0."""
+    """Return the logarithms (2, d) of theta beside that of a column without entries, 0."""
     return np.stack([v, -v]) * (-problem.scale / problem.strength)
 
 
@@ -161,7 +161,7 @@ class _SimplexRisk:
         return float(theta.sum() + 2 * (self.problem.n_features - theta.shape[1]) * others)
 
     def weights(self, v: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``(p, q)``: theta+ + theta- and theta+ - theta-, (d,) each; w = R q."""
+        """Return ``(p, q)``: theta+ + theta- and theta+ - theta-, (d,) each; w = R q."""
         _, theta, least = self.theta(v)
         plus, minus = theta
         total = self.total(theta, np.exp(least))
@@ -177,7 +177,7 @@ class _SimplexRisk:
         return self._weighted_sum(np.where(self.shard.mask, slopes, 0.0))
 
     def value(self, v: FloatArray) -> float:
-        """J there: entropy is the mean of log theta."""
+        """Return J there: entropy is the mean of log theta."""
         logs, theta, least = self.theta(v)
         others = np.exp(least)
         total = self.total(theta, others)

@@ -112,7 +112,7 @@ class Risk:
         return np.asarray(terms.sum(axis=-1) if self.loss.outputs == 1 else terms.sum(axis=(-2, -1)))
 
     def spread(self, values: _A) -> _A:
-        """Values (...) with an axis of length 1 for each axis of the weights."""
+        """Return values (...) with an axis of length 1 for each axis of the weights."""
         return values[..., None] if self.loss.outputs == 1 else values[..., None, None]
 
     def _blocks(self) -> Iterable[Shard]:
@@ -161,7 +161,7 @@ _WORTH = 8  # measured: the least of what n^2 / d is where conjugate gradients a
 
 
 def are_few(loss: Loss, shard: Shard) -> BoolArray:
-    """Whether a party's examples are so few that their span is the faster way, (...), for each party by itself."""
+    """Return whether a party's examples are so few that their span is the faster way, (...), for each party alone."""
     n, d = shard.n_examples, shard.n_features
     return np.asarray(n < d if loss.outputs == 1 else (n < d) & (n**2 < _WORTH * d))
 
@@ -169,7 +169,7 @@ def are_few(loss: Loss, shard: Shard) -> BoolArray:
 def minimise_in_span(
     loss: Loss, shard: Shard, regularization: FloatArray, linear: FloatArray, tolerance: float
 ) -> FloatArray:
-    """Weights shaped like ``linear``, (..., d) or (..., K, d), at F's minimiser where `are_few`.
+    """Return weights shaped like ``linear``, (..., d) or (..., K, d), at F's minimiser where `are_few`.
 
     The other problems' are zeros. ``regularization`` (...) is on the sum scale and positive. F's gradient is far
     shorter than ``tolerance`` but where Newton's method gets no further, which the caller has to look at.
@@ -308,7 +308,7 @@ class _Problems:
         return np.log(total) + (top - of_label), powers - self.labels, powers
 
     def step(self, now: _Point) -> tuple[FloatArray, FloatArray]:
-        """Newton's step, (K, n, m), of K scores by Chebyshev's method, and what it does to the scores."""
+        """Return Newton's step, (K, n, m), of K scores by Chebyshev's method, and what it does to the scores."""
         if self.loss.outputs == 1:
             roots = np.sqrt(now.bends) + _LEAST_ROOT
             systems = _raised(roots[0][:, None] * roots[0] * self.gram, self.strength)
@@ -343,7 +343,7 @@ class _Problems:
         return inverse
 
     def descend(self, now: _Point) -> _Point:
-        """Unknowns a step further, halved until F falls enough (Armijo)."""
+        """Return the point a step further, halved until F falls enough (Armijo)."""
         step, along = self.step(now)
         descent = (now.residual * along).sum(axis=(0, 1))
         enough = now.value + 1e-12 * np.maximum(np.abs(now.value), 1.0)
@@ -376,7 +376,7 @@ def _some(selected: BoolArray, *parts: FloatArray) -> Iterator[FloatArray]:
 
 
 def _raised(systems: FloatArray, by: FloatArray) -> FloatArray:
-    """Matrices (n, n, ...) with something more on the diagonal, in place."""
+    """Add something to the diagonals of matrices (n, n, ...), in place."""
     np.einsum("ii...->i...", systems)[...] += by
     return systems
 

@@ -37,7 +37,7 @@ class Statistic:
     description: str | None = None
 
     def is_for(self, label: LabelKind) -> bool:
-        """Whether it applies to such labels: a statistic for classes also applies to two classes."""
+        """Return whether it applies to such labels: a statistic for classes also applies to two classes."""
         return self.label == label or (self.label == "classes" and label == "two classes")
 
 

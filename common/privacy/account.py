@@ -111,7 +111,7 @@ class Account:
     composition: Composition = "filter"
 
     def fits(self, cost: Cost) -> bool:
-        """Whether a cost fits into the budget beside all that is spent and reserved."""
+        """Return whether a cost fits into the budget beside all that is spent and reserved."""
         total = self.spent + self.reserved + cost
         adds_up = total.epsilon <= self.epsilon_limit and total.delta <= self.delta_limit
         pure = total.delta == total.slack == 0
@@ -122,7 +122,7 @@ class Account:
         return total.slack <= self.delta_limit // 2 and total.gdp <= self.gdp_limit(slack=total.slack > 0)
 
     def trades(self, cost: Cost) -> bool:
-        """Whether a filter would add slack after a Gaussian part, which it does not accept."""
+        """Return whether a filter would add slack after a Gaussian part, which it does not accept."""
         before = self.spent + self.reserved
         if self.composition == "basic" or before.slack + cost.slack == 0:
             return False

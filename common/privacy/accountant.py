@@ -89,7 +89,7 @@ def _epsilon(releases: Sequence[Release], delta: float) -> float:
 
 
 def _adds_up(releases: Sequence[Release], delta: float) -> bool:
-    """Whether the releases' epsilons simply add up, because no better bound can be computed."""
+    """Return whether the releases' epsilons simply add up, because no better bound can be computed."""
     return delta == 0 or any(_loss_scale(release) > _LARGEST_SCALE for release in releases)
 
 

@@ -70,14 +70,14 @@ def _ways(event: Event) -> list[tuple[Release, ...]]:
 
 
 def _exceeds(one: tuple[Release, ...], other: tuple[Release, ...]) -> bool:
-    """Whether one sequence of releases costs more than another, for everything that it is composed with."""
+    """Return whether one sequence of releases costs more than another, for everything that it is composed with."""
     if len(one) < len(other) or one == other:
         return False
     return all(_covers(mine, its) for mine, its in zip(one, other, strict=False))
 
 
 def _covers(one: Release, other: Release) -> bool:
-    """Whether a release reveals at least as much as another of its kind."""
+    """Return whether a release reveals at least as much as another of its kind."""
     match one, other:
         case GaussianEvent(mu=most), GaussianEvent(mu=mu):
             return mu <= most

@@ -356,7 +356,7 @@ def _trailing_zeros(source: _Source, n: int) -> IntArray:
 
 
 def _is_below(word: int, factor: Fraction, exponent: Fraction, source: _Source) -> bool:
-    """Whether a uniform in [0, 1) whose binary digits begin with ``word`` is below factor * exp(-exponent), exactly."""
+    """Say whether a uniform in [0, 1) with first binary digits ``word`` is below factor * exp(-exponent), exactly."""
     bits = _WORD
     while True:
         low, high = (value * factor * 2**bits for value in _enclose_exp(exponent, digits=bits // 2))

@@ -313,7 +313,7 @@ class LeaderTerms:
 
 
 def _is_whole(number: object, least: int, most: int) -> bool:
-    """Whether a number is an integer within a range; a real number or a truth value that equals one is not."""
+    """Return whether a number is an integer within a range; a real number or a truth value that equals one is not."""
     return isinstance(number, Integral) and not isinstance(number, bool) and least <= int(number) <= most
 
 
