@@ -63,7 +63,7 @@ class ArrayRun:
         epsilon: float,
         delta: float,
     ) -> Self:
-        """The run of the algorithm ``name``; the parameters that ``parameters`` leaves out are chosen.
+        """Return the run of the algorithm ``name``; the parameters that ``parameters`` leaves out are chosen.
 
         Raises InvalidInputError for parameters that the algorithm cannot take.
         """
@@ -82,7 +82,7 @@ class ArrayRun:
         return cls(facts, algorithm, choices)
 
     def promise(self, *assumptions: str) -> Guarantee:
-        """The guarantee for each record, under the ``assumptions`` and those of every fit on arrays."""
+        """Return the guarantee for each record, under the ``assumptions`` and those of every fit on arrays."""
         return transcript(self.algorithm, self.facts.of(0)).assuming(*_ASSUMED, *assumptions)
 
     def warn(self, budget: PrivacyBudget | None) -> None:
@@ -127,7 +127,7 @@ def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package,
 
 
 def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:
-    """The columns with their bounds; raises EstimatorError without bounds, because no scale is taken from data."""
+    """Return the columns with their bounds; raises EstimatorError without bounds: no scale is taken from data."""
     if bounds is None:
         raise EstimatorError(
             "bounds are missing: give (lower, upper), public numbers in the units of X; no scale is taken from data"
@@ -145,5 +145,5 @@ def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:
 
 
 def _noise(seed: Seed) -> Noise:
-    """The operating system's noise, or that of a seed, which hides nothing."""
+    """Return the operating system's noise, or that of a seed, which hides nothing."""
     return SystemNoise() if seed is None else SeededNoise(int(check_random_state(seed).randint(2**31)))

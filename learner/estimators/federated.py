@@ -123,7 +123,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         return model_card(document, verification_of(document))
 
     def decision_function(self, X: TableRows) -> FloatArray:
-        """The scores of rows, (n,), or (n, K) for more than two classes; a number's bounds have scores -1 and 1."""
+        """Return rows' scores, (n,), or (n, K) for more than two classes; a number's bounds have scores -1 and 1."""
         self._check_fitted()
         return self._predictor.scores(self._rows(X))
 
@@ -145,7 +145,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     @contextmanager
     def _connected(self) -> Iterator[Learner]:
-        """The learner; a `Learner` that the caller passed stays open."""
+        """Yield the learner; a `Learner` that the caller passed stays open."""
         if isinstance(self.learner, Learner):
             yield self.learner
         else:
@@ -163,7 +163,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _rows(self, X: TableRows) -> Any:  # noqa: ANN401 -- a matrix of either kind
-        """Rows of the study's design; raises InvalidInputError that names the row and column of an invalid value."""
+        """Return rows of the study's design; raises InvalidInputError that names an invalid value's row and column."""
         if self.study_.sparse:
             return rows_of(self.study_, records_of(X), "row {}".format)
         columns = columns_of(X, self.study_.feature_names)
@@ -185,20 +185,20 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
     _classes = True
 
     def predict(self, X: TableRows) -> npt.NDArray[Any]:
-        """The classes of rows, (n,) texts."""
+        """Return the classes of rows, (n,) texts."""
         scores = self.decision_function(X)
         return np.array(self._predictor.labels(scores), dtype=object)
 
     @available_if(_may_give_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: TableRows) -> FloatArray:
-        """The probabilities (n, K) of the classes, for a loss that fits probabilities."""
+        """Return the probabilities (n, K) of the classes, for a loss that fits probabilities."""
         scores = self.decision_function(X)
         chances = self._predictor.probabilities(scores)
         assert chances is not None  # noqa: S101 -- see _may_give_probabilities
         return chances
 
     def score(self, X: TableRows, y: npt.ArrayLike) -> float:
-        """The accuracy on rows with classes y (n,), which may be numbers if the study's values are numbers."""
+        """Return the accuracy on rows with classes y (n,), which may be numbers if the study's values are numbers."""
         true, predicted = ([spelling(name) for name in np.asarray(values).tolist()] for values in (y, self.predict(X)))
         return float(accuracy_score(true, predicted))
 
@@ -215,6 +215,6 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
     _classes = False
 
     def predict(self, X: TableRows) -> FloatArray:
-        """The predicted numbers of rows, (n,), in the label's unit and within its bounds."""
+        """Return the predicted numbers of rows, (n,), in the label's unit and within its bounds."""
         scores = self.decision_function(X)
         return np.array(self._predictor.labels(scores), dtype=np.float64)

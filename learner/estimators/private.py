@@ -148,20 +148,20 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return self
 
     def decision_function(self, X: npt.ArrayLike) -> FloatArray:
-        """The scores of rows (n, d): (n,) for the second of two classes, (n, K) for K classes."""
+        """Return the scores of rows (n, d): (n,) for the second of two classes, (n, K) for K classes."""
         check_is_fitted(self)
         rows = _design(self.study_, validate_data(self, X, dtype=np.float64, reset=False))
         return self.model_.scores(Shard.adopt(rows, np.ones(len(rows))).X)
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The classes of rows (n, d), (n,)."""
+        """Return the classes of rows (n, d), (n,)."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
     @available_if(_gives_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
-        """The probabilities (n, K) of the classes of rows (n, d); the Huber loss has none."""
+        """Return the probabilities (n, K) of the classes of rows (n, d); the Huber loss has none."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
@@ -173,7 +173,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return tags
 
     def _encoded(self, y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
-        """The classes (K,) in order, and the index of each label's class, (n,)."""
+        """Return the classes (K,) in order, and the index of each label's class, (n,)."""
         try:
             values = y if self.classes is None else np.asarray(self.classes)
             classes = np.unique(values)
@@ -195,7 +195,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return classes, np.searchsorted(classes, y)
 
     def _study(self, n_features: int, n_classes: int) -> Study:
-        """The bounds as a study."""
+        """Return the bounds as a study."""
         features = features_of(self.bounds, n_features)
         several = LogisticLoss() if n_classes == _TWO else SoftmaxLoss()
         return Study(
@@ -208,7 +208,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         )
 
     def _run(self, study: Study, n_examples: int) -> ArrayRun:
-        """The run of the mechanism; raises InvalidInputError for parameters that the mechanism cannot take."""
+        """Return the run of the mechanism; raises InvalidInputError for parameters that the mechanism cannot take."""
         if self.mechanism not in _MECHANISMS or self.loss not in ("logistic", "huber"):
             raise EstimatorError(f"there is no private {self.loss!r} loss by mechanism {self.mechanism!r}")
         parameters: dict[str, Any] = {}
@@ -227,17 +227,17 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         )
 
     def _read(self) -> tuple[str, ...]:
-        """The facts that were read from the examples, which the guarantee states."""
+        """Return the facts that were read from the examples, which the guarantee states."""
         return (_CLASSES_READ,) if self.classes is None else ()
 
 
 def _design(study: Study, X: FloatArray) -> FloatArray:
-    """Examples (n, d) as rows of a study's design."""
+    """Return examples (n, d) as rows of a study's design."""
     return design_of(study, dict(zip(study.feature_names, X.T, strict=True)), len(X))
 
 
 def _in_units(study: Study, model: Model) -> tuple[FloatArray, FloatArray]:
-    """Weights (1 or K, d) and intercepts (1 or K,) in the units of the columns, for rows not divided by their norm."""
+    """Return weights (1 or K, d) and intercepts (1 or K,) in the columns' units, for rows not divided by their norm."""
     layout, weights = DesignLayout.of(study), np.atleast_2d(model.weights)
     numbers = layout.numbers
     unit = 1.0 if layout.own else layout.unit

@@ -123,7 +123,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return self._fit(*validate_data(self, X, y, dtype=np.float64, y_numeric=True))
 
     def predict(self, X: npt.ArrayLike) -> FloatArray:
-        """The predicted numbers (n,) of rows (n, d), in the unit of y and within its bounds."""
+        """Return the predicted numbers (n,) of rows (n, d), in the unit of y and within its bounds."""
         check_is_fitted(self)
         label = self._label()
         return np.clip(self._in_units(validate_data(self, X, dtype=np.float64, reset=False)), label.lower, label.upper)
@@ -147,7 +147,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def _study(self, n_features: int) -> Study:
-        """The bounds as a study."""
+        """Return the bounds as a study."""
         features, (lower, upper) = features_of(self.bounds, n_features), self._target()
         return Study(
             name="estimator",
@@ -158,7 +158,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         )
 
     def _target(self) -> tuple[float, float]:
-        """The bounds of y; raises EstimatorError without bounds, because no scale is taken from data."""
+        """Return the bounds of y; raises EstimatorError without bounds, because no scale is taken from data."""
         if self.target_bounds is None:
             raise EstimatorError(
                 "target_bounds are missing: give (lower, upper), public numbers in the unit of y; no scale is taken "
@@ -174,17 +174,17 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return dict(zip(study.feature_names, X.T, strict=True))
 
     def _in_units(self, X: FloatArray) -> FloatArray:
-        """The model's outputs (n,) for rows (n, d), in the unit of y, not clipped to its bounds."""
+        """Return the model's outputs (n,) for rows (n, d), in the unit of y, not clipped to its bounds."""
         rows = rows_of_columns(self.study_, self._columns(self.study_, X), len(X))
         return self._label().in_units(self.model_.scores(rows))
 
     def _label(self) -> RealLabel:
-        """The label that the model predicts."""
+        """Return the label that the model predicts."""
         assert isinstance(self.study_.label, RealLabel)  # noqa: S101 -- it was made here
         return self.study_.label
 
     def _affine(self) -> tuple[FloatArray, float]:
-        """Slopes (d,) and intercept of the model's output within the bounds, computed from its values at d + 1 rows."""
+        """Compute slopes (d,) and intercept of the model's output within the bounds from its values at d + 1 rows."""
         features = features_of(self.bounds, self.n_features_in_)
         lower, upper = np.array([(feature.lower, feature.upper) for feature in features]).T
         middle = lower / 2 + upper / 2

@@ -138,7 +138,7 @@ class ProgramSteps:
         self._is_short = False
 
     async def __call__(self, step: Callable[[], Query]) -> Query:
-        """The next query, computed on the loop or in a thread."""
+        """Compute the next query on the loop or in a thread."""
         answered, self._answered = self._answered, self._answered + 1
         repeats_question = (
             0 < answered < len(self._questions) and self._questions[answered - 1] == self._questions[answered]
@@ -172,7 +172,7 @@ class StoredLog:
     report: Callable[[], RoundReport]
 
     async def recall(self, query: Query) -> Reply | None:
-        """The reply logged for this query, or None; raises ReplayMismatchError if another query was logged."""
+        """Return the reply logged for this query, or None; raises ReplayMismatchError if another query was logged."""
         if query.round > self.length:
             return None
         return logged_reply(await self.worker.do(lambda: self.store.reply(self.run, query.round)), query)
@@ -247,7 +247,7 @@ class Engine:
         self._patience: dict[str, Patience] = {}
 
     def majority(self, study: Study) -> float | None:
-        """The share of the commonest class among a study's public examples, None without any. Call it in a thread."""
+        """Return the commonest class's share of a study's public examples, None without any. Call it in a thread."""
         examples = self._examples.get(study.digest)
         return examples.majority if examples else None
 
@@ -449,7 +449,7 @@ class Engine:
     def _prepare(
         self, run: Run, parties: tuple[PartyClient, ...]
     ) -> tuple[Plan, FederationFacts, HttpFederation | SecureSumFederation]:
-        """The plan, the facts and the federation of a run that all have approved. Call it in a thread."""
+        """Return the plan, the facts and the federation of a run that all have approved. Call it in a thread."""
         plan, spec = self._store.plan(run.id), run.spec
         assert plan is not None  # noqa: S101 -- a run is settled before it is proposed
         facts, recent = spec.facts(self._rows.load(spec.public) if spec.public else None), self._store.recent(run)
@@ -480,12 +480,12 @@ class Engine:
         await asyncio.to_thread(self._store.keep, receipts)
 
     def _peers(self, run: Run) -> tuple[Peer, ...]:
-        """A run's parties that are on the roster, and its key holders."""
+        """Return a run's parties that are on the roster, and its key holders."""
         parties = [self._roster[name] for name in run.spec.names if name in self._roster]
         return (*parties, *(self._sums.key_holders if run.spec.secure_sum != "none" else ()))
 
     def _parties(self, spec: RunSpec) -> tuple[PartyClient, ...]:
-        """The run's parties in order; raises NotFoundError if one is no longer on the roster."""
+        """Return the run's parties in order; raises NotFoundError if one is no longer on the roster."""
         if missing := [name for name in spec.names if name not in self._roster]:
             raise NotFoundError(f"the roster does not have {', '.join(missing)}")
         return tuple(self._roster[name] for name in spec.names)
@@ -535,11 +535,11 @@ async def _outlast(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _seconds_since(pause: Pause | None) -> float:
-    """Seconds since a run was paused; 0 for a run that is not."""
+    """Return the seconds since a run was paused; 0 for a run that is not."""
     return (datetime.now(UTC) - datetime.fromisoformat(pause.since)).total_seconds() if pause else 0.0
 
 
 def _pause(error: UnavailableError, earlier: Pause | None) -> Pause:
-    """The pause that an error causes; it began with the ``earlier`` pause if that has not ended, otherwise now."""
+    """Return the pause an error causes; it began with the ``earlier`` pause if that has not ended, otherwise now."""
     since = earlier.since if earlier else datetime.now(UTC).isoformat(timespec="milliseconds")
     return Pause(error.detail, names_in(error), since)

@@ -114,7 +114,7 @@ def _tell(watchers: Sequence[Watcher], events: Sequence[RunEvent]) -> None:
 
 
 async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0) -> AsyncIterator[Sequence[RunEvent]]:
-    """A run's events after number ``after``, and new ones as they come, until it ends; nothing after a long silence."""
+    """Yield a run's events after ``after``, and new ones as they come, until it ends; nothing after a long silence."""
     with notifier.listening(run) as watcher:
         while True:
             watcher.has_news.clear()
@@ -146,7 +146,7 @@ async def watch(store: RunStore, notifier: RunNotifier, run: str, after: int = 0
 async def watch_all(
     store: RunStore, notifier: RunNotifier, limit: int, read: Callable[[list[str]], list[str]]
 ) -> AsyncIterator[Sequence[str]]:
-    """The newest runs as ``read`` writes them, oldest first; then those with news; nothing after a long silence."""
+    """Yield the newest runs as ``read`` writes them, oldest first; then any with news; nothing after a long silence."""
     with notifier.listening_to_all() as changed:
         runs = [run.id for run in reversed((await asyncio.to_thread(store.newest, limit)).runs)]
         while True:

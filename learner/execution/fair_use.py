@@ -26,7 +26,7 @@ class FairUse:
 
     @classmethod
     def by(cls, shares: LearnerShares) -> Self:
-        """The shares that the settings state."""
+        """Return the shares that the settings state."""
         return cls(
             Share("streams", shares.streams, "event streams open", "close some, or watch all runs by /v1/events", 5),
             Share(

@@ -59,7 +59,7 @@ class PublicExamples:
         return majority_share(self.shard)
 
     def measure(self, weights: FloatArray) -> dict[str, float]:
-        """The objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.
+        """Return the objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.
 
         RMSE is in units in which the label's bounds are -1 and +1. For an array of another shape the result is empty.
         """
@@ -74,7 +74,7 @@ class PublicExamples:
 
 
 def read_public_data(paths: dict[str, Path], studies: dict[str, Study]) -> dict[str, PublicExamples]:
-    """The public examples of each study, by the study's digest; raises InvalidInputError for an unknown study."""
+    """Read the public examples of each study, by the study's digest; raises InvalidInputError for an unknown study."""
     if unknown := sorted(set(paths) - set(studies)):
         raise InvalidInputError(f"public_data for unknown studies: {', '.join(unknown)}")
     return {studies[name].digest: PublicExamples.read(path, studies[name]) for name, path in paths.items()}
@@ -89,7 +89,7 @@ class Reporter:
     public: PublicExamples | None
 
     def notices(self, query: Query, reply: Reply, round_report: RoundReport) -> list[Notice]:
-        """The news of a round: a ``dropped`` notice for each party lost in it, then one ``round`` notice.
+        """Return the news of a round: a ``dropped`` notice for each party lost in it, then one ``round`` notice.
 
         Parties that ``missed`` the round will be asked again. Objective and accuracy are those of the weights that the
         round asked about. Epsilon is what the run has cost each party; for a lost party it is an upper bound.

@@ -36,7 +36,7 @@ class Witnesses:
         """By witness and signer, the link of the last receipt that was handed on."""
 
     def newest(self, name: str) -> Receipt | None:
-        """The newest receipt of a peer; None without any, or for an unknown name."""
+        """Return the newest receipt of a peer; None without any, or for an unknown name."""
         return self._peers[name].receipts.newest if name in self._peers else None
 
     async def ask(self, names: Iterable[str]) -> None:
@@ -80,7 +80,7 @@ class Witnesses:
 
 
 async def _soon(ask: Callable[[], Awaitable[_T]], seconds: float) -> _T | None:
-    """A witness's answer within so many seconds; None if it does not answer or refuses."""
+    """Return a witness's answer within so many seconds; None if it does not answer or refuses."""
     try:
         async with asyncio.timeout(seconds):
             return await ask()

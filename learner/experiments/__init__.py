@@ -10,7 +10,7 @@ UNTRAINED = ("ftrl", "evaluate", "describe")
 
 
 def simulated_names() -> tuple[str, ...]:
-    """The algorithms that a simulation takes: ``auto`` and all that train a model."""
+    """Return the algorithms that a simulation takes: ``auto`` and all that train a model."""
     return (AUTO, *(name for name in REGISTRY if name not in UNTRAINED))
 
 

@@ -45,7 +45,7 @@ class Score(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, test: Shard, kind: StudyKind) -> Self:
-        """The score of a model on test examples (m, d)."""
+        """Return the score of a model on test examples (m, d)."""
         if kind == "regression":
             return cls(r_squared(model, test), None)
         return cls(accuracy(model, test), auc_where_known(model, test))
@@ -76,22 +76,22 @@ class Baseline:
 
 
 def _majority(trials: Trials) -> Score:
-    """The score of predicting the commonest class, or the mean."""
+    """Return the score of predicting the commonest class, or the mean."""
     return Score(fmean(constant(train, test, trials.kind) for train, test, _ in trials.splits), None)
 
 
 def _pooled(trials: Trials) -> Score | None:
-    """The score of the minimiser on all data without privacy."""
+    """Return the score of the minimiser on all data without privacy."""
     return _mean_score(trials.scores["pooled"])
 
 
 def _alone(trials: Trials) -> Score | None:
-    """The mean score over owners who use only their own data, without noise."""
+    """Return the mean score over owners who use only their own data, without noise."""
     return _mean_score(trials.scores["local"])
 
 
 def _alone_worst(trials: Trials) -> Score | None:
-    """The score of the worst of these owners."""
+    """Return the score of the worst of these owners."""
     of_owners = trials.scores["local"]
     return Score(fmean(min(score.value for score in owners) for owners in of_owners), None) if of_owners else None
 
@@ -125,7 +125,7 @@ class Baselines:
     best_is_run: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON values."""
+        """Return the figures as JSON values."""
         fields = asdict(self)
         figures: dict[str, Any] = fields.pop("figures")
         return {"repeat": fields.pop("repeat")} | figures | fields
@@ -141,7 +141,7 @@ class Baselines:
         yield f"{scope}, {'this run' if self.best_is_run else self.best}", self.best_value, self.auc.get("best")
 
     def beside_run(self, name: str, metrics: Mapping[str, float], *, contends: bool, is_open: bool) -> Baselines:
-        """The figures beside a run of the algorithm ``name`` with its own ``metrics``; the run itself may be the best.
+        """Return the figures beside a run of the algorithm ``name`` with its ``metrics``; the run may be the best.
 
         The run ``contends`` if, like the best algorithm, it is private and needs no curator. It is the best if it does
         no worse than all that were tried, or if it is the best of them by other draws of noise, with all its parameters
@@ -155,7 +155,7 @@ class Baselines:
 
 
 def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "replace_one") -> Baselines:
-    """The baselines on some splits of data for models of a kind; every algorithm's parameters are left open.
+    """Return the baselines on some splits of data for models of a kind; every algorithm's parameters are left open.
 
     The best is chosen from the algorithms that hide what the ``adjacency`` says, or from all private ones without such.
     """
@@ -176,7 +176,7 @@ def baselines(splits: Sequence[Split], kind: StudyKind, adjacency: Adjacency = "
 
 
 def auc_where_known(model: Model, test: Shard) -> float | None:
-    """The AUC of a model; None for more than two classes, or examples of only one class."""
+    """Return the AUC of a model; None for more than two classes, or examples of only one class."""
     try:
         return auc(model, test)
     except InvalidInputError:
@@ -184,7 +184,7 @@ def auc_where_known(model: Model, test: Shard) -> float | None:
 
 
 def constant(train: Shard, test: Shard, kind: StudyKind) -> float:
-    """The accuracy of always predicting the training examples' commonest class, or the R^2 of predicting their mean."""
+    """Return the accuracy of predicting the training examples' commonest class, or the R^2 of predicting their mean."""
     trained, tested = train.y[examples_of(train)], test.y[examples_of(test)]
     if kind == "regression":
         return 1 - float(((tested - trained.mean()) ** 2).mean() / tested.var())
@@ -193,7 +193,7 @@ def constant(train: Shard, test: Shard, kind: StudyKind) -> float:
 
 
 def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[Score]]:
-    """The scores of an algorithm's models on each split: of one model, or of one for each party.
+    """Return the scores of an algorithm's models on each split: of one model, or of one for each party.
 
     The result is empty if the algorithm does not fit the data, or would take long.
     """
@@ -211,7 +211,7 @@ def _tried(name: str, splits: Sequence[Split], kind: StudyKind) -> list[list[Sco
 
 
 def _takes_long(algorithm: Algorithm, facts: FederationFacts) -> bool:
-    """Whether more than `_MOST_CARRIED` numbers go to and from one party, or into stacks, which grow as K^2."""
+    """Return whether more than `_MOST_CARRIED` numbers go to and from one party, or into stacks, which grow as K^2."""
     questions, k = algorithm.questions(facts), len(facts.parties)
     stacks = [k * question.answer for question in questions if question.answer >= k * facts.n_weights]
     one = sum(math.prod(question.message) + question.answer for question in questions)
@@ -219,18 +219,18 @@ def _takes_long(algorithm: Algorithm, facts: FederationFacts) -> bool:
 
 
 def _is_private(name: str, facts: FederationFacts) -> bool:
-    """Whether an algorithm that was tried suits owners who trust nobody with their data."""
+    """Return whether an algorithm that was tried suits owners who trust nobody with their data."""
     algorithm, _ = settle(name, {}, facts)
     return trusts_nobody(algorithm, facts)
 
 
 def trusts_nobody(algorithm: Algorithm, facts: FederationFacts) -> bool:
-    """Whether an algorithm is private and needs no curator who holds the data."""
+    """Return whether an algorithm is private and needs no curator who holds the data."""
     return not algorithm.curator and algorithm.is_private(facts)
 
 
 def _mean_score(of_splits: Sequence[Sequence[Score]]) -> Score | None:
-    """The mean over the splits of the mean over models; None without splits.
+    """Return the mean over the splits of the mean over models; None without splits.
 
     The AUC is the mean over the splits whose test examples have both classes.
     """

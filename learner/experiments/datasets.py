@@ -127,7 +127,7 @@ class Dataset:
 
 
 def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (), csv: str | None = None) -> Dataset:
-    """The data set of this name: one of `BUILT_IN`, or a source for `parse_source` with its study (JSON).
+    """Load the data set of this name: one of `BUILT_IN`, or a source for `parse_source` with its study (JSON).
 
     Raises InvalidInputError for a study that cannot be read, InvalidDataError for a file that does not fit it.
     """
@@ -150,7 +150,7 @@ def load_dataset(name: str, study: Path | None = None, tables: Sequence[str] = (
 
 
 def examples(study: Study, shard: Shard) -> Dataset:
-    """A study's examples (n, d): each draw holds out a random quarter for the test, each fold one of the parts.
+    """Return a study's examples (n, d): each draw holds out a random quarter for the test, each fold one of the parts.
 
     Raises InvalidInputError for too few rows, and so does a fold.
     """
@@ -176,7 +176,7 @@ def examples(study: Study, shard: Shard) -> Dataset:
 
 
 def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = False) -> Dataset:
-    """N training and N test examples, separated by a random hyperplane, new in every draw.
+    """Return N training and N test examples, separated by a random hyperplane, new in every draw.
 
     They are uniform on the unit sphere or, if ``interior``, in the unit ball.
     """
@@ -194,7 +194,7 @@ def simulated(n_examples: int = 1000, n_features: int = 10, *, interior: bool = 
 
 
 def wdbc_columns() -> Columns:
-    """The breast cancer set by column, unscaled, in the names and label values of `WDBC`; (569,) each."""
+    """Load the breast cancer set by column, unscaled, in the names and label values of `WDBC`; (569,) each."""
     require_extra("sklearn", "the data set wdbc")
     from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 -- a second to import, for one data set
 
@@ -204,7 +204,7 @@ def wdbc_columns() -> Columns:
 
 
 def digits_columns() -> Columns:
-    """The digits by column, in the names and label values of `DIGITS`; (1797,) each."""
+    """Load the digits by column, in the names and label values of `DIGITS`; (1797,) each."""
     require_extra("sklearn", "the data set digits")
     from sklearn.datasets import load_digits  # noqa: PLC0415 -- as above
 
@@ -214,7 +214,7 @@ def digits_columns() -> Columns:
 
 
 def shard_sizes(n_examples: int, parties: int, skew: float = 0.0) -> tuple[int, ...]:
-    """How many of n examples each of K parties gets: the k-th party's share is proportional to k^skew.
+    """Return how many of n examples each of K parties gets: the k-th party's share is proportional to k^skew.
 
     The sizes add up to n. A skew of 0 deals evenly; 1 deals in the proportions 1 : 2 : ... : K.
 
@@ -233,7 +233,7 @@ def shard_sizes(n_examples: int, parties: int, skew: float = 0.0) -> tuple[int, 
 
 
 def sizes_by_shares(n_examples: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """How many of n examples each of K parties gets by shares (K,) in any unit; the sizes add up to n.
+    """Return how many of n examples each of K parties gets by shares (K,) in any unit; the sizes add up to n.
 
     >>> sizes_by_shares(1000, (0.01, 0.29, 0.2, 0.25, 0.25))
     (10, 290, 200, 250, 250)
@@ -248,7 +248,7 @@ def sizes_by_shares(n_examples: int, shares: Sequence[float]) -> tuple[int, ...]
 
 
 def random_sizes(n_examples: int, parties: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Sizes (K,) drawn uniformly from all ways to give each of K parties at least one of n examples.
+    """Draw sizes (K,) uniformly from all ways to give each of K parties at least one of n examples.
 
     The shares are uniform on the simplex, on the grid of 1/n. Raises InvalidInputError if there are too few examples.
     """
@@ -265,5 +265,5 @@ def deal(shard: Shard, sizes: tuple[int, ...]) -> Shard:
 
 
 def _rows(shard: Shard, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Shard:
-    """The examples of a shard at these indices."""
+    """Return the examples of a shard at these indices."""
     return shard.take(rows)

@@ -47,7 +47,7 @@ _MOST_NAMED = 5
 
 
 def mostly_dropped(dataset: Dataset) -> str | None:
-    """A warning if the study drops most rows of a file, with the columns whose values are missing; otherwise None."""
+    """Return a warning if the study drops most rows of a file, with the columns that miss values; otherwise None."""
     if dataset.n_dropped <= _MANY * dataset.n_rows:
         return None
     named = ", ".join(f"{name} in {rows:,}" for name, rows in list(dataset.missing.items())[:_MOST_NAMED])
@@ -58,7 +58,7 @@ def mostly_dropped(dataset: Dataset) -> str | None:
 
 
 def no_better_than_a_constant(kind: StudyKind, value: float, constant: float) -> str | None:
-    """A warning if a model's accuracy or R^2 is about that of the best ``constant`` prediction; otherwise None."""
+    """Return a warning if an accuracy or R^2 is about that of the best ``constant`` prediction; otherwise None."""
     if value - constant >= _HARDLY * (1 - constant):
         return None
     how = "no" if value <= constant else "hardly"
@@ -68,7 +68,7 @@ def no_better_than_a_constant(kind: StudyKind, value: float, constant: float) ->
 
 
 def not_for_privacy(kind: StudyKind, pooled: float | None, constant: float) -> str | None:
-    """A warning if a model of all data without privacy has hardly learnt anything either; otherwise None."""
+    """Return a warning if a model of all data without privacy has hardly learnt anything either; otherwise None."""
     if pooled is None or no_better_than_a_constant(kind, pooled, constant) is None:
         return None
     return (
@@ -155,7 +155,7 @@ class SimulationSettings:
             raise InvalidInputError(f"shares must be {self.parties} positive numbers, not {self.shares}")
 
     def sizes(self, n_examples: int, repetition: int) -> tuple[int, ...]:
-        """How many of n training examples each party has in a repetition, (K,).
+        """Return how many of n training examples each party has in a repetition, (K,).
 
         Raises InvalidInputError if a party would have none.
         """
@@ -183,7 +183,7 @@ class Metric:
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The metric as JSON values."""
+        """Return the metric as JSON values."""
         return {"mean": self.mean, "sd": self.sd, "values": list(self.values)}
 
 
@@ -217,7 +217,7 @@ class SimulationResult:
         return self.metrics["accuracy"]
 
     def to_json(self) -> dict[str, Any]:
-        """The result as JSON values: the settings, each metric by its name, and the guarantees."""
+        """Return the result as JSON values: the settings, each metric by its name, and the guarantees."""
         settings = asdict(self.settings) | {"study": self.settings.study and str(self.settings.study)}
         return settings | {
             "kind": self.kind,
@@ -278,12 +278,12 @@ def run_simulation(
 
 
 def score_of(kind: StudyKind) -> Literal["accuracy", "r_squared"]:
-    """The metric by which models of a kind are compared."""
+    """Return the metric by which models of a kind are compared."""
     return "r_squared" if kind == "regression" else "accuracy"
 
 
 def _by_name(measured: Sequence[Mapping[str, float]]) -> dict[str, Metric]:
-    """The metrics by name, each over the repetitions that have it."""
+    """Return the metrics by name, each over the repetitions that have it."""
     names = dict.fromkeys(name for metrics in measured for name in metrics)
     return {name: Metric(tuple(metrics[name] for metrics in measured if name in metrics)) for name in names}
 
@@ -295,7 +295,7 @@ def _beside(
     settings: SimulationSettings,
     metrics: Mapping[str, Metric],
 ) -> Baselines:
-    """The baselines on the first splits, compared with the run itself."""
+    """Return the baselines on the first splits, compared with the run itself."""
     return baselines(splits, kind, algorithm.adjacency).beside_run(
         settings.algorithm,
         {name: metric.mean for name, metric in metrics.items()},
@@ -315,7 +315,7 @@ def _check_algorithm(settings: SimulationSettings) -> None:
 
 
 def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[SimulationSettings, dict[str, Choice]]:
-    """The settings with an open algorithm chosen from public facts, as for a run, and this choice by name."""
+    """Return the settings with an open algorithm chosen from public facts, as for a run, and this choice by name."""
     if settings.algorithm != AUTO:
         return settings, {}
     _, _, facts = deal_repetition(settings, dataset, 0)
@@ -329,7 +329,7 @@ def _with_algorithm(settings: SimulationSettings, dataset: Dataset) -> tuple[Sim
 
 
 def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
-    """Accuracy and, for two classes, AUC on test examples (m, d); or RMSE in the label's units, and R^2.
+    """Return accuracy and, for two classes, AUC on test examples (m, d); or RMSE in the label's units, and R^2.
 
     There is no AUC if all examples are of one class.
     """
@@ -342,7 +342,7 @@ def measure(dataset: Dataset, model: Model, test: Shard) -> dict[str, float]:
 def deal_repetition(
     settings: SimulationSettings, dataset: Dataset, repetition: int
 ) -> tuple[Shard, Shard, FederationFacts]:
-    """One repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
+    """Return one repetition's training stack (K, n, d), its test examples (m, d), and the facts of its parties."""
     train, test = _drawn(settings, dataset, repetition)
     terms: dict[str, Any] = {}
     public_kind = _public_rows_of(settings)
@@ -366,14 +366,14 @@ def deal_repetition(
 
 
 def _public_rows_of(settings: SimulationSettings) -> PublicRowsNeeded:
-    """Which public rows the algorithm asks about; none while it is open, as in a run without public rows."""
+    """Return which public rows the algorithm asks about; none while it is open, as in a run without public rows."""
     if settings.algorithm == AUTO:
         return "none"
     return build_algorithm(settings.algorithm, fixed_parameters(settings.parameters)).public_rows
 
 
 def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> tuple[Shard, Shard]:
-    """A repetition's training and test examples; raises InvalidInputError for folds of data that have none."""
+    """Draw a repetition's training and test examples; raises InvalidInputError for folds of data that have none."""
     if settings.folds is None:
         return dataset.draw(np.random.default_rng([settings.seed, repetition, _DATA]))
     if dataset.fold is None:
@@ -383,7 +383,7 @@ def _drawn(settings: SimulationSettings, dataset: Dataset, repetition: int) -> t
 
 
 def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) -> tuple[FloatArray, Shard]:
-    """The first examples as public rows (N, d), or with labels (N, d + 1), and the remaining ones.
+    """Return the first examples as public rows (N, d), or with labels (N, d + 1), and the remaining ones.
 
     The examples are in random order.
     """
@@ -396,5 +396,5 @@ def _set_aside(settings: SimulationSettings, train: Shard, *, labelled: bool) ->
 
 
 def promised(algorithm: Algorithm, facts: FederationFacts) -> tuple[Guarantee, ...]:
-    """A run's guarantees; for a baseline with a curator, those of the curator."""
+    """Return a run's guarantees; for a baseline with a curator, those of the curator."""
     return guarantees(algorithm, facts.curated() if algorithm.curator else facts)

@@ -43,7 +43,7 @@ Charge = Cost | BudgetExhaustedError
 def objections(
     run: ReviewedRun, member: Member, facts: PartyFacts, charge: Charge, foreseen: ForeseenSum | None
 ) -> tuple[str, ...]:
-    """Why the party would refuse the run, one reason for each rule; ``foreseen`` is the run's secure sum."""
+    """Return why the party would refuse the run, one reason for each rule; ``foreseen`` is the run's secure sum."""
     pins = foreseen.pins.get(member.name) if foreseen else None
     pinned = () if foreseen is None else run.spec.names if pins is None else pins.known
     broken = chain(
@@ -58,7 +58,7 @@ def objections(
 
 
 def _of_charge(run: ReviewedRun, facts: PartyFacts, charge: Charge) -> Iterable[Objection]:
-    """Why the party would refuse its charge."""
+    """Return why the party would refuse its charge."""
     if isinstance(charge, Cost):
         return dear(charge, run.algorithm.adjacency, facts)
     return [(charge.kind, charge.detail)]
@@ -78,7 +78,7 @@ class _Answers:
 
 
 async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
-    """The forecast of a run among owners of these sizes, without asking them; raises InvalidInputError.
+    """Return the forecast of a run among owners of these sizes, without asking them; raises InvalidInputError.
 
     ``seconds`` is how long the run's rounds may take.
     """
@@ -96,7 +96,7 @@ async def foresee_parties(  # noqa: PLR0913 -- the run, its parties, the store, 
     sums: SecureSumCoordinator,
     cohort: Cohort | None = None,
 ) -> ForecastView:
-    """The forecast of a run among parties, which have ``deadline`` seconds to state their sizes and budgets.
+    """Return the forecast of a run among parties, which have ``deadline`` seconds to state their sizes and budgets.
 
     For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
     budgets of parties that report none are left out.
@@ -120,7 +120,7 @@ async def _foresee(
     *,
     settle: Choosing,
 ) -> ForecastView:
-    """The forecast of a run. Its parts run in threads, because a thousand owners take a second."""
+    """Return the forecast of a run. Its parts run in threads, because a thousand owners take a second."""
     most_rounds, views = time.rounds_in(seconds), views_of(answers.facts or {})
     spec, reasons = await asyncio.to_thread(settle, draft, answers.facts, most_rounds)
     algorithm, facts = spec.build(), spec.facts()
@@ -142,13 +142,13 @@ async def _foresee(
 
 
 def _forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForecast:
-    """The forecast; it has no figures if the noise is beyond the range of numbers."""
+    """Return the forecast; it has no figures if the noise is beyond the range of numbers."""
     with np.errstate(all="ignore"):
         return forecast(algorithm, facts)
 
 
 def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, View]) -> dict[str, Charge]:
-    """The largest charge of the run for each owner, by name.
+    """Return the largest charge of the run for each owner, by name.
 
     An owner without a view has the view of the transcript, the parties' default.
     """

@@ -23,7 +23,7 @@ Proposal = tuple[Algorithm, FederationFacts, Sequence[Question]]
 def settled(
     spec: RunSpec, facts: Mapping[str, PartyFacts] | None, most_rounds: int = MOST_ROUNDS, *, any_algorithm: bool
 ) -> tuple[RunSpec, dict[str, str]]:
-    """The specification with all parameters chosen, and the reason for each choice by parameter or ``algorithm``.
+    """Return the specification with all parameters chosen, and each choice's reason by parameter or ``algorithm``.
 
     It has at most ``most_rounds`` rounds, and no more than any party allows. If ``any_algorithm`` may be taken, it is
     one that all parties allow by their facts. Raises InvalidInputError if none of these has a forecast.
@@ -38,14 +38,14 @@ def settled(
 
 
 def _allowed(facts: Mapping[str, PartyFacts] | None) -> Iterable[str]:
-    """The algorithms that all parties allow; all algorithms if no party was asked."""
+    """Return the algorithms that all parties allow; all algorithms if no party was asked."""
     if facts is None:
         return REGISTRY
     return [name for name in REGISTRY if all(name in party.algorithms for party in facts.values())]
 
 
 def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpec, dict[str, str]]:
-    """The specification with the algorithm that is expected to come closest to the best model."""
+    """Return the specification with the algorithm that is expected to come closest to the best model."""
 
     def proposed(name: str) -> Proposal:
         candidate, _ = spec.model_copy(update={"algorithm": name, "parameters": {}}).settled(most_rounds)
@@ -56,7 +56,7 @@ def _best(spec: RunSpec, names: Iterable[str], most_rounds: int) -> tuple[RunSpe
 
 
 def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) -> tuple[str, str]:
-    """The algorithm of these names that is expected to come closest to the best model, and the reason in words.
+    """Return the algorithm of these names that is expected to come closest to the best model, and the reason in words.
 
     ``proposed`` settles an algorithm by name, or raises InvalidInputError if it cannot be run. Raises InvalidInputError
     if none of them has a forecast.
@@ -74,7 +74,7 @@ def most_promising(names: Iterable[str], proposed: Callable[[str], Proposal]) ->
 
 
 def _expected(proposed: Callable[[str], Proposal], name: str) -> float:
-    """The expected excess of an algorithm; infinite if it cannot be run or has no forecast."""
+    """Return the expected excess of an algorithm; infinite if it cannot be run or has no forecast."""
     try:
         algorithm, facts, questions = proposed(name)
         for index in range(len(facts.parties)):

@@ -30,7 +30,7 @@ class IntervalView(BaseModel):
 
     @classmethod
     def of(cls, interval: Interval) -> Self:
-        """The view of an interval."""
+        """Return the view of an interval."""
         return cls(low=interval.low, estimate=interval.estimate, high=interval.high)
 
 
@@ -49,7 +49,7 @@ class BoundView(BaseModel):
 
     @classmethod
     def of(cls, bound: Bound) -> Self:
-        """The view of a bound."""
+        """Return the view of a bound."""
         return cls(noise_energy=bound.noise_energy, excess=bound.excess)
 
 
@@ -166,7 +166,7 @@ class OutcomeView(BaseModel):
 
     @classmethod
     def of(cls, answer: Forecast) -> Self:
-        """The view of a forecast."""
+        """Return the view of a forecast."""
         return cls(
             excess=IntervalView.of(answer.excess),
             best=IntervalView.of(answer.best),
@@ -193,7 +193,7 @@ class RunTime(BaseModel):
 
     @classmethod
     def of(cls, time: RoundTime, rounds: int) -> Self:
-        """The view of the time of so many rounds."""
+        """Return the view of the time of so many rounds."""
         return cls(seconds=time.ms and rounds * time.ms / 1000, ms_per_round=time.ms, basis=time.basis)
 
 
@@ -214,7 +214,7 @@ class CostsView(BaseModel):
 
     @classmethod
     def of(cls, costs: RunCosts) -> Self:
-        """The view of costs."""
+        """Return the view of costs."""
         return cls(**asdict(costs))
 
 

@@ -52,7 +52,7 @@ _LIMITS = (
 
 
 def model_card(document: Mapping[str, Any], verified: Verification | None) -> str:
-    """The card of a model's document, in Markdown, with the verification of its certificate, if it has one.
+    """Return the card of a model's document, in Markdown, with the verification of its certificate, if it has one.
 
     Raises InvalidInputError if this is no document.
     """
@@ -83,7 +83,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
 
 
 def card_page(card: str) -> str:
-    """A card in Markdown as an HTML page that loads nothing; its only style is that of `CARD_SOURCES`."""
+    """Return a card in Markdown as an HTML page that loads nothing; its only style is that of `CARD_SOURCES`."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(card)
     wide = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
     wide = wide.replace(' style="text-align:right"', ' class="number"')
@@ -98,7 +98,7 @@ def card_page(card: str) -> str:
 
 @cache
 def _template(name: str) -> Template:
-    """A template of Markdown or HTML, whose values are escaped for that language."""
+    """Return a template of Markdown or HTML, whose values are escaped for that language."""
     markdown = name.endswith(".md")
     return Environment(
         loader=PackageLoader("parley.learner.models"),
@@ -112,12 +112,12 @@ def _template(name: str) -> Template:
 
 
 def _escaped(value: object) -> str:
-    """A value as text on one line, escaped for Markdown."""
+    """Return a value as text on one line, escaped for Markdown."""
     return _MARKS.sub(r"\\\1", " ".join(str(value).split()))
 
 
 def _predicted(study: Study, kind: str) -> str:
-    """What a model predicts, in words."""
+    """Return what a model predicts, in words."""
     if kind == "statistics":
         return "nothing: the run counted and summed"
     label = study.label
@@ -127,7 +127,7 @@ def _predicted(study: Study, kind: str) -> str:
 
 
 def _owners(spec: RunSpec, read: ModelDocument) -> Iterator[dict[str, str]]:
-    """The owners that approved the run, the largest first."""
+    """Yield the owners that approved the run, the largest first."""
     for member in sorted(spec.parties, key=lambda member: -member.n_examples):
         yield {
             "name": member.name,
@@ -139,7 +139,7 @@ def _owners(spec: RunSpec, read: ModelDocument) -> Iterator[dict[str, str]]:
 
 
 def _of_owners(spec: RunSpec | None, read: ModelDocument) -> str:
-    """How many rows of how many owners the run had, in words."""
+    """Return how many rows of how many owners the run had, in words."""
     if spec is None:
         return f"The last round was answered by {_some(read.contributors)}."
     rows, beyond = sum(member.n_examples for member in spec.parties), len(spec.parties) - _MOST_ROWS
@@ -180,7 +180,7 @@ def _short(text: str) -> str:
 
 
 def _promised(promise: Promise) -> dict[str, Any]:
-    """A guarantee in words."""
+    """Return a guarantee in words."""
     helped = f", with the help of {promise.trust} of the owners" if promise.trust else ""
     return {
         "figures": "none" if promise.epsilon is None else f"ε = {promise.epsilon:.3g}, δ = {promise.delta:.2g}",
@@ -194,7 +194,7 @@ def _promised(promise: Promise) -> dict[str, Any]:
 
 
 def _in_words(read: ModelDocument) -> str:
-    """The guarantee against anyone who sees all rounds, in words."""
+    """Return the guarantee against anyone who sees all rounds, in words."""
     of_transcript = [guarantee for guarantee in read.guarantees if guarantee.view == "transcript"]
     promise = next(iter((*of_transcript, *read.guarantees)), None)
     if promise is None or promise.epsilon is None:
@@ -239,7 +239,7 @@ def _is_no_better(evaluation: RunEvaluation) -> bool:
 
 
 def _keys(verified: Verification | None) -> list[tuple[str, str]]:
-    """The holders and keys that a certificate names, in hexadecimal; only its owner reads out the words of a key."""
+    """Return the holders and keys that a certificate names, in hexadecimal; only its owner reads out a key's words."""
     if verified is None:
         return []
     return list(verified.keys.by_name.items())[:_MOST_ROWS]

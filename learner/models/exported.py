@@ -34,7 +34,7 @@ def check_portable(predictor: Predictor) -> None:
 
 
 def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
-    """An ONNX file, and how it was checked: by ONNX itself and, if it is installed, by ONNX Runtime on made rows.
+    """Return an ONNX file, and how it was checked: by ONNX and, if it is installed, by ONNX Runtime on made rows.
 
     Raises the errors of `onnx_model`, and InvalidInputError if the file predicts other values or the extra is missing.
     """
@@ -49,7 +49,7 @@ def onnx_bytes(predictor: Predictor) -> tuple[bytes, str]:
 
 
 def skops_bytes(predictor: Predictor) -> tuple[bytes, str]:
-    """A skops file of a scikit-learn pipeline, and how to load it.
+    """Return a skops file of a scikit-learn pipeline, and how to load it.
 
     Raises the errors of `sklearn_pipeline`, and InvalidInputError if the extra is missing.
     """
@@ -90,7 +90,7 @@ def _dtype(feature: object) -> type:
 
 
 def _made(feature: Any, i: int) -> object:  # noqa: ANN401 -- a number or a category
-    """A made value of a feature for row i, within its bounds or beyond."""
+    """Make a value of a feature for row i, within its bounds or beyond."""
     if isinstance(feature, Category):
         return feature.values[i % len(feature.values)]
     return feature.lower + (feature.upper - feature.lower) * (i / 3 - 0.1)

@@ -16,7 +16,7 @@ _LONGEST_LINE = 2**24
 
 
 def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it is read
-    """The object in a file, as `read_lines` reads it; raises InvalidInputError if the file is not a document."""
+    """Read the object in a file, as `read_lines` reads it; raises InvalidInputError if the file is not a document."""
     from parley.common.encoding.number_lines import read_lines  # noqa: PLC0415 -- help must not load numpy
 
     try:
@@ -37,7 +37,7 @@ def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it
 
 
 def _bounded(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; raises TooLargeError for a longer line, or more numbers, than any model has."""
+    """Yield the lines of a file; raises TooLargeError for a longer line, or more numbers, than any model has."""
     count = 0
     while line := file.readline(_LONGEST_LINE + 1):
         count += line.count(b",")

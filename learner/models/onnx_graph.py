@@ -39,7 +39,7 @@ _UNFIT = -1
 
 
 def onnx_model(predictor: Predictor) -> ModelProto:
-    """A checked graph with an input (n, 1) for each feature by its name, double for numbers and string for categories.
+    """Make a checked graph with an input (n, 1) for each feature by name, double for numbers and string for categories.
 
     A missing value is NaN or an empty text. ``prediction`` (n,) is the label, a string or a double; ``probabilities``
     (n, K), if the loss fits them, are those of the label's values in order. Raises InvalidInputError for features that
@@ -126,7 +126,7 @@ class _Graph:
 
 
 def _rows(graph: _Graph, predictor: Predictor) -> str:
-    """Rows (n, d) of the design, on the grid."""
+    """Add the rows (n, d) of the design, on the grid."""
     study = predictor.study
     layout = DesignLayout.of(study)
     parts: list[str] = []
@@ -161,12 +161,12 @@ def _rows(graph: _Graph, predictor: Predictor) -> str:
 
 
 def _or_one(graph: _Graph, norms: str) -> str:
-    """Norms, replaced by 1 where they are 0 up to rounding."""
+    """Replace norms by 1 where they are 0 up to rounding."""
     return graph.add("Where", graph.add("Less", norms, NO_NORM), 1.0, norms)
 
 
 def _into_unit_ball(graph: _Graph, rows: str) -> str:
-    """Rows projected onto the unit ball as a shard does it, step by step, so that they lie on the same grid points."""
+    """Project rows onto the unit ball as a shard does it, step by step, so that they lie on the same grid points."""
     is_inside = graph.add("LessOrEqual", graph.squares(rows), SURELY_INSIDE)
     largest = graph.add("ReduceMax", graph.add("Abs", rows), axes=[1], keepdims=1)
     projected = graph.add("Div", rows, graph.add("Max", largest, 1.0))
@@ -178,7 +178,7 @@ def _into_unit_ball(graph: _Graph, rows: str) -> str:
 
 
 def _scaled(graph: _Graph, features: list[Feature], unit: float) -> str:
-    """Numbers clipped to their bounds, as columns in [-unit, unit]; NaN for a missing value without a fill value."""
+    """Add numbers clipped to their bounds, as columns in [-unit, unit]; NaN for a missing one without a fill value."""
     lower, upper = (np.array([[getattr(feature, side) for feature in features]]) for side in ("lower", "upper"))
     fill = np.array([[math.nan if feature.fill is None else feature.fill for feature in features]])
     numbers = graph.joined([graph.take(feature) for feature in features])
@@ -189,7 +189,7 @@ def _scaled(graph: _Graph, features: list[Feature], unit: float) -> str:
 
 
 def _one_hot(graph: _Graph, category: Category, unit: float) -> str:
-    """A column for each value, ``unit`` in the rows that have it; NaN in all columns for a text that does not fit."""
+    """Add a column for each value, ``unit`` in the rows that have it; NaN in all for a text that does not fit."""
     codes = _codes(category)
     default = _UNFIT if category.other_code is None else category.other_code
     code = graph.add(
@@ -205,14 +205,14 @@ def _one_hot(graph: _Graph, category: Category, unit: float) -> str:
 
 
 def _codes(category: Category) -> Mapping[str, int]:
-    """The code of each text that the study declares, and of the texts for a missing value."""
+    """Return the code of each text that the study declares, and of the texts for a missing value."""
     missing = _UNFIT if category.fill is None else category.codes[spelling(category.fill)]
     declared = {value: code for code, value in enumerate(category.column_values)}
     return dict.fromkeys(("", *sorted(MISSING_TEXTS)), missing) | declared
 
 
 def _mapped(graph: _Graph, row_map: RowMap, rows: str, width: int) -> str:
-    """Rows mapped into the unit ball. A cosine is a sine shifted by a quarter turn, because every runtime has sines."""
+    """Map rows into the unit ball. A cosine is a sine shifted by a quarter turn, because every runtime has sines."""
     if isinstance(row_map, Projection):
         matrix, offset = matrix_and_offset(row_map.mean, row_map.components)
         centred = graph.add("Sub", graph.add("MatMul", graph.on_grid(rows), matrix.T), offset[None])
@@ -223,7 +223,7 @@ def _mapped(graph: _Graph, row_map: RowMap, rows: str, width: int) -> str:
 
 
 def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
-    """The prediction, and the probabilities if the loss fits them; of two classes the first has score 0."""
+    """Add the prediction, and the probabilities if the loss fits them; of two classes the first has score 0."""
     weights, label = predictor.model.weights, predictor.study.label
     if isinstance(label, RealLabel):
         _number(graph, label, graph.add("MatMul", rows, weights))
@@ -243,12 +243,12 @@ def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
 
 
 def _number(graph: _Graph, label: RealLabel, scores: str) -> None:
-    """The prediction of a real label, within its bounds and in its unit."""
+    """Add the prediction of a real label, within its bounds and in its unit."""
     within = graph.add("Min", graph.add("Max", scores, -1.0), 1.0)
     share = graph.add("Mul", graph.add("Add", within, 1.0), (label.upper - label.lower) / 2)
     graph.add("Where", graph.add("IsNaN", scores), math.nan, graph.add("Add", share, label.lower), output=PREDICTION)
 
 
 def _no_scores(weights: FloatArray) -> FloatArray:
-    """An array of scores without rows."""
+    """Return an array of scores without rows."""
     return np.zeros((0, *weights.shape[:-1]))

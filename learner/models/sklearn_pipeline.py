@@ -47,7 +47,7 @@ _EMPTY = (math.nan, None, "")
 
 
 def sklearn_pipeline(predictor: Predictor) -> Pipeline:
-    """A pipeline that takes a data frame (n, m) of the study's features by name, with NaN for a missing value.
+    """Make a pipeline that takes a data frame (n, m) of the study's features by name, with NaN for a missing value.
 
     It predicts the label, and probabilities if the loss fits them; a row that does not fit the study is a ValueError.
     Raises InvalidInputError for a study with a projection, with a number as its row norm, or with a category of
@@ -91,7 +91,7 @@ def _set(part: BaseEstimator, n_features: int, **learnt: object) -> Any:  # noqa
 
 
 def _multiplied(by: FloatArray) -> Any:  # noqa: ANN401 -- as above
-    """A part that multiplies columns by numbers (d,)."""
+    """Make a part that multiplies columns by numbers (d,)."""
     return _affine(by, np.zeros(len(by)))
 
 
@@ -100,7 +100,7 @@ def _affine(scale: FloatArray, offset: FloatArray, **terms: Any) -> Any:  # noqa
 
 
 def _columns(study: Study) -> ColumnTransformer:
-    """A part that takes the study's features in order, by their names, from any data frame that has them."""
+    """Make a part that takes the study's features in order, by their names, from any data frame that has them."""
     names = study.feature_names
     made = ColumnTransformer([("features", "passthrough", list(range(len(names))))]).fit(_sample(study))
     made.feature_names_in_ = np.array(names, dtype=object)
@@ -111,7 +111,7 @@ def _columns(study: Study) -> ColumnTransformer:
 
 
 def _cells(study: Study) -> ColumnTransformer:
-    """A part that makes raw columns, for a category one of 0 or 1 for each value, and fills missing values."""
+    """Return a part that makes raw columns, for a category one of 0 or 1 for each value, and fills missing values."""
     parts: list[tuple[str, Any, list[int]]] = []
     for place, feature in enumerate(study.named):
         if isinstance(feature, Category):
@@ -124,7 +124,7 @@ def _cells(study: Study) -> ColumnTransformer:
 
 
 def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]]:
-    """The parts that make columns of a category, and refuse a missing value if the category has no fill value.
+    """Return the parts that make columns of a category, and refuse a missing value if the category has no fill value.
 
     Values that are not declared go to the column of values that are infrequent in the sample.
     """
@@ -148,7 +148,7 @@ def _category(category: Category, place: int) -> list[tuple[str, Any, list[int]]
 
 
 def _sample(study: Study) -> npt.NDArray[np.object_]:
-    """Rows with each declared value twice and, if the study allows others, one that is not declared once."""
+    """Return rows with each declared value twice and, if the study allows others, one that is not declared once."""
     columns: list[list[object]] = []
     for feature in study.named:
         if isinstance(feature, Category):
@@ -161,7 +161,7 @@ def _sample(study: Study) -> npt.NDArray[np.object_]:
 
 
 def _scaling(study: Study, layout: DesignLayout) -> list[tuple[str, Any]]:
-    """The steps that clip numbers to their bounds and scale them to [-unit, unit], and categories to the unit."""
+    """Return the steps that clip numbers to their bounds and scale them to [-unit, unit], categories to the unit."""
     lower, spread, scale, offset = (np.full(study.n_columns, value) for value in (0.0, 1.0, layout.unit, 0.0))
     numbers = layout.numbers
     lower[numbers.positions], spread[numbers.positions] = numbers.lower, numbers.upper - numbers.lower
@@ -175,7 +175,7 @@ def _scaling(study: Study, layout: DesignLayout) -> list[tuple[str, Any]]:
 
 
 def _random_features(features: RandomFeatures, width: int, scale: float) -> list[tuple[str, Any]]:
-    """The steps that map columns to cosines and sines."""
+    """Return the steps that map columns to cosines and sines."""
     waves = FeatureUnion([("cosine", FunctionTransformer(np.cos)), ("sine", FunctionTransformer(np.sin))])
     return [
         ("angles", _set(TruncatedSVD(), width, components_=frequencies(features, width))),
@@ -186,7 +186,7 @@ def _random_features(features: RandomFeatures, width: int, scale: float) -> list
 
 
 def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
-    """The steps that predict from rows in units of the grid."""
+    """Return the steps that predict from rows in units of the grid."""
     weights, label = np.atleast_2d(predictor.model.weights) * 2.0**-FEATURE_BITS, predictor.study.label
     if predictor.study.intercept:
         weights = np.roll(weights, 1, axis=1)

@@ -72,7 +72,7 @@ class Verification:
 
 
 def verification_of(document: Mapping[str, Any]) -> Verification | None:
-    """The result for a document by the keys that it names, None without a certificate.
+    """Verify a document by the keys that it names; return None for one without a certificate.
 
     Raises the errors of `verify_document`.
     """
@@ -143,7 +143,7 @@ def _verified(document: Mapping[str, Any], trusted: PublicKeys | None) -> Verifi
 
 
 def _keys_of(certificate: Certificate) -> PublicKeys:
-    """The keys with which a certificate's parts say they are signed, as far as the parts can be read."""
+    """Return the keys with which a certificate's parts say they are signed, as far as the parts can be read."""
     parties, holders = {}, {}
     for name, signed in certificate.approvals.items():
         try:
@@ -195,7 +195,7 @@ def _contents(model: _SignedModel) -> Iterator[str]:
 
 
 def _derived_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
-    """The guarantees that follow from a specification, and the faults for which there are none."""
+    """Return the guarantees that follow from a specification, and the faults for which there are none."""
     try:
         return [Promise.model_validate(guarantee.to_json()) for guarantee in guarantees(spec.build(), spec.facts())], ()
     except ParleyError as error:
@@ -203,7 +203,7 @@ def _derived_promises(spec: RunSpec) -> tuple[list[Promise], tuple[str, ...]]:
 
 
 def _unstated(read: ModelDocument, derived: Sequence[Promise]) -> dict[str, None]:
-    """The assumptions of derived guarantees that a document does not state: older versions stated fewer."""
+    """Return the assumptions of derived guarantees that a document does not state: older versions stated fewer."""
     stated = {words for promise in read.guarantees for words in promise.assumptions}
     return dict.fromkeys(words for promise in derived for words in promise.assumptions if words not in stated)
 
@@ -221,7 +221,7 @@ def _promises(model: _SignedModel, derived: Sequence[Promise]) -> Iterator[str]:
 
 
 def _agree(derived: Promise, stated: Promise) -> bool:
-    """Whether a document's guarantee is the derived one, except for rounding and for assumptions as in `_unstated`."""
+    """Return whether a document's guarantee is the derived one, up to rounding and to assumptions as in `_unstated`."""
     figures = {"epsilon", "delta", "assumptions"}
     if derived.model_dump(exclude=figures) != stated.model_dump(exclude=figures):
         return False
@@ -235,7 +235,7 @@ def _agree(derived: Promise, stated: Promise) -> bool:
 
 
 def _is_new(assumption: str) -> bool:
-    """Whether documents of older versions do not state an assumption: it holds for any such run, or its algorithm."""
+    """Return whether older versions' documents leave an assumption out: it holds for any such run, or its algorithm."""
     return is_of_sums(assumption) or assumption in _STATED_LATER
 
 
@@ -275,7 +275,7 @@ def _faults_of_consent(name: str, signed: SignedApproval, run: str, digest: str)
 
 
 def _prices(certificate: Certificate) -> str:
-    """How many parties signed, and the largest price that one of them signed, in words."""
+    """Return how many parties signed, and the largest price that one of them signed, in words."""
     paid = [Approval.model_validate_json(signed.approval) for signed in certificate.approvals.values()]
     signers = "1 party" if len(paid) == 1 else f"{len(paid)} parties"
     epsilon, delta = max(price.epsilon for price in paid), max(price.delta for price in paid)
@@ -308,7 +308,7 @@ def _faults_of_sums(model: _SignedModel, keys: PublicKeys) -> Iterator[str]:
 
 
 def _fault_of_opening(sums: SignedSums, name: str, key: str, roster: Roster) -> str | None:
-    """The fault of a key holder's signed statement of the last sum, or None."""
+    """Return the fault of a key holder's signed statement of the last sum, or None."""
     if (opened := sums.opened.get(name)) is None:
         return "it signed none"
     signed = Signed(opened.statement.encode(), _bytes(opened.signature))

@@ -28,7 +28,7 @@ class Plan:
 
     @classmethod
     def of(cls, spec: RunSpec, views: Mapping[str, View]) -> Self:
-        """The plan of a run; ``views`` says for each party, by name, what an adversary sees by its policy.
+        """Make the plan of a run; ``views`` says for each party, by name, what an adversary sees by its policy.
 
         This takes seconds for noise without a closed form. Raises BudgetExhaustedError for a run without noise.
         """
@@ -47,7 +47,7 @@ class Plan:
         return cls(len(spec.questions()), epsilon_after, promised)
 
     def to_json(self) -> str:
-        """The plan as JSON. Each schedule is written once, because most parties of a large run share one."""
+        """Return the plan as JSON. Each schedule is written once, because most parties of a large run share one."""
         places = {after: place for place, after in enumerate(dict.fromkeys(self.epsilon_after.values()))}
         schedule_of = {name: places[after] for name, after in self.epsilon_after.items()}
         written = {"rounds": self.rounds, "schedules": list(places), "schedule_of": schedule_of}
@@ -55,7 +55,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The plan that `to_json` wrote."""
+        """Read the plan that `to_json` wrote."""
         fields = json.loads(text)
         schedules = [tuple(after) for after in fields["schedules"]]
         epsilon_after = {name: schedules[place] for name, place in fields["schedule_of"].items()}

@@ -35,13 +35,13 @@ class DamagedStoreError(DamagedError):
 
 @contextmanager
 def decoding_row(table: str, run: str) -> Iterator[None]:
-    """Within this context a row of a run is decoded; raises DamagedError that names the table and the run."""
+    """Decode a row of a run within this context; raises DamagedError that names the table and the run."""
     with decoding(f"the row of run {readable(run)[:100]!r} in the table {table!r} of the learner's database", _REMEDY):
         yield
 
 
 def readable(text: str) -> str:
-    """A text with each byte that was not UTF-8 replaced by a question mark."""
+    """Return a text with each byte that was not UTF-8 replaced by a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -89,7 +89,7 @@ class RunTerms(Setting):
         absent: Mapping[str, str] = MappingProxyType({}),
         cautions: tuple[str, ...] = (),
     ) -> Self:
-        """The terms of a specification; raises InvalidInputError if they contradict each other."""
+        """Return the terms of a specification; raises InvalidInputError if they contradict each other."""
         return cls(
             cautions=cautions,
             seconds=seconds,
@@ -135,12 +135,12 @@ class Pause:
     since: str
 
     def to_json(self) -> dict[str, Any]:
-        """The pause as a JSON object."""
+        """Return the pause as a JSON object."""
         return {"reason": self.reason, "who": list(self.who), "since": self.since}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The pause that `to_json` wrote."""
+        """Read the pause that `to_json` wrote."""
         return cls(fields["reason"], tuple(fields["who"]), fields["since"])
 
 

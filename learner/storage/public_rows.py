@@ -48,21 +48,21 @@ class PublicRowStore:
         return name
 
     def find(self, digest: str) -> PublicRows:
-        """The name of the rows with this digest; raises InvalidInputError if there are none."""
+        """Return the name of the rows with this digest; raises InvalidInputError if there are none."""
         try:
             return PublicRows.of(self._read(digest))
         except NotFoundError as error:
             raise InvalidInputError(error.detail) from None
 
     def load(self, name: PublicRows) -> FloatArray:
-        """The rows of a name, (rows, width); raises NotFoundError if they are gone, DamagedError if they changed."""
+        """Load the rows of a name, (rows, width); raises NotFoundError if they are gone, DamagedError if changed."""
         rows = self._read(name.digest)
         if PublicRows.of(rows) != name:
             raise NotFoundError(f"the public rows {name.digest[:12]} are not of the shape that the run names")
         return rows
 
     def page(self, limit: int, after: str = "") -> tuple[list[PublicRows], list[str], str | None]:
-        """The names of at most ``limit`` rows whose digests come after this one, in the order of their digests.
+        """List the names of at most ``limit`` rows whose digests come after this one, in the order of their digests.
 
         Returns the names, the digests whose files are damaged, and the last digest if more follow it, otherwise None.
         """

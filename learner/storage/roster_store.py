@@ -49,7 +49,7 @@ class RosterStore:
     """Keeps invitations and members, by name, in memory and in the directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises InvalidInputError for a file that cannot be used, OwnKeyError for a file that others may read."""
+        """Raise InvalidInputError for a file that cannot be used, OwnKeyError for a file that others may read."""
         self._directory = directory
         self.invited = _read(directory / "invited", Invited)
         self.members = _read(directory / "members", JoinedMember)
@@ -91,7 +91,7 @@ class RosterStore:
 
 
 def _read(directory: Path, schema: type[_E]) -> dict[str, _E]:
-    """The entries of a directory, by name."""
+    """Read the entries of a directory, by name."""
     entries = {}
     for path in sorted(directory.glob("[!.]*.json")) if directory.is_dir() else ():
         try:

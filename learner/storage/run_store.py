@@ -102,7 +102,7 @@ class RunStore:
         self._database.probe(max(self._sizes.values(), default=0))
 
     def _reply_bytes(self, run: str) -> int:
-        """Bytes of the longest reply to a run; 0 for a damaged run, which does not go on."""
+        """Return how many bytes the longest reply to a run has; 0 for a damaged run, which does not go on."""
         try:
             return _reply_bytes(self.run(run).spec)
         except DamagedError:
@@ -152,13 +152,13 @@ class RunStore:
         return self.run(earlier["id"])
 
     def run(self, run: str) -> Run:
-        """The run with this identifier; raises NotFoundError if there is none."""
+        """Return the run with this identifier; raises NotFoundError if there is none."""
         return _run(self._row(run, sql.FIND_RUN))
 
     def newest(
         self, limit: int, after: str | None = None, state: RunState | None = None, search: str = ""
     ) -> FoundRuns:
-        """At most ``limit`` runs, newest first, of those older than the run ``after``; NotFoundError if that is none.
+        """Return at most ``limit`` runs older than ``after``, newest first; raises NotFoundError if that is no run.
 
         Only runs in ``state``, if it is given, whose study, algorithm, user or purpose contains ``search``; capitals
         do not matter.
@@ -176,17 +176,17 @@ class RunStore:
         return FoundRuns(tuple(runs), tuple(damaged), rows[limit - 1]["id"] if len(rows) > limit else None)
 
     def unfinished(self) -> list[str]:
-        """The identifiers of all runs that have not come to an end, oldest first."""
+        """Return the identifiers of all runs that have not come to an end, oldest first."""
         with self._database.reading() as connection:
             return [row["id"] for row in connection.execute(sql.UNFINISHED_RUNS)]
 
     def count(self) -> dict[RunState, int]:
-        """How many runs are in each state."""
+        """Return how many runs are in each state."""
         with self._database.reading() as connection:
             return {row["state"]: row["number"] for row in connection.execute(sql.COUNT_RUNS)}
 
     def state(self, run: str) -> RunState:
-        """The state of a run; raises NotFoundError."""
+        """Return the state of a run; raises NotFoundError."""
         return _state(run, self._row(run, sql.FIND_STATE)["state"])
 
     def enter(  # noqa: PLR0913 -- all that a new state may bring, by name
@@ -234,7 +234,7 @@ class RunStore:
         return None if row is None else str(row["id"])
 
     def evaluation(self, run: str) -> RunSpec | None:
-        """The draft of the evaluation that follows a run, or None; raises NotFoundError if there is no such run."""
+        """Return the draft of the evaluation that follows a run, or None; raises NotFoundError without such a run."""
         text = self._row(run, sql.FIND_EVALUATION)["evaluation"]
         with decoding_row("runs", run):
             return RunSpec.model_validate_json(text) if text else None
@@ -295,19 +295,19 @@ class RunStore:
             connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
 
     def plan(self, run: str) -> Plan | None:
-        """A run's plan, None until the run is settled; raises NotFoundError."""
+        """Return a run's plan, None until the run is settled; raises NotFoundError."""
         text = self._row(run, sql.FIND_PLAN)["plan"]
         with decoding_row("runs", run):
             return Plan.from_json(text) if text else None
 
     def approvals(self, run: str) -> dict[str, SignedApproval]:
-        """The signed approvals of a run by its parties, by name; raises NotFoundError."""
+        """Return the signed approvals of a run by its parties, by name; raises NotFoundError."""
         text = self._row(run, sql.FIND_APPROVALS)["approvals"]
         with decoding_row("runs", run):
             return _APPROVALS.validate_json(text or "{}")
 
     def model(self, run: str) -> dict[str, Any]:
-        """A completed run's model document, its weights last, each row of them an array.
+        """Return a completed run's model document, its weights last, each row of them an array.
 
         Raises NotFoundError, ConflictError if the run has no model, DamagedError unless the document and the weights
         have the digest that was stored with them.
@@ -327,7 +327,7 @@ class RunStore:
         return document
 
     def evaluated_model(self, run: str) -> dict[str, Any]:
-        """A run's model document with the results of its newest completed evaluation; raises the errors of `model`.
+        """Return a run's model document with the results of its newest completed evaluation; raises `model`'s errors.
 
         A damaged evaluation is left out: it does not keep the model from being read.
         """
@@ -342,7 +342,7 @@ class RunStore:
         return document
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
-        """The logged digest of a round's query and its reply; None if the round is not logged."""
+        """Return the logged digest of a round's query and its reply; None if the round is not logged."""
         with self._database.reading() as connection:
             row = connection.execute(sql.FIND_REPLY, (run, round)).fetchone()
         if row is None:
@@ -351,7 +351,7 @@ class RunStore:
             return row["query"], Reply(unpack_array(row["value"], "<f8"), tuple(json.loads(row["contributors"])))
 
     def recent(self, run: Run) -> list[tuple[int, ...]]:
-        """The indices of the contributors of the last `answer_every` logged rounds: no party may miss all of these.
+        """Return the indices of contributors of the last `answer_every` logged rounds: no party may miss all of these.
 
         Parties that did not approve the run count as having missed that many rounds before the first.
         """
@@ -405,7 +405,7 @@ class RunStore:
             _keep(connection, receipts)
 
     def receipts(self) -> dict[str, Receipt]:
-        """The newest receipt of each party and key holder, by name."""
+        """Return the newest receipt of each party and key holder, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(sql.RECEIPTS).fetchall()
         receipts = {}
@@ -418,7 +418,7 @@ class RunStore:
         return receipts
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
-        """The events of a run after event number ``after``."""
+        """Return the events of a run after event number ``after``."""
         with self._database.reading() as connection:
             events = [RunEvent(*row) for row in connection.execute(sql.EVENTS, (run, after))]
         with decoding_row("events", run):
@@ -428,12 +428,12 @@ class RunStore:
         return events
 
     def news(self, run: str, after: int) -> tuple[list[RunEvent], bool]:
-        """The events of a run after event number ``after``, and whether no more will follow: the run has ended."""
+        """Return a run's events after event number ``after``, and whether no more will follow: the run has ended."""
         has_ended = self.state(run) in ENDS
         return self.events(run, after), has_ended
 
     def _row(self, run: str, statement: str) -> sqlite3.Row:
-        """A run's row; raises NotFoundError."""
+        """Return a run's row; raises NotFoundError."""
         with self._database.reading() as connection:
             row: sqlite3.Row | None = connection.execute(statement, (run,)).fetchone()
         if row is None:
@@ -454,7 +454,7 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def _reply_bytes(spec: RunSpec) -> int:
-    """Bytes of the longest reply to a run, with the news, the receipts and the openings that are written with it."""
+    """Return how many bytes the longest reply to a run has, with the news, receipts and openings written with it."""
     parties = len(spec.parties)
     replies = [
         longest_body([(parties if question.reveal == "each" else 1, question.answer)]) for question in spec.questions()
@@ -463,7 +463,7 @@ def _reply_bytes(spec: RunSpec) -> int:
 
 
 def _state(run: str, state: str) -> RunState:
-    """A state as it was stored; raises DamagedError if there is no such state."""
+    """Return a state as it was stored; raises DamagedError if there is no such state."""
     with decoding_row("runs", run):
         if state not in _STATES:
             raise ValueError("state")
@@ -471,7 +471,7 @@ def _state(run: str, state: str) -> RunState:
 
 
 def _run(row: sqlite3.Row) -> Run:
-    """A run as `FIND_RUN` reads it; raises DamagedError."""
+    """Return a run as `FIND_RUN` reads it; raises DamagedError."""
     with decoding_row("runs", row["id"]):
         return _decoded_run(row)
 
@@ -501,7 +501,7 @@ def _decoded_run(row: sqlite3.Row) -> Run:
 def _new_row(
     draft: RunSpec, user: str, purpose: str, terms: RunTerms, idempotency_key: str | None = None
 ) -> dict[str, Any]:
-    """The row of a new run that evaluates no other run and that no evaluation follows."""
+    """Return the row of a new run that evaluates no other run and that no evaluation follows."""
     return {
         "id": uuid.uuid4().hex,
         "user": user,
@@ -518,7 +518,7 @@ def _new_row(
 
 
 def _size(array: FloatArray) -> int:
-    """Bytes of an array as an ``.npy`` body."""
+    """Return how many bytes an array has as an ``.npy`` body."""
     return sum(memoryview(part).nbytes for part in npy_parts(array))
 
 

@@ -78,7 +78,7 @@ class SessionStore:
             connection.execute(sql.SIGN_ROSTER, (text, run))
 
     def find(self, run: str) -> StoredSession | None:
-        """A run's session; None before its roster is drafted."""
+        """Return a run's session; None before its roster is drafted."""
         with self._database.reading() as connection:
             row = connection.execute(sql.FIND_SESSION, (run,)).fetchone()
         if row is None:
@@ -88,7 +88,7 @@ class SessionStore:
             return StoredSession(Roster.parse(row["roster"]), signatures)
 
     def ask(self, run: str, round: int, deadline: int) -> Round:
-        """The round in progress if it has begun; otherwise begin it with this ``deadline``, in seconds since 1970."""
+        """Return the round in progress, or begin it with this ``deadline``, in seconds since 1970."""
         with self._database.transaction() as connection:
             connection.execute(sql.BEGIN_ROUND, (run, round, deadline))
             row = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
@@ -106,7 +106,7 @@ class SessionStore:
             connection.execute(sql.SET_SILENT, (json.dumps(dict(silent)), run))
 
     def openings(self, run: str) -> list[Opening]:
-        """All rounds that were opened, in order."""
+        """Return all rounds that were opened, in order."""
         with self._database.reading() as connection:
             rows = connection.execute(sql.OPENINGS, (run,)).fetchall()
         with decoding_row("openings", run):
@@ -121,7 +121,7 @@ class SessionStore:
             ]
 
     def signed(self, run: str) -> SignedSums | None:
-        """The members' signatures of a run's roster and the key holders' of its last sum; None without a sum."""
+        """Return the members' signatures of a run's roster and the key holders' of its last sum; None without a sum."""
         if (session := self.find(run)) is None or not (openings := self.openings(run)):
             return None
         with decoding_row("openings", run):
@@ -145,19 +145,19 @@ class SessionStore:
             connection.execute(sql.END_SESSION, (run,))
 
     def session(self, run: str) -> str | None:
-        """The name of a run's session if key holders may still have keys for it, otherwise None."""
+        """Return the name of a run's session if key holders may still have keys for it, otherwise None."""
         with self._database.reading() as connection:
             row = connection.execute(sql.FIND_UNENDED, (run,)).fetchone()
         return None if row is None else str(row["session"])
 
     def unended(self) -> list[str]:
-        """The runs that have ended while their key holders may still have keys."""
+        """Return the runs that have ended while their key holders may still have keys."""
         with self._database.reading() as connection:
             return [row["id"] for row in connection.execute(sql.UNENDED_SESSIONS)]
 
 
 def close_round(connection: sqlite3.Connection, run: str, round: int, opened: Mapping[str, Signed]) -> None:
-    """Within a transaction: keep the receipts of a round that was opened, and forget its contributions."""
+    """Keep the receipts of a round that was opened, and forget its contributions, within a transaction."""
     rows: list[tuple[Any, ...]] = [(run, round, name, receipt.to_bytes()) for name, receipt in opened.items()]
     connection.executemany(sql.ADD_OPENING, rows)
     connection.execute(sql.FORGET_ROUND, (run,))

@@ -111,7 +111,7 @@ _WITH_DIGESTS = (
 
 
 def digest_of_model(model: str, *weights: bytes | memoryview | None) -> str:
-    """SHA-256 of a model's JSON as it is stored, and of its weights, which may come in parts, in hexadecimal.
+    """Return SHA-256 of a model's JSON as it is stored, and of its weights, which may come in parts, in hexadecimal.
 
     >>> digest_of_model("{}", b"ab") == digest_of_model("{}", b"a", b"b") != digest_of_model("{}", None)
     True

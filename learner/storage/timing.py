@@ -39,7 +39,7 @@ class RoundTime:
     basis: str
 
     def rounds_in(self, seconds: float) -> int:
-        """How many rounds fit in so many seconds, at least 1; `MOST_ROUNDS` if the time of a round is unknown."""
+        """Return how many rounds fit in so many seconds, at least 1; `MOST_ROUNDS` if a round's time is unknown."""
         return max(1, min(MOST_ROUNDS, int(seconds * 1000 / self.ms))) if self.ms else MOST_ROUNDS
 
 
@@ -47,7 +47,7 @@ UNKNOWN = RoundTime(None, "not known: the owners are not those of the roster")
 
 
 async def round_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunStore, seconds: float) -> RoundTime:
-    """The median round of the newest run like this one, or an estimate from a few bare round trips to its parties now.
+    """Return the median round of the newest run like this, or estimate it by a few bare round trips to its parties now.
 
     The estimate adds the work on the largest shard and on the ciphertexts of a secure sum on a usual machine.
     """
@@ -65,7 +65,7 @@ async def round_time(spec: RunSpec, parties: Sequence[PartyClient], store: RunSt
 
 
 def work_ms(spec: RunSpec) -> float:
-    """About how many ms one core takes in a round for the largest shard and for the ciphertexts of a secure sum."""
+    """Estimate how many ms one core takes in a round for the largest shard and for the ciphertexts of a secure sum."""
     facts = spec.facts()
     products = int(facts.n_examples.max()) * facts.n_weights * _MS_PER_PRODUCT
     if spec.secure_sum == "none":
@@ -74,7 +74,7 @@ def work_ms(spec: RunSpec) -> float:
 
 
 def _earlier(spec: RunSpec, store: RunStore) -> tuple[str, float] | None:
-    """The newest completed run of the same parties, algorithm, study and kind of sum, and its median ms a round."""
+    """Find the newest completed run of these parties, algorithm, study and kind of sum, and its median ms a round."""
     for run in store.newest(_RUNS).runs:
         with suppress(DamagedError), decoding_row("events", run.id):  # a damaged run must not stop this one
             if run.state == "completed" and _kind(run.spec) == _kind(spec):
@@ -83,12 +83,12 @@ def _earlier(spec: RunSpec, store: RunStore) -> tuple[str, float] | None:
 
 
 def _kind(spec: RunSpec) -> tuple[object, ...]:
-    """What a round's time depends on."""
+    """Return what a round's time depends on."""
     return spec.names, spec.algorithm, spec.study.digest, spec.secure_sum
 
 
 async def _trip(parties: Sequence[PartyClient], seconds: float) -> float | None:
-    """How many ms all parties take to answer a request without work; None if one does not answer."""
+    """Return how many ms all parties take to answer a request without work; None if one does not answer."""
     started = time.perf_counter()
     outcomes = await ask_all(parties, lambda party: party.greet(), seconds)
     return (
