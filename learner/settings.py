@@ -167,7 +167,7 @@ class LearnerSettings(ServiceSettings):
 
 
 def load_studies(directory: Path | None) -> dict[str, Study]:
-    """The studies of a directory's JSON files, by their names; raises InvalidInputError that names the file."""
+    """Load the studies of a directory's JSON files, by their names; raises InvalidInputError that names the file."""
     studies: dict[str, Study] = {}
     for path in sorted(directory.glob("*.json")) if directory else ():
         study = read_study(path)

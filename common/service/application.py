@@ -65,7 +65,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 
 def operation_id(route: APIRoute) -> str:
-    """The name of a route in the document, and so of a function in generated clients: that of its function here."""
+    """Return a route's name in the document, and so a function's in generated clients: that of its function here."""
     return route.name
 
 
@@ -169,13 +169,13 @@ def answers(app: FastAPI, route: Route, **options: Any) -> Callable[[Function], 
 
 
 def caller_of(request: Request) -> AnyCaller:
-    """The caller whose token the request carries."""
+    """Return the caller whose token the request carries."""
     identified: AnyCaller = request.scope["parley.caller"]
     return identified
 
 
 def caller(request: Request) -> str:
-    """The name of the caller whose token the request carries, where all callers are of one kind."""
+    """Return the name of the caller whose token the request carries, where all callers are of one kind."""
     return caller_of(request).name
 
 
@@ -261,7 +261,10 @@ class Boundary:
         self.metrics.requests.labels(method if route != "none" else "none", route, reply.status).inc()
 
     def _identify(self, scope: Scope) -> AnyCaller | str:
-        """The caller; on a public path without a token, its address and the path. Raises SignInError otherwise."""
+        """Return the caller; on a public path without a token, its address and the path.
+
+        Raises SignInError otherwise.
+        """
         path: str = scope["path"]
         if path == _HEALTH_PATH:
             return path
@@ -291,7 +294,7 @@ class Boundary:
         body.check(int(length[:20]) if length.isdecimal() else sys.maxsize)
 
     def _refusal(self, error: ParleyError, scope: Scope) -> Response:
-        """The answer to a refused request, which is counted; one connection too many is closed with it."""
+        """Count a refused request and return the answer to it, which closes one connection too many."""
         if isinstance(error, SignInError):
             return problems.of_error(self._count_failed_sign_in(error, scope))
         self.metrics.count_refusal(error)
@@ -341,12 +344,12 @@ class _Reply:
 
 
 def _address(scope: Scope) -> str:
-    """The address that a request comes from."""
+    """Return the address that a request comes from."""
     return str((scope.get("client") or ("unknown",))[0])
 
 
 def _request_id(scope: Scope) -> str:
-    """The identifier that the client chose, if it is a plain one, or a new one."""
+    """Return the identifier that the client chose, if it is a plain one, or a new one."""
     chosen = Headers(scope=scope).get(REQUEST_ID, "")
     return chosen if _SANE_ID.fullmatch(chosen) else secrets.token_hex(8)
 
@@ -356,7 +359,7 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
 
     @app.get("/healthz", summary="Whether the process answers", tags=["operations"])
     async def check_health() -> dict[str, str]:
-        """Always ``{"status": "ok"}``: any answer shows that the process runs."""
+        """Return ``{"status": "ok"}``, always: any answer shows that the process runs."""
         return {"status": "ok"}
 
     @app.get("/readyz", summary="Whether the service can do its work", tags=["operations"])

@@ -127,7 +127,7 @@ def receive_arrays(
 
 
 def _death(module: str, status: int, bounds: ChildBounds | None) -> ParleyError:
-    """The error for a child that ended before its work did; ``status`` is negative where a signal ended it."""
+    """Return the error for a child that ended before its work did; ``status`` is negative where a signal ended it."""
     if bounds and -status in _USED_UP:
         return TooLargeError(f"{bounds.what} takes more than {bounds.words} to read: {bounds.remedy}")
     if bounds:
@@ -158,7 +158,7 @@ def send_arrays(make: Callable[[], Iterable[AnyArray]], bounds: ChildBounds | No
 
 
 def _reported_error(error: Exception, bounds: ChildBounds | None) -> ParleyError:
-    """The error to report to the parent."""
+    """Return the error to report to the parent."""
     if bounds and _ran_out(error):
         return _death("", -signal.SIGXCPU, bounds)
     if isinstance(error, InvalidDataError | InvalidInputError | TooLargeError):
@@ -209,5 +209,5 @@ def _give_back(memory: memoryview) -> None:
 
 
 def _bytes_of(array: AnyArray) -> memoryview:
-    """The bytes of a contiguous array, without a copy."""
+    """Return the bytes of a contiguous array, without a copy."""
     return array.reshape(-1).view(np.uint8).data

@@ -106,7 +106,7 @@ def tool_options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
-    """The options that a tool takes before its commands."""
+    """Take the options that come before a tool's commands."""
 
 
 class CommandGroup(TyperGroup):

@@ -85,7 +85,7 @@ class ContainerService:
         return f"docker compose -f {quote(str(self.file))} up -d"
 
     def text(self, user: str) -> str:
-        """The text of the file, for a container that runs as ``user``, uid:gid; it holds no secret."""
+        """Return the text of the file, for a container that runs as ``user``, uid:gid; it holds no secret."""
         folder = self.settings.parent
         mounts = [_mount(folder), _mount(folder / "state", read_only=False), *map(_mount, self.reads)]
         program, *words = self.command
@@ -102,7 +102,7 @@ class ContainerService:
 
 
 def data_folder(source: str) -> Path:
-    """The path that a container needs to read a source of data: a file, or the folder where a pattern begins.
+    """Return the path that a container needs to read a source of data: a file, or the folder where a pattern begins.
 
     >>> str(data_folder("/data/*.parquet")), str(data_folder("/data/lab.sqlite::labs"))
     ('/data', '/data/lab.sqlite')
@@ -123,5 +123,5 @@ def _mount(path: Path, *, read_only: bool = True) -> str:
 
 
 def _quoted(value: Sequence[str] | dict[str, object]) -> str:
-    """A value as YAML for Compose: JSON is YAML, and a doubled dollar sign begins no variable."""
+    """Return a value as YAML for Compose: JSON is YAML, and a doubled dollar sign begins no variable."""
     return json.dumps(value, ensure_ascii=False).replace("$", "$$")

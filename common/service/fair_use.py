@@ -134,7 +134,7 @@ class CallerTurns:
         self._recheck: asyncio.TimerHandle | None = None
 
     def turn(self, caller: Hashable, *, is_probe: bool = False) -> Turn:
-        """A turn of a caller, as a context."""
+        """Return a turn of a caller, as a context."""
         return Turn(self, caller, is_probe=is_probe)
 
     async def begin(self, turn: Turn) -> None:
@@ -307,7 +307,7 @@ class SignIns:
 
 
 def network_of(address: str) -> str:
-    """The client that an address stands for: itself, or for IPv6 the network of 64 bits that one customer has.
+    """Return the client that an address stands for: itself, or for IPv6 the network of 64 bits that one customer has.
 
     >>> network_of("192.0.2.7"), network_of("2001:db8:1:2:3:4:5:6"), network_of("a socket")
     ('192.0.2.7', '2001:db8:1:2::', 'a socket')

@@ -50,7 +50,7 @@ def _not_ready(settings: ServiceSettings, reason: str) -> UnavailableError:
 
 
 def _own_context(tls: Tls) -> ssl.SSLContext:
-    """A client's TLS 1.3 context that trusts the service's own certificate alone."""
+    """Make a client's TLS 1.3 context that trusts the service's own certificate alone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the certificate itself is trusted, and need not name the loopback address
@@ -64,7 +64,7 @@ def _own_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _reason(response: HTTPResponse) -> str | None:
-    """The reason that a service gives for not being ready; None where it is ready."""
+    """Return the reason that a service gives for not being ready; None where it is ready."""
     if response.status == 200:  # noqa: PLR2004 -- OK
         return None
     try:

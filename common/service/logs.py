@@ -43,7 +43,7 @@ def configure(log_format: Literal["json", "text"] = "json", level: int = logging
 
 
 def _standard_error() -> TextIO:
-    """Standard error as it is now, in a stream that loses what cannot be written."""
+    """Return standard error as it is now, in a stream that loses what cannot be written."""
     return cast("TextIO", _Lossy(sys.stderr))
 
 

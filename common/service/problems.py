@@ -76,23 +76,23 @@ _SERVER_ERROR = 500
 
 
 def document(status: int, kind: str, detail: str, **facts: object) -> dict[str, object]:
-    """A problem document; ``facts`` are public."""
+    """Return a problem document; ``facts`` are public."""
     title = kind.replace("-", " ").capitalize()
     return {"type": PREFIX + kind, "title": title, "status": status, "detail": detail, **facts}
 
 
 def problem(status: int, kind: str, detail: str, **facts: object) -> JSONResponse:
-    """A problem document as a response."""
+    """Return a problem document as a response."""
     return JSONResponse(document(status, kind, detail, **facts), status, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def document_of(error: ParleyError) -> dict[str, object]:
-    """The problem document of an error that Parley raised on purpose."""
+    """Return the problem document of an error that Parley raised on purpose."""
     return document(error.status, error.kind, error.detail, **error.facts)
 
 
 def of_error(error: ParleyError) -> JSONResponse:
-    """The problem document of an error that Parley raised on purpose, as a response."""
+    """Return the problem document of an error that Parley raised on purpose, as a response."""
     response = JSONResponse(document_of(error), error.status, media_type=PROBLEM_MEDIA_TYPE)
     if error.status == 401:  # noqa: PLR2004 -- RFC 9110 wants the scheme named
         response.headers["WWW-Authenticate"] = "Bearer"
@@ -102,7 +102,7 @@ def of_error(error: ParleyError) -> JSONResponse:
 
 
 def internal() -> JSONResponse:
-    """The problem document of an unforeseen error, without details, which might be private."""
+    """Return the problem document of an unforeseen error, without details, which might be private."""
     return problem(500, "internal", "an internal error; the service's log says where")
 
 
@@ -147,7 +147,7 @@ def _allowed_methods(request: Request) -> list[str]:
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:
-    """The requirement of the broken rule in words, from the schema alone: nothing of what was sent.
+    """Return the requirement of the broken rule in words, from the schema alone: nothing of what was sent.
 
     >>> reason_of({"type": "greater_than_equal", "input": "secret", "ctx": {"ge": 1}})
     'must be at least 1'
@@ -160,5 +160,5 @@ def reason_of(fault: Mapping[str, Any]) -> str:
 
 
 def _sane(part: int | str) -> int | str:
-    """A part of a fault's place; a name that the client made up is repeated only if it is a plain one."""
+    """Return a part of a fault's place; a name that the client made up is repeated only if it is a plain one."""
     return part if isinstance(part, int) or _SANE_NAME.fullmatch(part) else "?"

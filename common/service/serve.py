@@ -150,12 +150,12 @@ def _give_memory_back() -> None:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """A server's TLS 1.3 context, which requests certificates of clients if it has an authority to verify them."""
+    """Return a server's TLS 1.3 context, which requests clients' certificates if it has an authority to verify them."""
     return FreshContext.of(lambda: _make_context(tls), tls.certificate, tls.key, tls.client_ca)
 
 
 def _make_context(tls: Tls) -> ssl.SSLContext:
-    """A context from the files as they are now."""
+    """Make a context from the files as they are now."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -228,7 +228,7 @@ class Upkeep:
 
 
 def _other_changes(first: ServiceSettings, second: ServiceSettings) -> list[str]:
-    """The keys of the top level that differ in more than tokens."""
+    """Return the keys of the top level that differ in more than tokens."""
 
     def plain(settings: ServiceSettings, name: str) -> Any:  # noqa: ANN401 -- any setting
         if name != settings.callers_key:

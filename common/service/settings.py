@@ -155,7 +155,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the signature is pydantic-settings'
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment, with ``*_FILE`` read, over the file."""
+        """Put the environment, with ``*_FILE`` read, over the file."""
         if isinstance(env_settings, EnvSettingsSource):
             prefix = settings_cls.model_config.get("env_prefix", "").lower()
             ours = {name.upper(): value for name, value in env_settings.env_vars.items() if name.startswith(prefix)}
@@ -226,7 +226,7 @@ class ServiceSettings(Settings):
         return (self.tls.certificate,) if self.tls else ()
 
     def signing_key(self) -> Ed25519PrivateKey:
-        """The service's signing key; raises OwnKeyError where it cannot be used, or its file is open to others."""
+        """Read the service's signing key; raises OwnKeyError where it cannot be used, or its file is open to others."""
         if self.identity_key is None:
             return identity_key(self.state / "identity.key")
         return read_key(self.identity_key.get_secret_value().encode(), "identity_key")
@@ -344,7 +344,7 @@ def explain_settings(
 
 
 def _meaning(model: type[BaseModel], field: FieldInfo) -> str:
-    """A field's description; for the tag that distinguishes tables, the summary of its table."""
+    """Return a field's description; for the tag that distinguishes tables, the summary of its table."""
     is_tag = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
     return field.description or ((model.__doc__ or "").partition("\n")[0] if is_tag else "")
 
@@ -368,7 +368,7 @@ def settings_in_effect(settings: Settings) -> Iterator[SettingInEffect]:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 -- any annotation
-    """The models in an annotation."""
+    """Yield the models in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
@@ -386,7 +386,7 @@ def _type_of(field: FieldInfo) -> str:
 
 
 def _type_words(annotation: Any) -> str:  # noqa: ANN401 -- as above
-    """A type in words."""
+    """Return a type in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " or ".join(f'"{part}"' for part in parts)
@@ -400,7 +400,7 @@ def _type_words(annotation: Any) -> str:  # noqa: ANN401 -- as above
 
 
 def _name_of(annotation: Any) -> str:  # noqa: ANN401 -- as above
-    """The name of a type without parts, as settings files use it."""
+    """Return the name of a type without parts, as settings files use it."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "table"
     name = getattr(annotation, "__name__", str(annotation))
@@ -408,7 +408,7 @@ def _name_of(annotation: Any) -> str:  # noqa: ANN401 -- as above
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 -- any value of a setting
-    """A value as in JSON, secrets hidden."""
+    """Return a value as in JSON, secrets hidden."""
     if isinstance(value, SecretStr):
         return _HIDDEN
     if isinstance(value, BaseModel):
@@ -421,7 +421,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 -- any value of a setting
 
 
 def _spelt(value: Any) -> str:  # noqa: ANN401 -- as above
-    """A value as people read it."""
+    """Return a value as people read it."""
     import json  # noqa: PLC0415 -- for text alone
 
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

@@ -24,17 +24,17 @@ _SCHEME = "bearer "
 
 
 def new_token() -> str:
-    """A new token of 256 random bits, in URL-safe characters."""
+    """Make a new token of 256 random bits, in URL-safe characters."""
     return secrets.token_urlsafe(32)
 
 
 def hash_token(token: str) -> str:
-    """The hash of a token that the other side stores: ``sha256:`` and 64 hexadecimal digits."""
+    """Return the hash of a token that the other side stores: ``sha256:`` and 64 hexadecimal digits."""
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
 def hash_of_bearer(authorization: str) -> str:
-    """The hash of the token that an ``Authorization`` header carries."""
+    """Return the hash of the token that an ``Authorization`` header carries."""
     return hash_token(authorization[len(_SCHEME) :].strip())
 
 
@@ -139,7 +139,7 @@ class Tokens:
         self._tokens = tuple(tokens)
 
     def identify(self, authorization: str | None) -> AnyCaller:
-        """The caller whose token an ``Authorization`` header carries.
+        """Return the caller whose token an ``Authorization`` header carries.
 
         Every hash is compared, each in constant time. Raises SignInError where there is no bearer token, it is
         nobody's, or it has expired.
@@ -155,6 +155,6 @@ class Tokens:
         return matches[0].caller
 
     def next_expiry(self) -> KnownToken | None:
-        """The valid token that expires next; None if none ever does."""
+        """Return the valid token that expires next; None if none ever does."""
         ahead = [token for token in self._tokens if token.expires is not None and token.expires > self.today()]
         return min(ahead, key=lambda token: token.expires or date.max, default=None)

@@ -55,7 +55,7 @@ class Invitation(Strict):
     key_holders: Annotated[tuple[KnownKey, ...], Field(description="who open secure sums")] = ()
 
     def sealed(self, key: Ed25519PrivateKey) -> str:
-        """The text of the file, signed with the learner's key."""
+        """Return the text of the file, signed with the learner's key."""
         body = self.model_dump(mode="json")
         signature = Signed.seal(_TAG, canonical(body), key).signature.hex()
         return json.dumps({"invitation": body, "signature": signature}, indent=1, ensure_ascii=False) + "\n"
@@ -93,7 +93,7 @@ class JoinRequest(Strict):
     signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")] = "0" * 128
 
     def signed(self, name: str, key: Ed25519PrivateKey) -> Self:
-        """The request, signed with the member's key, which proves that it has the key."""
+        """Return the request, signed with the member's key, which proves that it has the key."""
         sealed = Signed.seal(_REQUEST_TAG, self._body(name), key)
         return self.model_copy(update={"signature": sealed.signature.hex()})
 

@@ -47,7 +47,7 @@ class PinnedKeys(Strict):
         return self.parties.keys() if self.key_holders else None
 
     def policy(self, rules: OwnerRules) -> PartyPolicy:
-        """The owner's conditions for a secure sum.
+        """Return the owner's conditions for a secure sum.
 
         Raises ForbiddenError where it pins no key of the learner, or none of key holders.
         """
@@ -101,7 +101,7 @@ class BudgetReport(Strict):
 
     @classmethod
     def of(cls, account: Account) -> Self:
-        """The report of an account."""
+        """Return the report of an account."""
         return cls(
             epsilon_limit=account.epsilon_limit / MICRO,
             delta_limit=account.delta_limit / DELTA_UNITS,
@@ -144,7 +144,7 @@ class OfferedSpec(RunOutline):
         return self.digest_among(self.members)
 
     def listed(self, stored: MemberColumns | None) -> RunSpec:
-        """The specification with its parties listed: its own, or those ``stored`` here.
+        """Return the specification with its parties listed: its own, or those ``stored`` here.
 
         Raises UnknownMembersError where neither lists them, InvalidInputError where terms contradict each other.
         """

@@ -54,7 +54,7 @@ _EVERY = 5.0  # seconds between two checks that a watcher's token still counts
 
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
-    """The learner's application; ``connect`` makes the line to each party and key holder."""
+    """Build the learner's application; ``connect`` makes the line to each party and key holder."""
     metrics = Metrics()
     learner = LearnerService.build(settings, connect, metrics)
     metrics.registry.register(RunGauge(learner.store))
@@ -95,7 +95,7 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
     @answers(app, routes.FORECAST, summary="What a run would achieve, before it is run", tags=["forecasts"])
     @large_json
     async def forecast_run(order: ForecastRequest, request: Request) -> ForecastView:
-        """The expected excess fitness, the best coalition, each owner's worth and remaining budget, and the run's time.
+        """Forecast expected excess fitness, the best coalition, owners' worth and remaining budget, and the run's time.
 
         A forecast uses only public facts: sizes and budgets from the request or from the parties. It costs no privacy.
         If no theory gives a forecast, ``no_forecast`` says so.
@@ -167,7 +167,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
             str, Query(max_length=200, description="only runs with this text in study, algorithm, user or purpose")
         ] = "",
     ) -> RunPage:
-        """Lists runs of all users. Runs that are queued meanwhile do not change later pages."""
+        """List runs of all users. Runs that are queued meanwhile do not change later pages."""
         newest = learner.store.newest(limit, after, state, search)
         views, damaged = [], list(newest.damaged)
         for run in newest.runs:
@@ -184,7 +184,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.LIST_OPENED, summary="The sums that were opened", tags=["runs"])
     def list_receipts(run: str) -> list[OpenedRound]:
-        """Lists the rounds of a secure sum that key holders opened: who contributed, and what key holders signed."""
+        """List the rounds of a secure sum that key holders opened: who contributed, and what key holders signed."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
         openings = learner.store.sessions.openings(run)
         with decoding_row("openings", run):
@@ -210,14 +210,14 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
     """Add the event streams of one run and of all runs."""
 
     def readable(run: str, last_event_id: LastEventId = 0) -> int:
-        """The event after which to begin. An unknown or damaged run is an error before the stream begins."""
+        """Return the event after which to begin. An unknown or damaged run is an error before the stream begins."""
         learner.store.news(run, last_event_id)
         return last_event_id
 
     begun = Depends(readable)  # no annotation finds what is defined in a function
 
     def summaries(runs: list[str]) -> list[str]:
-        """The runs in short, as JSON objects."""
+        """Return the runs in short, as JSON objects."""
         unwritten, listed = learner.engine.unwritten, []
         for run in runs:
             with suppress(DamagedError), decoding_row("runs", run):  # the route of pages names damaged runs
@@ -232,7 +232,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.WATCH_ALL, summary="Watch all runs", tags=["runs"], response_class=EventStream)
     async def watch_runs(request: Request, limit: PageLimit = 50) -> EventStream:
-        """Sends server-sent events ``runs``, lists of runs in short: first the newest runs, then those with news.
+        """Send server-sent events ``runs``, lists of runs in short: first the newest runs, then those with news.
 
         The stream ends when the token no longer counts.
         """
@@ -247,7 +247,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         response_class=EventStream,
     )
     async def watch_run(run: str, request: Request, after: int = begun) -> EventStream:
-        """Sends server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
+        """Send server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
 
         The stream ends with the run, or when the token no longer counts.
         """
@@ -289,7 +289,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         epsilon: Annotated[float, Query(description="what it would cost each party")],
         delta: Annotated[float, Query(description="what it would cost each party")],
     ) -> RunEvaluation:
-        """The evaluation of a model without any error: how wide intervals are at this budget. No party is asked."""
+        """Evaluate a model without any error, to show how wide intervals are at this budget. No party is asked."""
         trained = learner.store.run(run)
         if trained.state != "completed" or not trained.spec.build().trains:
             raise ConflictError(f"run {run} has no model", state=trained.state)
@@ -332,7 +332,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.SHOW_DESCRIPTION, summary="What a description found", tags=["models"])
     def show_description(run: str) -> Description:
-        """Counts, means, variances and histograms of columns by a run of `describe`, with intervals from the noise."""
+        """Show columns' counts, means, variances and histograms by a run of `describe`, with the noise's intervals."""
         return description_of(learner.store.run(run).spec, learner.store.model(run))
 
     @answers(app, routes.PREDICT, summary="Predict with the trained model", tags=["models"])

@@ -59,7 +59,7 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.SHOW_RECEIPT, summary="The newest receipt of a party or key holder", tags=["catalogue"])
     async def show_newest_receipt(name: str) -> NewestReceipt:
-        """The receipt that its owner needs to replace a lost ledger by a new one: parley-party recover --receipt."""
+        """Show the receipt with which its owner replaces a lost ledger by a new one: parley-party recover --receipt."""
         if (receipt := learner.witnesses.newest(name)) is None:
             raise NotFoundError(f"there is no receipt of {name[:100]!r}")
         return NewestReceipt(signer=name, receipt=receipt.text)
@@ -80,12 +80,12 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.LIST_STUDIES, summary="The studies that runs may name", tags=["catalogue"])
     def list_studies() -> list[StudySummary]:
-        """Lists the studies in short, in the order of their names."""
+        """List the studies in short, in the order of their names."""
         return [StudySummary.of(study) for _, study in sorted(learner.studies.items())]
 
     @answers(app, routes.SHOW_STUDY, summary="One study", tags=["catalogue"])
     def show_study(study: str) -> Study:
-        """The study's columns with their public bounds or values, its label and its loss."""
+        """Show the study's columns with their public bounds or values, its label and its loss."""
         if study not in learner.studies:
             raise NotFoundError(f"there is no study {study[:100]!r}")
         return learner.studies[study]
@@ -129,7 +129,7 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.LIST_PUBLIC_ROWS, summary="A page of the public rows that are kept here", tags=["public rows"])
     def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:
-        """Lists the rows' digests and shapes, in the order of their digests."""
+        """List the rows' digests and shapes, in the order of their digests."""
         rows, damaged, last = learner.rows.page(limit, after or "")
         return PublicRowsPage(rows=tuple(rows), damaged=tuple(damaged), next=last)
 
@@ -139,7 +139,7 @@ def add_user(app: FastAPI, roles: Roles) -> None:
 
     @answers(app, routes.SHOW_USER, summary="Whose token this is", tags=["catalogue"])
     def show_user(request: Request) -> UserView:
-        """The caller's name and role."""
+        """Show the caller's name and role."""
         user = user_name(request)
         return UserView(name=user, role=roles.role(user))
 

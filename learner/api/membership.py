@@ -123,7 +123,7 @@ class LiveRoster:
                 self._admit(member, self.receipts())
 
     def tokens(self) -> Iterable[KnownToken]:
-        """The tokens with which members connect, and the secrets with which invited owners join."""
+        """Yield the tokens with which members connect, and the secrets with which invited owners join."""
         now = datetime.now(UTC)
         for member in self.store.members.values():
             yield KnownToken(member.connects_with, PeerCaller(member.name))
@@ -253,7 +253,10 @@ class LiveRoster:
         await self.board.drop(name)
 
     def keys(self, but: str) -> RosterKeys:
-        """The keys of all members except ``but``, who asks; raises ForbiddenError until that one is confirmed."""
+        """Return the keys of all members except ``but``, who asks.
+
+        Raises ForbiddenError until that one is confirmed.
+        """
         if (member := self.store.members.get(but)) and not member.confirmed:
             raise ForbiddenError(f"{but} has not been confirmed yet", rule="unconfirmed")
         return RosterKeys(parties=self._keys_of("party", but), key_holders=self._keys_of("key_holder", but))
@@ -314,19 +317,22 @@ class LiveRoster:
         return {entry.name for entry in (*self.settings.parties, *self.settings.key_holders)}
 
     def _keys_of(self, role: MemberRole, but: str) -> tuple[KnownKey, ...]:
-        """The keys of all confirmed members of a role, and of those in the settings, except ``but``."""
+        """Return the keys of all confirmed members of a role, and of those in the settings, except ``but``."""
         views = (
             view for view in self.views() if view.role == role and view.name != but and view.state != "unconfirmed"
         )
         return tuple(KnownKey(name=view.name, public_key=view.public_key) for view in views if view.public_key)
 
     def _membership(self, member: JoinedMember, request: JoinRequest) -> Membership:
-        """The answer to a join request; raises InvalidInputError for a certificate request that cannot be signed."""
+        """Answer a join request; raises InvalidInputError for a certificate request that cannot be signed."""
         csr = request.certificate_request
         return Membership(name=member.name, certificate=csr and self._certificate(member.name, csr))
 
     def _certificate(self, name: str, request: str) -> str | None:
-        """A certificate as PEM; None if this learner gives none. Raises InvalidInputError if it cannot be signed."""
+        """Return a certificate as PEM; None if this learner gives none.
+
+        Raises InvalidInputError if it cannot be signed.
+        """
         joining = self.settings.joining
         if joining is None or not (joining.authority and joining.authority_key):
             return None
@@ -359,7 +365,7 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
 
     @answers(app, routes.INVITE, status_code=201, summary="Invite an owner", tags=["roster"])
     async def invite_member(invitation: InvitationRequest) -> SealedInvitation:
-        """Makes a file to hand over, which counts once and until it expires, and the words to read out by telephone.
+        """Make a file to hand over, which counts once and until it expires, and the words to read out by telephone.
 
         A second invitation of a name replaces the first. A member that is invited again keeps its key, and gets new
         tokens and a new certificate.
@@ -368,19 +374,19 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
 
     @answers(app, routes.SHOW_ROSTER, summary="Who is invited, and who has joined", tags=["roster"])
     def show_roster() -> list[MemberView]:
-        """Lists them, and says whether they are connected. Only its owner reads out the words of a member's key."""
+        """List them, and say whether they are connected. Only its owner reads out the words of a member's key."""
         return members.views()
 
     @answers(app, JOIN, summary="Join", tags=["roster"])
     @large_json
     async def join_roster(member: JoinRequest, request: Request) -> Membership:
-        """Takes an invitation's secret as its bearer token. The same request again gets the same answer."""
+        """Take an invitation's secret as the bearer token. The same request again gets the same answer."""
         secret_hash = hash_of_bearer(request.headers["authorization"])
         return await members.join(invited_name(request), secret_hash, member)
 
     @answers(app, SHOW_KEYS, summary="The keys of the others, for a member", tags=["roster"])
     def show_keys(request: Request) -> RosterKeys:
-        """Lists the keys of parties and key holders, which a member's owner may pin once words have been compared."""
+        """List the keys of parties and key holders, which a member's owner may pin once words have been compared."""
         return members.keys(but=peer_name(request))
 
     @answers(app, RENEW_CERTIFICATE, summary="Have one's certificate renewed, as a member", tags=["roster"])
@@ -397,7 +403,7 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
 
     @answers(app, routes.REMOVE_MEMBER, status_code=204, summary="Remove a member", tags=["roster"])
     async def remove_member(name: str) -> None:
-        """Removes a member: its tokens and its invitation count no more, and runs that need it pause.
+        """Remove a member: its tokens and its invitation count no more, and runs that need it pause.
 
         Its ledger stays with it.
         """
@@ -429,7 +435,7 @@ def add_connections(app: FastAPI, board: Switchboard, needs_certificate: Callabl
 
 
 def renewals(settings: LearnerSettings) -> list[Beside]:
-    """The task that renews the certificate of these settings beside the server; none if they name no authority."""
+    """Return the task that renews these settings' certificate beside the server; none if they name no authority."""
     tls, joining = settings.tls, settings.joining
     if tls is None or joining is None or joining.authority_key is None:
         return []

@@ -32,7 +32,7 @@ class PageFile:
 
     @classmethod
     def of(cls, content: bytes, suffix: str) -> PageFile:
-        """The page's file with this content, tagged so that a browser can ask whether it has changed."""
+        """Return the page's file with this content, tagged so that a browser can ask whether it has changed."""
         return cls(content, _MEDIA_TYPES[suffix], f'"{sha256(content).hexdigest()[:16]}"')
 
     async def answer(self, request: Request) -> Response:
@@ -44,7 +44,7 @@ class PageFile:
 
 
 def statistics_script() -> bytes:
-    """The script that lists the statistics with a title, in the order of their registry."""
+    """Return the script that lists the statistics with a title, in the order of their registry."""
     entries = [
         {"name": name, "title": statistic.title, "shown": statistic.shown, "better": statistic.better}
         for name, statistic in STATISTICS.items()

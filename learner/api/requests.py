@@ -101,7 +101,7 @@ class RunRequest(Strict):
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
 
     def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object], rows: PublicRowStore) -> RunSpec:
-        """The run's specification, except for the sizes of the shards, which are 1.
+        """Draft the run's specification, except for the sizes of the shards, which are 1.
 
         Raises InvalidInputError that names what is unknown, contradictory or out of range.
         """
@@ -141,7 +141,7 @@ class RunRequest(Strict):
         return self.algorithm == AUTO
 
     def evaluation(self, draft: RunSpec) -> RunSpec | None:
-        """The draft of the evaluation that follows the run of a draft, and costs the remaining budget; None without.
+        """Draft the evaluation that follows the run of a draft, and costs the remaining budget; None without.
 
         Raises InvalidInputError if the run makes no model that can be evaluated.
         """
@@ -153,7 +153,7 @@ class RunRequest(Strict):
         return evaluation_spec(draft, remaining, {})
 
     def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
-        """What the run may cost each party, and what its evaluation may; by name."""
+        """Return what the run may cost each party, and what its evaluation may; by name."""
         common = Budget(epsilon=self.epsilon, delta=self.delta)
         totals = {name: self.budgets.get(name, common) for name in names}
         return {name: (b, b) if self.evaluate is None else divide(b, self.evaluate) for name, b in totals.items()}
@@ -169,7 +169,10 @@ class RunRequest(Strict):
             raise InvalidInputError(f"{self.algorithm} asks for each party's answer, which a secure sum never shows")
 
     def _least(self, names: tuple[str, ...]) -> int:
-        """The least number of parties that take part; raises InvalidInputError if the cohort's least is impossible."""
+        """Return the least number of parties that take part.
+
+        Raises InvalidInputError if the cohort's least is impossible.
+        """
         if self.cohort is None:
             return len(names)
         least, minimum = self.cohort.least, self.minimum_contributors
@@ -229,7 +232,7 @@ class EvaluationRequest(Strict):
     purpose: Purpose = ""
 
     def draft(self, run: Run, weights: PublicRows | None = None) -> RunSpec:
-        """The specification, except for the sizes, for a ``run`` that trained a model of these ``weights``, if any.
+        """Draft the specification, without sizes, for a ``run`` that trained a model of these ``weights``, if any.
 
         Raises InvalidInputError that names what is unknown or out of range, or if no row is held out.
         """

@@ -23,7 +23,7 @@ from parley.learner.storage.run_store import RunStore
 
 
 def peer_name(request: Request) -> str:
-    """The name of the party or key holder that asks; raises ForbiddenError for other callers."""
+    """Return the name of the party or key holder that asks; raises ForbiddenError for other callers."""
     match caller_of(request):
         case PeerCaller(name):
             return name
@@ -39,7 +39,7 @@ def check_certified(request: Request, name: str) -> None:
 
 
 def invited_name(request: Request) -> str:
-    """The name by which the caller is invited; raises ForbiddenError for other callers."""
+    """Return the name by which the caller is invited; raises ForbiddenError for other callers."""
     match caller_of(request):
         case InvitedCaller(name):
             return name
@@ -48,7 +48,7 @@ def invited_name(request: Request) -> str:
 
 
 def user_name(request: Request) -> str:
-    """The name of the user that asks; raises ForbiddenError for other callers."""
+    """Return the name of the user that asks; raises ForbiddenError for other callers."""
     match caller_of(request):
         case NamedCaller(name):
             return name
@@ -68,11 +68,11 @@ class Roles:
 
     @classmethod
     def of(cls, users: Sequence[UserEntry], store: RunStore) -> Roles:
-        """The roles that the settings give their users."""
+        """Return the roles that the settings give their users."""
         return cls({user.name: user.role for user in users}, store)
 
     def role(self, user: str) -> UserRole:
-        """A user's role; a user whose token was added while the service runs is a viewer until a restart."""
+        """Return a user's role; a user whose token was added while the service runs is a viewer until a restart."""
         return self.roles.get(user, "viewer")
 
     async def check(self, request: Request) -> None:

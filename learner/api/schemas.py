@@ -89,7 +89,7 @@ class RunView(BaseModel):
 
     @classmethod
     def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
-        """The view of a run; ``unwritten`` is a pause that the store could not write."""
+        """Return the view of a run; ``unwritten`` is a pause that the store could not write."""
         pause = unwritten or run.pause
         return cls(
             id=run.id,
@@ -125,7 +125,7 @@ class ListedRun(BaseModel):
 
     @classmethod
     def of(cls, run: Run, unwritten: Pause | None = None) -> Self:
-        """The summary of a run; ``unwritten`` is a pause that the store could not write."""
+        """Return the summary of a run; ``unwritten`` is a pause that the store could not write."""
         pause, terms = unwritten or run.pause, run.terms
         return cls(
             id=run.id,
@@ -187,7 +187,7 @@ class StudySummary(BaseModel):
 
     @classmethod
     def of(cls, study: Study) -> Self:
-        """The summary of a study."""
+        """Return the summary of a study."""
         return cls(
             name=study.name,
             title=study.title,
@@ -206,7 +206,7 @@ class StudySummary(BaseModel):
 
 
 def _divisor(study: Study) -> float | None:
-    """The number by which every row of a study is divided, None if each row has its own."""
+    """Return the number by which every row of a study is divided, None if each row has its own."""
     if study.row_norm == "own":
         return None
     return study.largest_norm if study.row_norm == "largest" else study.row_norm
@@ -223,7 +223,7 @@ class SignedReceipt(BaseModel):
 
     @classmethod
     def of(cls, holder: RosterKeyHolder, receipt: Signed) -> Self:
-        """The view of the receipt of a key holder on the roster."""
+        """Return the view of the receipt of a key holder on the roster."""
         return cls(
             key_holder=holder.name,
             public_key=holder.key,
@@ -242,7 +242,7 @@ class OpenedRound(BaseModel):
 
     @classmethod
     def of(cls, opening: Opening, parties: tuple[str, ...], roster: Roster) -> Self:
-        """The view of an opening, in a run of these parties under this roster."""
+        """Return the view of an opening, in a run of these parties under this roster."""
         return cls(
             round=opening.round,
             contributors=tuple(parties[index] for index in opening.contributors),

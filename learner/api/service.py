@@ -101,11 +101,11 @@ class LearnerService:
         await asyncio.to_thread(self.store.probe)
 
     def view(self, run: str) -> RunView:
-        """The view of the run with this identifier; raises NotFoundError, DamagedError if it cannot be read."""
+        """Return the view of the run with this identifier; raises NotFoundError, DamagedError if it cannot be read."""
         return self.view_of(self.store.run(run))
 
     def view_of(self, run: Run) -> RunView:
-        """The view of a run from the store; raises DamagedError if it cannot be read."""
+        """Return the view of a run from the store; raises DamagedError if it cannot be read."""
         with decoding_row("runs", run.id):
             return RunView.of(run, self.engine.unwritten.get(run.id))
 

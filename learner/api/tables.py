@@ -50,13 +50,13 @@ def read_table(task: TableTask) -> FloatArray:
 
 
 def read_rows(path: Path, study: Study) -> FloatArray:
-    """A table's rows (n, d) in a study's design, without labels; raises InvalidInputError if they do not fit it."""
+    """Read a table's rows (n, d) in a study's design, without labels; raises InvalidInputError if they do not fit."""
     rows = [matrix for matrix, _, _ in FeatureRows(path, study).blocks()]
     return np.concatenate([np.zeros((0, study.n_features)), *rows])
 
 
 def read_labelled(path: Path, study: Study) -> FloatArray:
-    """A table's examples (n, d + 1): rows in a study's design, their label last.
+    """Read a table's examples (n, d + 1): rows in a study's design, their label last.
 
     Raises InvalidDataError if rows do not fit the study or all labels are the same.
     """

@@ -201,17 +201,17 @@ class Calls:
 
     @api_call
     def user(self) -> Call[UserView]:
-        """The user whose token this is, and what it may do."""
+        """Return the user whose token this is, and what it may do."""
         return Call(*routes.SHOW_USER.to(), UserView.model_validate_json)
 
     @api_call
     def parties(self) -> Call[list[PartyView]]:
-        """The parties of the roster: the facts that each reports, or the problem that keeps it from doing so."""
+        """Return the parties of the roster: the facts that each reports, or the problem that keeps it from doing so."""
         return Call(*routes.LIST_PARTIES.to(), _PARTIES.validate_json)
 
     @api_call
     def studies(self) -> Call[list[StudySummary]]:
-        """The studies that runs may name, in short."""
+        """Return the studies that runs may name, in short."""
         return Call(*routes.LIST_STUDIES.to(), _STUDIES.validate_json)
 
     @api_call
@@ -255,7 +255,7 @@ class Calls:
 
     @api_call
     def page(self, limit: int = 100, after: str | None = None) -> Call[RunPage]:
-        """A page of the newest runs, at most 1000; ``after`` is the ``next`` of the page before."""
+        """Return a page of the newest runs, at most 1000; ``after`` is the ``next`` of the page before."""
         query = {"limit": limit} | ({"after": after} if after else {})
         return Call(*routes.LIST_RUNS.to(query), RunPage.model_validate_json)
 
@@ -276,22 +276,22 @@ class Calls:
 
     @api_call
     def opened(self, run: str) -> Call[list[OpenedRound]]:
-        """The sums of a run that key holders opened, with what each signed."""
+        """Return the sums of a run that key holders opened, with what each signed."""
         return Call(*routes.LIST_OPENED.to(run=run), _OPENED.validate_json)
 
     @api_call
     def model(self, run: str) -> Call[ModelDocument]:
-        """The document of a completed run's model: weights, study, guarantees, evaluation."""
+        """Return the document of a completed run's model: weights, study, guarantees, evaluation."""
         return Call(*routes.SHOW_MODEL.to(run=run), _read_document)
 
     @api_call
     def card(self, run: str) -> Call[str]:
-        """A model's card, in Markdown: its purpose, data, training, privacy, evaluation, limits and certificate."""
+        """Return a model's card in Markdown: purpose, data, training, privacy, evaluation, limits and certificate."""
         return Call(*routes.SHOW_CARD.to({"to": "markdown"}, run=run), bytes.decode)
 
     @api_call
     def description(self, run: str) -> Call[Description]:
-        """The description of a study's columns, from a run of the algorithm `describe`."""
+        """Return the description of a study's columns, from a run of the algorithm `describe`."""
         return Call(*routes.SHOW_DESCRIPTION.to(run=run), Description.model_validate_json)
 
     @api_call

@@ -67,7 +67,7 @@ class ForeseenSum:
         return (*self.hindrances, *(f"{name}: {reason}" for name, reason in reasons.items() if reason))
 
     def objections(self, facts: PartyFacts) -> Iterator[Objection]:
-        """The objections to the keys that the party with these facts would raise."""
+        """Yield the objections to the keys that the party with these facts would raise."""
         if (pins := self.pins.get(facts.name)) is None:
             return
         try:
@@ -180,7 +180,7 @@ class SecureSumCoordinator:
     def federation(
         self, run: Run, parties: Sequence[PartyClient], recent: Sequence[tuple[int, ...]]
     ) -> SecureSumFederation:
-        """The federation of a run that was convened, after its logged rounds. Call it in a thread: it reads the store.
+        """Return the federation of a convened run, after its logged rounds. Call it in a thread: it reads the store.
 
         Raises NotFoundError if the run has no session, or the settings no longer have one of its key holders.
         """
@@ -250,7 +250,7 @@ class SecureSumCoordinator:
         return self.store.find(run)
 
     def _holders(self, roster: Roster) -> list[KeyHolderClient]:
-        """The roster's key holders in order; raises NotFoundError if the settings no longer have one."""
+        """Return the roster's key holders in order; raises NotFoundError if the settings no longer have one."""
         by_key = {(holder.name, holder.public_key): holder for holder in self.key_holders}
         if missing := [entry.name for entry in roster.key_holders if (entry.name, entry.key) not in by_key]:
             raise NotFoundError(f"the settings do not have the key holder {', '.join(missing)} with the run's key")

@@ -72,7 +72,7 @@ class SecureSumFederation(PartyPool):
         self._thread.shutdown(wait=False)
 
     async def answer(self, run: str, query: Query) -> Reply:
-        """The exact sum of all active parties' answers."""
+        """Return the exact sum of all active parties' answers."""
         if query.reveal != "sum":
             raise InvalidInputError(f"round {query.round} asks for each party's answer, which a secure sum never shows")
         with traced_round(run, query.round):
@@ -111,7 +111,7 @@ class SecureSumFederation(PartyPool):
         return signed_query, begun.contributions
 
     async def _collect(self, run: str, round: int, signed_query: Signed) -> Mapping[str, Signed]:
-        """The active parties' contributions, by name, stored as the set to be opened."""
+        """Collect the active parties' contributions, by name, and store them as the set to be opened."""
 
         async def contribute(party: PartyClient) -> Signed:
             contribution = await party.contribute(run, round, signed_query)
@@ -136,7 +136,7 @@ class SecureSumFederation(PartyPool):
             raise party.refuse("unknown_party", f"it contributes as {contributor}")
 
     async def _open(self, round: int, contributors: Mapping[str, Signed]) -> Sum:
-        """The sum of the contributions, opened by every key holder."""
+        """Return the sum of the contributions, opened by every key holder."""
         requests = await self._do(lambda: self._role.open(contributors.keys()))
         request_of = {holder.name: request for holder, request in zip(self._key_holders, requests, strict=True)}
         session = self._role.roster.session
@@ -152,7 +152,7 @@ class SecureSumFederation(PartyPool):
             raise _no_sum(round, contributors, error.detail, error.reason) from None
 
     def _checked(self, query: Query, total: Sum) -> Reply:
-        """The reply of a sum; raises PackingError (beyond_bound) if honest answers cannot have made it."""
+        """Return the reply of a sum; raises PackingError (beyond_bound) if honest answers cannot have made it."""
         values = total.values[: self._questions[query.round - 1].answer]  # what follows is padding to the widest round
         reply = Reply(from_wire(checked_answer(values), self._shift), self._recent[-1])
         beyond = exceeds_bound(reply.value, self._algorithm, query, self._facts, reply.contributors)
@@ -169,7 +169,7 @@ class SecureSumFederation(PartyPool):
 
 
 def _no_sum(round: int, contributors: Collection[str], fault: str, reason: str) -> PackingError:
-    """The error for a result that is no sum of honest answers: it says what can be concluded, and no values."""
+    """Return the error for a result that is no sum of honest answers: it says what can be concluded, and no values."""
     some, beyond = sorted(contributors)[:_MOST_NAMED], len(contributors) - _MOST_NAMED
     names = ", ".join(some) + (f" and {beyond} more" if beyond > 0 else "")
     return PackingError(

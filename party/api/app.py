@@ -189,12 +189,12 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
 
     @app.get("/v1/party", summary="What a learner may know before it proposes a run", tags=["party"])
     async def show_party(request: Request, response: Response) -> PartyFacts:
-        """The party's name, the digest of the study it agreed to, the size of its shard, and what its policy allows."""
+        """Show the party's name, the digest of the study it agreed to, its shard's size, and what its policy allows."""
         return await desk.do(request, response, lambda: facts)
 
     @app.get("/v1/party/pins", summary="Whom the owner trusts in secure sums with this learner", tags=["party"])
     async def show_pins(request: Request, response: Response) -> PinnedKeys:
-        """The public keys that the owner pins: the learner's own, key holders' and other parties'; none: no sums."""
+        """Show the public keys that the owner pins: the learner's, key holders' and other parties'; none: no sums."""
         learner = caller(request)
         return await desk.do(request, response, lambda: pins_of(desk.party.settings, learner))
 

@@ -188,7 +188,7 @@ class WaitingRuns:
     """
 
     def __init__(self, store: Ledger, compared: Collection[str] | None = None) -> None:
-        """``compared`` are the parties whose keys the owner has compared, its own among them."""
+        """Take a ledger; ``compared`` are the parties whose keys the owner has compared, its own among them."""
         self._store, self._compared = store, compared or {store.identity.name}
         self._waiting: dict[int, _Waiting] = {}
         self._terms: dict[str, dict[str, Any]] = {}

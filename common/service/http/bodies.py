@@ -48,7 +48,7 @@ _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 
 
 def strict_json(body: bytes) -> Any:  # noqa: ANN401 -- any JSON value
-    """A JSON value as `read_json` reads it, nested at most 32 levels deep.
+    """Read a JSON value as `read_json` does, nested at most 32 levels deep.
 
     Raises json.JSONDecodeError, which quotes nothing, and TooLargeError for too many values.
     """
@@ -84,7 +84,7 @@ class CountedBody:
             raise TooLargeError(f"the body may have at most {most} bytes (limits.{self.name})")
 
     async def receive(self) -> Message:
-        """The next piece of the body; raises TooLargeError once there are too many."""
+        """Receive the next piece of the body; raises TooLargeError once there are too many."""
         message = await self.source()
         self.count += len(message.get("body", b""))
         self.check(self.count)
@@ -95,7 +95,7 @@ class StrictRoute(APIRoute):
     """A route whose JSON is strict and bounded; its body, one model, is validated here, before FastAPI would."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """The handler, which receives a request whose JSON has been parsed."""
+        """Return the handler, which receives a request whose JSON has been parsed."""
         handle = self.endpoint if self._takes_request_alone() else super().get_route_handler()
         schema: TypeAdapter[Any] | None = None
         if self.body_field is not None:
@@ -134,7 +134,7 @@ def _says_json(request: Request) -> bool:
 
 
 def _bounded(request: Request, name: str) -> Request:
-    """The request, whose body is read no further than the limit; raises TooLargeError if more is announced."""
+    """Return the request, whose body is read no further than the limit; raises TooLargeError if more is announced."""
     body = CountedBody(request.receive, request.app.state.limits, name)
     body.check(int(request.headers.get("content-length", "0")))  # digits, as the boundary has checked
     return Request(request.scope, body.receive)
@@ -222,12 +222,12 @@ def _too_large(limit: int, reason: str) -> TooLargeError:
 
 
 def media_type_of(request: Request) -> str:
-    """The declared type of a body, in lower case and without parameters; empty if none is declared."""
+    """Return the declared type of a body, in lower case and without parameters; empty if none is declared."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def documented(description: str, dtype: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """An OpenAPI body that is an array of ``dtype`` in ``.npy``, or JSON of this schema."""
+    """Describe an OpenAPI body that is an array of ``dtype`` in ``.npy``, or JSON of this schema."""
     binary = {"type": "string", "format": "binary", "description": f"{dtype} array in NumPy's .npy format, version 1.0"}
     return {"description": description, "content": {NPY: {"schema": binary}, JSON: {"schema": schema}}}
 
@@ -249,12 +249,12 @@ def signed_of(request: Request, body: bytes | bytearray) -> Signed:
 
 
 def signed_response(frame: bytes) -> Response:
-    """A signed message's frame as a response."""
+    """Return a signed message's frame as a response."""
     return Response(frame, media_type=SIGNED_MEDIA_TYPE)
 
 
 def body(description: str) -> dict[str, Any]:
-    """An OpenAPI body that is a signed message."""
+    """Describe an OpenAPI body that is a signed message."""
     return {
         "description": description,
         "content": {SIGNED_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},

@@ -57,7 +57,7 @@ _NO_FILES_LEFT_SECONDS = 0.1
 
 
 def connections_allowed(limits: Limits, peers: int) -> int:
-    """The number of connections that may be open at once: that of the limits, or as many as the limit on files allows.
+    """Return the number of connections that may be open at once: the limits', or what the limit on files allows.
 
     ``peers`` are services that this one connects to. Raises InvalidInputError where the limit on files is too low.
     """
@@ -75,7 +75,7 @@ def connections_allowed(limits: Limits, peers: int) -> int:
 
 
 def _count_open_files() -> int:
-    """The number of files that this process has open."""
+    """Count the files that this process has open."""
     try:
         return sum(1 for _ in Path("/dev/fd").iterdir())
     except OSError:
@@ -207,12 +207,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._offers: list[tuple[bytes, bytes]] = []  # headers that offer an upgrade, while their head is parsed again
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Called when a connection begins: wait for the client."""
+        """Wait for the client when a connection begins."""
         super().connection_made(transport)
         self.waiting_since = self.last_heard = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called when the connection has ended."""
+        """Remove the connection from the count once it has ended."""
         super().connection_lost(exc)
         self.leave()
 
@@ -249,7 +249,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
 
     def _head_without_offer(self) -> bytes:
-        """The last head as one of a plain request; the headers of the offer are kept aside."""
+        """Return the last head as one of a plain request, and keep the headers of the offer aside."""
         self._offers = [(name, value) for name, value in self.headers if name == b"upgrade"]
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
@@ -262,14 +262,14 @@ class BoundedProtocol(HttpToolsProtocol):
         return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
 
     def on_message_begin(self) -> None:
-        """Called when a request begins to arrive."""
+        """Note when a request begins to arrive, and let the application take the connection over."""
         super().on_message_begin()
         self.waiting_since = self.last_heard = self.loop.time()
         self.scope["state"][TAKE_OVER], self.scope["state"][CERTIFIED] = self._take_over, self._certified
         self.scope["state"][SIGNED_IN] = partial(self._crowd.sign_in, self)
 
     def on_headers_complete(self) -> None:
-        """Called at the end of a head."""
+        """Complete and check a head once all of it has come."""
         self._bare_bytes = 0
         if self._is_read_again:
             return
@@ -285,12 +285,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.__class__ = CloseDelimitedCycle if self.scope["http_version"] == "1.0" else LastCycle
 
     def on_body(self, body: bytes) -> None:
-        """Called with each piece of a body."""
+        """Take a piece of a body."""
         self._bare_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Called at the end of a request: the client now waits for the service."""
+        """End the wait for the client at the end of a request: the client now waits for the service."""
         self._bare_bytes = 0
         if self._is_read_again:
             return
@@ -300,7 +300,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Called at the end of an answer: wait for the client, unless its next request has come already."""
+        """Wait for the client at the end of an answer, unless its next request has come already."""
         if not self.pipeline:
             self.waiting_since = self.last_heard = self.loop.time()
         super().on_response_complete()
@@ -319,17 +319,17 @@ class BoundedProtocol(HttpToolsProtocol):
         return reader, asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
 
     def _certified(self) -> tuple[str, ...]:
-        """The names in the client's certificate."""
+        """Return the names in the client's certificate."""
         certificate = (tls.getpeercert() if (tls := self.transport.get_extra_info("ssl_object")) else None) or {}
         return tuple(str(name) for _, name in certificate.get("subjectAltName", ()))
 
     def pause_writing(self) -> None:
-        """Called when the send buffer is full: the client reads too slowly."""
+        """Note since when the send buffer is full: the client reads too slowly."""
         self._full_since = self.loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Called when the send buffer has drained."""
+        """Note that the send buffer has drained."""
         self._full_since = None
         super().resume_writing()
 
@@ -347,7 +347,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _origin_form(target: bytes) -> bytes:
-    """The path and query of an absolute URL, as a client sends it to a proxy; its path may be missing."""
+    """Return the path and query of an absolute URL, as a client sends it to a proxy; its path may be missing."""
     place = target.partition(b"://")[2].partition(b"?")
     path, query = place[0].partition(b"/")[2], place[2]
     return b"/" + path + place[1] + query
@@ -467,7 +467,7 @@ class BoundedServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def protocol(self) -> asyncio.Protocol:
-        """The protocol for one more connection."""
+        """Make the protocol for one more connection."""
         protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )

@@ -19,7 +19,7 @@ from starlette.templating import Jinja2Templates
 
 
 def page_headers(sources: str) -> dict[str, str]:
-    """The headers of an HTML page, or a part of one; ``sources`` are the directives of what it may load.
+    """Return the headers of an HTML page, or a part of one; ``sources`` are the directives of what it may load.
 
     >>> page_headers("style-src 'self'")["Content-Security-Policy"].partition(";")[0]
     "default-src 'none'"
@@ -54,7 +54,7 @@ async def reference_page(request: Request) -> Response:
 
 
 def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A schema as parts of a line: words, and the name of the schema that they link to or "".
+    """Yield a schema as parts of a line: words, and the name of the schema that they link to or "".
 
     >>> list(parts_of({"type": "array", "items": {"$ref": "#/components/schemas/Run"}}))
     [('array of', ''), ('Run', 'Run')]
@@ -92,12 +92,12 @@ _BOUNDS = {
 
 
 def _prose(text: str) -> Markup:
-    """A docstring as HTML, its code marked as code."""
+    """Return a docstring as HTML, its code marked as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 -- escaped before it is marked up
 
 
 def _words_of(schema: Mapping[str, Any]) -> str:
-    """The type and bounds of a plain value."""
+    """Return the type and bounds of a plain value."""
     if values := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
         return " | ".join(map(repr, values))
     bounds = (f"{words} {schema[key]}" for key, words in _BOUNDS.items() if key in schema)
@@ -105,7 +105,7 @@ def _words_of(schema: Mapping[str, Any]) -> str:
 
 
 def _by_tag(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The operations of a document by their first tag, each with method and path."""
+    """Return the operations of a document by their first tag, each with method and path."""
     tags: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -44,7 +44,7 @@ class ProxyAccess:
         return cls(f"{url.scheme}://{url.host}:{url.port}", f"{user}:{password}" if user or password else "")
 
     def for_client(self) -> httpx.Proxy:
-        """The proxy as an HTTP client takes it."""
+        """Return the proxy as an HTTP client takes it."""
         import httpx  # noqa: PLC0415 -- settings name a proxy without it
 
         user, _, password = self.password.partition(":")

@@ -34,7 +34,7 @@ class FreshContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, make: Callable[[], ssl.SSLContext], *files: Path | None) -> Self:
-        """A context made by ``make`` from these files; raises InvalidInputError as ``make`` does."""
+        """Return a context made by ``make`` from these files; raises InvalidInputError as ``make`` does."""
         context = cls(ssl.PROTOCOL_TLS_CLIENT)
         context._make, context._files = make, tuple(file for file in files if file)
         context._stamp, context._newest = context._read_stamp(), make()
@@ -49,7 +49,7 @@ class FreshContext(ssl.SSLContext):
         return self._now().wrap_socket(*args, **options)
 
     def _now(self) -> ssl.SSLContext:
-        """The context of the files as they are now."""
+        """Return the context of the files as they are now."""
         if (stamp := self._read_stamp()) != self._stamp:
             self._stamp = stamp
             try:
@@ -60,18 +60,18 @@ class FreshContext(ssl.SSLContext):
         return self._newest
 
     def _read_stamp(self) -> _Stamp:
-        """The stamps of all files, which differ once one has changed."""
+        """Read the stamps of all files, which differ once one has changed."""
         return tuple(stamp_of(file) for file in self._files)
 
 
 @cache
 def client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """The context of connections to a service; cached, for it is slow to make. Raises InvalidInputError."""
+    """Return the context of connections to a service; cached, for it is slow to make. Raises InvalidInputError."""
     return FreshContext.of(lambda: _make_client_context(ca, certificate, key), ca, certificate, key)
 
 
 def read_authority(path: Path) -> str:
-    """The PEM text of authorities as `ssl` takes it, without the text between them; raises OSError."""
+    """Return the PEM text of authorities as `ssl` takes it, without the text between them; raises OSError."""
     return decode_text(path.read_bytes()).encode("ascii", "ignore").decode()
 
 
@@ -83,7 +83,7 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path | None) -> 
 
 @contextmanager
 def _as_openssl_reads(path: Path) -> Iterator[str | Path]:
-    """The path of a PEM file; of a copy in memory where it is UTF-16, as PowerShell's ``>`` writes it."""
+    """Yield the path of a PEM file; of a copy in memory where it is UTF-16, as PowerShell's ``>`` writes it."""
     content = path.read_bytes()
     if not is_utf16(content):
         yield path
@@ -119,7 +119,7 @@ def stamp_of(file: Path) -> tuple[int, int] | None:
 
 
 def certificate_expiry(path: Path) -> date | None:
-    """The day on which the first certificate of a PEM file expires; None if it cannot be read."""
+    """Return the day on which the first certificate of a PEM file expires; None if it cannot be read."""
     try:
         return x509.load_pem_x509_certificate(as_utf8(path.read_bytes())).not_valid_after_utc.date()
     except (OSError, ValueError):
