@@ -85,7 +85,7 @@ def ask_words(request: str, *, optional: bool = False) -> str | None:
 
 
 def _is_typed_at() -> bool:
-    """Whether standard input is a terminal."""
+    """Say whether standard input is a terminal."""
     return sys.stdin.isatty()
 
 

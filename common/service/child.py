@@ -171,7 +171,7 @@ def _reported_error(error: Exception, bounds: ChildBounds | None) -> ParleyError
 
 
 def _ran_out(error: BaseException | None) -> bool:
-    """Whether an error is, or was raised after, one that memory has run out."""
+    """Say whether an error is, or was raised after, one that memory has run out."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__context__
     return error is not None

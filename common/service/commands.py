@@ -257,7 +257,7 @@ class AnswerIsNoError(Exception):
 
 @contextmanager
 def refusal_is_no() -> Iterator[None]:
-    """Within this block every ParleyError makes the command's answer no, instead of a failure of the command."""
+    """Make every ParleyError of this block the command's answer no, instead of a failure of the command."""
     try:
         yield
     except ParleyError as error:

@@ -199,7 +199,7 @@ class CallerTurns:
         return False
 
     def _is_contended(self, caller: Hashable, now: float) -> bool:
-        """Whether another caller is active."""
+        """Say whether another caller is active."""
         if any(other != caller for other in self._waiting):
             return True
         for other, turns in self._turns.items():

@@ -66,7 +66,7 @@ class _Lossy(io.TextIOBase):
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error was raised, as ``file:line``: all that a log may say of an unforeseen one but for its type."""
+    """Return where an error was raised, as ``file:line``: all that a log may say of an unforeseen one but its type."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

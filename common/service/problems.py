@@ -140,7 +140,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """All methods of a path: each route has one method, and Starlette names only the first route's."""
+    """List all methods of a path: each route has one method, and Starlette names only the first route's."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
     return sorted(methods | {"HEAD"} if "GET" in methods else methods)

@@ -47,5 +47,5 @@ class Metrics:
         self.refusals.labels(error.kind, rule).inc()
 
     def render(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

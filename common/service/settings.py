@@ -377,7 +377,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 -- an
 
 
 def _is_list(annotation: Any) -> bool:  # noqa: ANN401 -- as above
-    """Whether an annotation is a list, or may be one."""
+    """Say whether an annotation is a list, or may be one."""
     return get_origin(annotation) in {tuple, list} or any(map(_is_list, get_args(annotation)))
 
 

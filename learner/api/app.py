@@ -289,7 +289,10 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         epsilon: Annotated[float, Query(description="what it would cost each party")],
         delta: Annotated[float, Query(description="what it would cost each party")],
     ) -> RunEvaluation:
-        """Evaluate a model without any error, to show how wide intervals are at this budget. No party is asked."""
+        """Show the evaluation of a model without any error: how wide intervals are at this budget.
+
+        No party is asked.
+        """
         trained = learner.store.run(run)
         if trained.state != "completed" or not trained.spec.build().trains:
             raise ConflictError(f"run {run} has no model", state=trained.state)

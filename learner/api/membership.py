@@ -262,12 +262,12 @@ class LiveRoster:
         return RosterKeys(parties=self._keys_of("party", but), key_holders=self._keys_of("key_holder", but))
 
     def needs_certificate(self, name: str) -> bool:
-        """Whether a member has a certificate from this learner, which it must show."""
+        """Say whether a member has a certificate from this learner, which it must show."""
         joining = self.settings.joining
         return name in self.store.members and bool(self.settings.tls and joining and joining.authority_key)
 
     def views(self) -> list[MemberView]:
-        """All entries of the roster, in the order of their names."""
+        """Return all entries of the roster, in the order of their names."""
         views = {}
         entries: tuple[PartyEntry | KeyHolderEntry, ...] = (*self.settings.parties, *self.settings.key_holders)
         for entry in entries:
@@ -356,7 +356,7 @@ class LiveRoster:
 
 
 def _near(name: str, others: Iterable[str]) -> str | None:
-    """Another name that differs from this one only by capitals, if there is one."""
+    """Return another name that differs from this one only by capitals, if there is one."""
     return next((other for other in others if other.casefold() == name.casefold()), None)
 
 

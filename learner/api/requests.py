@@ -183,7 +183,7 @@ class RunRequest(Strict):
         return least
 
     def _default_colluders(self, minimum: int) -> int:
-        """1 for a secure sum of more than one party, which is then safe against each of its parties; otherwise 0."""
+        """Return 1 for a secure sum of several parties, which is then safe against each of its parties; otherwise 0."""
         return int(self.secure_sum != "none" and minimum > 1)
 
     def _study(self, studies: Mapping[str, Study]) -> Study:

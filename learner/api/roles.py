@@ -104,5 +104,5 @@ def check_every_route(app: FastAPI) -> None:
 
 
 def _reaches(role: UserRole, least: UserRole) -> bool:
-    """Whether a role may do all that the least one may."""
+    """Say whether a role may do all that the least one may."""
     return _ROLES.index(role) >= _ROLES.index(least)

@@ -67,7 +67,7 @@ def read_labelled(path: Path, study: Study) -> FloatArray:
 
 
 def read_start(path: Path, study: Study) -> FloatArray:
-    """Weights (K or 1, d) of the model that fits a table's labelled rows, from which a run can start.
+    """Find the weights (K or 1, d) of the model that fits a table's labelled rows, from which a run can start.
 
     Sparse features must come from a Parquet file. Raises InvalidInputError for a loss that has no minimiser to find,
     InvalidDataError if rows do not fit the study.

@@ -95,7 +95,7 @@ def counted_from(start: int) -> Iterator[None]:
 
 
 def _holds_records(rows: Sequence[Any] | npt.NDArray[Any]) -> bool:
-    """Whether all rows are records; an empty list counts as such, for a program may have filtered its records."""
+    """Say whether all rows are records; an empty list counts as such, for a program may have filtered its records."""
     return (len(rows) > 0 or isinstance(rows, list | tuple)) and all(isinstance(row, Mapping) for row in rows)
 
 
@@ -216,7 +216,7 @@ class Calls:
 
     @api_call
     def study(self, name: str) -> Call[Study]:
-        """One study: columns with their public bounds or values, label, loss."""
+        """Return one study: columns with their public bounds or values, label, loss."""
         return Call(*routes.SHOW_STUDY.to(study=name), Study.model_validate_json)
 
     @api_call
@@ -261,7 +261,7 @@ class Calls:
 
     @api_call
     def run(self, run: str) -> Call[RunView]:
-        """One run: its terms, state, rounds done, and why it failed or is paused."""
+        """Return one run: its terms, state, rounds done, and why it failed or is paused."""
         return Call(*routes.SHOW_RUN.to(run=run), RunView.model_validate_json)
 
     @api_call

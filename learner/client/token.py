@@ -29,7 +29,7 @@ def read_token(token: str | None = None, file: Path | str | None = None) -> str:
 
 
 def has_token() -> bool:
-    """Whether the environment holds a token, or names a file."""
+    """Say whether the environment holds a token, or names a file."""
     return bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE))
 
 

@@ -59,7 +59,7 @@ class ForeseenSum:
     hindrances: tuple[str, ...]
 
     def hindrances_of(self, width: int, parties: int) -> tuple[str, ...]:
-        """Why key holders would not open sums of answers of ``width`` numbers from so many ``parties``."""
+        """Say why key holders would not open sums of answers of ``width`` numbers from so many ``parties``."""
         if self.bits is None:
             return self.hindrances
         layout = Layout(width, self.bits)

@@ -30,7 +30,7 @@ class KeyHolderClient(Peer):
         self.public_key = public_key
 
     async def facts(self) -> KeyHolderFacts:
-        """Its facts; raises KeyHolderRefusedError if it does not have the expected name and key."""
+        """Ask for its facts; raises KeyHolderRefusedError if it does not have the expected name and key."""
         response = await self._send("GET", "/v1/keyholder")  # its receipt is not checked, so that a wrong key is named
         facts = self._parse(KeyHolderFacts, response.content)
         if facts.name != self.name:
@@ -50,7 +50,7 @@ class KeyHolderClient(Peer):
         return int(made.modulus, 16)
 
     async def sign(self, session: str, proposal: Signed) -> bytes:
-        """Its signature of a session's roster."""
+        """Have it sign a session's roster, and return the signature."""
         return await self._sign(f"/v1/sessions/{session}/roster", proposal, self.public_key)
 
     async def open(self, session: str, round: int, request: Signed) -> Signed:

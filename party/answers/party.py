@@ -373,7 +373,7 @@ class Party:
             return 0
 
     def is_ready(self, learner: str, run: str) -> bool:
-        """Whether a run can be answered at once: its terms are in memory and nothing has to be prepared."""
+        """Say whether a run can be answered at once: its terms are in memory and nothing has to be prepared."""
         agreed = self._agreed.get((learner, run))
         return agreed is not None and (agreed.rows is not None or agreed.terms.digest in self._prepared)
 
@@ -438,7 +438,7 @@ class Party:
 
     @contextmanager
     def _failing(self, agreed: AgreedRun) -> Iterator[None]:
-        """If work on the data fails, end the run and charge what is left of its price."""
+        """End the run and charge what is left of its price if work on the data fails."""
         try:
             yield
         except WorkFailedError:

@@ -85,7 +85,7 @@ class Anchors:
                 path.unlink()
 
     def holds(self, anchor: str | None) -> bool:
-        """Whether the file that a record names is the one that was made for it, in this boot of the machine."""
+        """Say whether the file that a record names is the one that was made for it, in this boot of the machine."""
         if anchor is None:
             return False
         try:
@@ -296,7 +296,7 @@ class _JournalChain(SignedChain):
     replaced: frozenset[str] = frozenset()
 
     def has_replaced(self, receipt: Receipt) -> bool:
-        """Whether this journal has replaced that of a receipt."""
+        """Say whether this journal has replaced that of a receipt."""
         return receipt.ledger in self.replaced
 
 
@@ -414,7 +414,7 @@ class Journal:
                 self._end(chain, session.learner, session.id, "learner")
 
     def is_idle(self, learner: str, session: str, seconds: float) -> bool:
-        """Whether `expire` would end a session, by the records that this process has read."""
+        """Say whether `expire` would end a session, by the records that this process has read."""
         book = self._books.sessions.get((learner, session))
         return book is not None and not book.end and book.used <= _now() - seconds
 
@@ -523,7 +523,7 @@ def recover_journal(directory: Path, identity: Identity, receipts: Sequence[str]
 
 
 def has_journal(directory: Path) -> bool:
-    """Whether a directory has a journal, or a part of one."""
+    """Say whether a directory has a journal, or a part of one."""
     return has_begun(_stem(directory))
 
 

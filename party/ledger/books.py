@@ -347,7 +347,7 @@ def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
 
 
 def is_accounted(recovered: Mapping[str, Sequence[int]], ledger: str, count: int, at: int) -> bool:
-    """Whether the head of an earlier ledger was accounted for when this ledger began."""
+    """Say whether the head of an earlier ledger was accounted for when this ledger began."""
     if ledger not in recovered:
         return False
     last, latest = recovered[ledger]

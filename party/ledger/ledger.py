@@ -140,7 +140,7 @@ class LedgerChain(SignedChain):
         return self.books.totals()
 
     def has_replaced(self, receipt: Receipt) -> bool:
-        """Whether another ledger's history up to this receipt was accounted for when this ledger began."""
+        """Say whether another ledger's history up to this receipt was accounted for when this ledger began."""
         assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
         at, recovered = receipt.totals.get("at"), self.books.begun.recovered
         return isinstance(at, int) and is_accounted(recovered, receipt.ledger, receipt.head.count, at)
@@ -182,7 +182,7 @@ class Consents:
     """The consents in a ledger, and the ends of their runs. Methods raise what those of `Ledger` raise."""
 
     def __init__(self, chain: LedgerChain, reservation: int) -> None:
-        """Budget stays reserved for a run until ``reservation`` seconds after its last answer."""
+        """Keep budget reserved for a run until ``reservation`` seconds after its last answer."""
         self._chain, self._books = chain, chain.books
         self._reservation = reservation
         self._consents = lru_cache(256)(self._read)
@@ -288,7 +288,7 @@ class Consents:
                 _append(appending, Ended(learner, run, "failed", price.remaining(book.last), price.adjacency))
 
     def has_failed(self, learner: str, run: str) -> bool:
-        """Whether a run ended by `fail`."""
+        """Say whether a run ended by `fail`."""
         self._chain.look()
         return self._books.runs[learner, run].ended == "failed"
 
@@ -612,7 +612,7 @@ def create_ledger(
 
 
 def has_ledger(directory: Path) -> bool:
-    """Whether a directory has a ledger, or a part of one."""
+    """Say whether a directory has a ledger, or a part of one."""
     return has_begun(directory / "ledger")
 
 

@@ -54,7 +54,7 @@ class Evidence:
     links: tuple[str, ...] = field(default=(), compare=False)
 
     def contradicts(self, other: Evidence) -> bool:
-        """Whether two heads belong to different histories: a copy was put back and used."""
+        """Say whether two heads belong to different histories: a copy was put back and used."""
         if self.count == other.count:
             return self.link != other.link
         shorter, longer = sorted((self, other), key=lambda head: head.count)

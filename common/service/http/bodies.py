@@ -114,7 +114,7 @@ class StrictRoute(APIRoute):
         return strict
 
     def _takes_request_alone(self) -> bool:
-        """Whether FastAPI has nothing to parse or serialise; it would take time to find that out."""
+        """Say whether FastAPI has nothing to parse or serialise; it would take time to find that out."""
         dependant = self.dependant
         reads = (
             dependant.path_params,
@@ -128,7 +128,7 @@ class StrictRoute(APIRoute):
 
 
 def _says_json(request: Request) -> bool:
-    """Whether a request declares its body as JSON, as FastAPI understands it."""
+    """Say whether a request declares its body as JSON, as FastAPI understands it."""
     media_type = media_type_of(request)
     return media_type.startswith("application/") and media_type.endswith(("/json", "+json"))
 

@@ -161,7 +161,7 @@ class LastCycle(RequestResponseCycle):
         await super().send(message)
 
     def _has_length(self, message: Any) -> bool:  # noqa: ANN401 -- as above
-        """Whether a client can tell where the answer ends."""
+        """Say whether a client can tell where the answer ends."""
         return self.scope["http_version"] != "1.0" or any(n.lower() == b"content-length" for n, _ in message["headers"])
 
 
@@ -474,7 +474,7 @@ class BoundedServer(uvicorn.Server):
         return protocol
 
     async def on_tick(self, counter: int) -> bool:
-        """Once a second, close connections that have waited too long for their client."""
+        """Close connections that have waited too long for their client, once a second."""
         if counter % _TICKS == 0:
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedProtocol):

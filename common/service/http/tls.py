@@ -95,7 +95,7 @@ def _as_openssl_reads(path: Path) -> Iterator[str | Path]:
 
 
 def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 with given authorities or the system's, and a certificate to present, by the files as they are now."""
+    """Set up TLS 1.3 with given or the system's authorities and a certificate to present, from the files of now."""
     try:
         context = ssl.create_default_context(cadata=read_authority(ca) if ca else None)
     except (OSError, ssl.SSLError, UnicodeDecodeError):
