@@ -12,7 +12,7 @@ UNFINISHED = ".begin"
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The keys of a mounted Secret, which may be absent; links to its versions begin with two dots."""
+    """List the keys of a mounted Secret, which may be absent; links to its versions begin with two dots."""
     return sorted(path for path in folder.glob("*") if path.is_file() and not path.name.startswith(".."))
 
 
