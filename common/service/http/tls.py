@@ -110,7 +110,7 @@ def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | 
 
 
 def stamp_of(file: Path) -> tuple[int, int] | None:
-    """Return a file's inode and the time it was changed, one of which differs after a change; None without a file."""
+    """Return a file's inode and the time it was changed: either differs after a change. None without a file."""
     try:
         status = file.stat()
     except OSError:
