@@ -34,7 +34,7 @@ Config = Annotated[
 DEFAULT_CONFIG = Path("party.toml")
 LogFormat = Annotated[Format | None, typer.Option("--format", help="The log's format, instead of log_format.")]
 
-RunArgument = Annotated[str, typer.Argument(help="The run's identifier, which pending and log show.")]
+LedgerRun = Annotated[str, typer.Argument(help="The run's identifier, which pending and log show.")]
 LearnerOption = Annotated[
     str | None, typer.Option(help="The learner whose run it is, where two have one of that name.")
 ]

@@ -28,8 +28,8 @@ from parley.party.commands import (
     DEFAULT_CONFIG,
     Config,
     LearnerOption,
+    LedgerRun,
     ReceiptFiles,
-    RunArgument,
     config_words,
     print_table,
     quietly,
@@ -130,14 +130,14 @@ def log_command(
 
 
 def end_command(
-    run: RunArgument, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
+    run: LedgerRun, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
 ) -> None:
     """Answer no more rounds of a run, and free what is still reserved for it. What was charged stays charged."""
     _each_run(config, run, learner, "ended", out)
 
 
 def release_command(
-    run: RunArgument, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
+    run: LedgerRun, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
 ) -> None:
     """Free what is still reserved for a run without ending it: it goes on while the budget suffices."""
     _each_run(config, run, learner, "released", out)

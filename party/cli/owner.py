@@ -11,7 +11,7 @@ from parley.party.commands import (
     DEFAULT_CONFIG,
     Config,
     LearnerOption,
-    RunArgument,
+    LedgerRun,
     as_text,
     config_words,
     print_table,
@@ -54,7 +54,7 @@ def pending_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
 
 
 def approve_command(
-    run: RunArgument, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
+    run: LedgerRun, config: Config = DEFAULT_CONFIG, learner: LearnerOption = None, *, out: Printer
 ) -> None:
     """Take part in a run that waits: its whole price is reserved at once, and charged with its answers."""
     with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
@@ -66,7 +66,7 @@ def approve_command(
 
 
 def deny_command(
-    run: RunArgument,
+    run: LedgerRun,
     config: Config = DEFAULT_CONFIG,
     learner: LearnerOption = None,
     reason: Annotated[str, typer.Option(help="What the learner is told.")] = "",
