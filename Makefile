@@ -82,9 +82,9 @@ soak: install  ## half an hour of eight runs at once: memory, descriptors, threa
 utility: install  ## measure how well untuned runs learn on public data sets (hours; needs PARLEY_DATA)
 	$(BIN)/python -m scripts.benchmarks.utility
 
-mutants: install  ## change the code that privacy rests on, bit by bit: tests must notice 95 % (hours; ONLY="name.*")
-	$(BIN)/mutmut run $(ONLY)
-	$(BIN)/python -m tests.mutants.check
+mutants: install  ## change the code bit by bit, and count what tests notice (days; SAMPLE=150 SEED=1 ONLY="name.*" for fewer)
+	names=$$($(BIN)/python -m tests.mutants.draw $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ONLY)) && \
+		$(BIN)/mutmut run $$names && $(BIN)/python -m tests.mutants.check $$names
 
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
