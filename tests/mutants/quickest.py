@@ -1,10 +1,12 @@
 """A plugin of pytest for mutmut: the quickest tests first, as it measured them, for the first that fails will do.
 
-Tests that take long are left out, and so are those past the first seconds of a mutant that all before have passed.
+Tests are left out past the first seconds in which all have passed.
 
 mutmut runs the tests of each mutant in a copy of one process, in which all tests have run before. So what was worked
 out then, and kept, is forgotten here: a mutant whose function is never called would survive. So it is before each test
 where mutmut notes which functions a test calls: one that finds what another has left calls none.
+
+Child processes of tests run the mutant too, and what they call is noted as well (`children/sitecustomize.py`).
 
 Threads are not copied with a process: a test that waited for those of a library would never end, and mutmut takes that
 for a mutant killed. So OpenMP's, which scikit-learn is built with, are told to be one, before it is loaded.
@@ -16,7 +18,9 @@ import gc
 import os
 import sys
 from functools import _lru_cache_wrapper
-from itertools import accumulate, compress
+from itertools import accumulate
+from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +29,12 @@ from mutmut.state import state
 
 os.environ["OMP_NUM_THREADS"] = "1"
 _OURS = ("parley.",)
-_LONGEST, _MOST = 1.0, 20.0  # seconds of one test, and of all that try one mutant
-_ALL = {"stats", "list_all_tests"}  # what mutmut does when it measures tests, and when it looks for new ones
+_MOST = 20.0  # seconds of the tests that try one mutant
+_ALL = {"", "stats", "list_all_tests"}  # what mutmut says where it wants all tests, and tries no mutant
+_ROOT = Path(__file__).parents[2]
+os.environ |= {"PARLEY_MUTANTS": str(_ROOT), "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tests/mutants/children'}"}
+_CALLED = _ROOT / "called"
+"""The functions that child processes of a test have called."""
 _known: tuple[int, list[_lru_cache_wrapper[Any]]] = 0, []
 """The functions that keep their results, of so many modules."""
 
@@ -43,8 +51,10 @@ def _forget() -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Of what the tests of other mutants left."""
+    """Of what the tests of other mutants left, with the server that starts processes for them."""
     _forget()
+    server: Any = forkserver._forkserver
+    server.__dict__ |= vars(forkserver.ForkServer()) | {"_preload_modules": server._preload_modules}
 
 
 def pytest_runtest_setup() -> None:
@@ -53,18 +63,22 @@ def pytest_runtest_setup() -> None:
         _forget()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Add what child processes have called to what the test has called, before mutmut looks."""
+    if get_mutant_under_test() == "stats" and _CALLED.exists():
+        state()._stats.update(_CALLED.read_text().split())
+        _CALLED.unlink()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort what was collected, and leave out what takes long; tests that were not measured yet keep their order."""
+    """Sort what was collected; tests that were not measured yet keep their order. Leave out what comes too late."""
     seconds = state().duration_by_test
     items.sort(key=lambda item: seconds.get(item.nodeid, 0.0))
-    mutant = get_mutant_under_test()
-    if mutant in _ALL:
+    if get_mutant_under_test() in _ALL:
         return
-    total = list(accumulate(seconds.get(item.nodeid, 0.0) for item in items))
-    is_in = [
-        seconds.get(item.nodeid, 0.0) <= _LONGEST and (not mutant or so_far <= _MOST)
-        for item, so_far in zip(items, total, strict=True)
-    ]
-    config.hook.pytest_deselected(items=list(compress(items, (not chosen for chosen in is_in))))
-    items[:] = compress(items, is_in)
+    total = accumulate(seconds.get(item.nodeid, 0.0) for item in items)
+    n_first = max(1, sum(so_far <= _MOST for so_far in total))
+    config.hook.pytest_deselected(items=items[n_first:])
+    del items[n_first:]

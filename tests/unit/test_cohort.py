@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from parley.common.errors import InvalidInputError
+from parley.common.client.approval import _Turnout
+from parley.common.errors import AwaitingOwnerError, InvalidInputError, PartyRefusedError, UnavailableError
 from parley.common.runs.specification import Cohort
 from parley.learner.api.requests import RunRequest
 from parley.learner.storage.public_rows import PublicRowStore
@@ -85,3 +87,41 @@ def test_a_secure_sum_of_too_many_parties_is_refused_by_their_number(tmp_path: P
     with pytest.raises(InvalidInputError, match="a secure sum has at most 1024 parties, and the run names 1025"):
         draft(tmp_path, names, secure_sum="paillier")
     assert len(draft(tmp_path, names[:1024], secure_sum="paillier").parties) == 1024
+
+
+SILENT = UnavailableError("c cannot be reached", party="c")
+REFUSED = PartyRefusedError("b refused: no", party="b")
+
+
+def test_a_cohort_waits_for_its_owners_as_long_as_its_rule_says() -> None:
+    turnout = _Turnout[int].of("abc", [1, AwaitingOwnerError("b asks its owner", party="b"), SILENT])
+    rule = Cohort(least=1, owner_hours=1)
+    with pytest.raises(AwaitingOwnerError, match=r"^b asks its owner$") as waiting:
+        turnout.check_owners(rule, 3599.5)
+    assert waiting.value.facts["silent"] == ["b"]
+    turnout.check_owners(rule, 3600)
+    _Turnout[int].of("ac", [1, SILENT]).check_owners(rule, 0)
+
+
+def test_a_cohort_that_is_too_small_says_by_when_how_many_and_why() -> None:
+    turnout = _Turnout[int].of("abc", [1, REFUSED, SILENT])
+    turnout.check(Cohort(least=1), "answered")
+    turnout.check(Cohort(least=3), "answered", earlier=2)
+    with pytest.raises(UnavailableError) as silent:
+        turnout.check(Cohort(least=2), "answered within 5 s")
+    count, by, reasons = silent.value.detail.split(", ", 2)
+    assert count == "1 of 3 parties answered within 5 s"
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(by.removeprefix("by "))).total_seconds()) < 60
+    assert reasons == "and the cohort needs at least 2; b refused: no; c cannot be reached"
+    assert silent.value.facts == {"silent": ["c"]}
+    with pytest.raises(PartyRefusedError, match="the cohort needs at least 3") as refused:
+        turnout.check(Cohort(least=3), "answered within 5 s")
+    assert (refused.value.facts["party"], refused.value.facts["reason"]) == ("b", "cohort-too-small")
+
+
+def test_of_many_absent_parties_the_first_are_named_and_the_others_counted() -> None:
+    silent = [UnavailableError(f"{name} is away") for name in "abcdefghijklmnopqrstuvwxyz"]
+    with pytest.raises(UnavailableError, match=r"a is away; b is away; .*; and \d+ more$") as caught:
+        _Turnout[int].of("abcdefghijklmnopqrstuvwxyz", silent).check(Cohort(least=1), "answered")
+    named, more = caught.value.detail.count(" is away"), int(caught.value.detail.split("; and ")[1].split()[0])
+    assert named + more == 26

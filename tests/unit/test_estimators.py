@@ -29,6 +29,7 @@ from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import transcript
+from parley.learner import estimators
 from parley.learner.estimators import (
     FederatedClassifier,
     PrivateClassifier,
@@ -314,3 +315,8 @@ def test_a_lambda_that_noise_would_drown_is_warned_of_from_public_numbers() -> N
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted()
+
+
+@pytest.mark.parametrize("name", estimators.__all__)
+def test_each_estimator_is_imported_by_its_name(name: str) -> None:
+    assert getattr(estimators, name).__name__ == name

@@ -11,7 +11,7 @@ import pytest
 from pydantic import HttpUrl, SecretStr
 
 from parley.common.client.endpoints import LearnerAddress
-from parley.common.client.outbound import open_to, read_access
+from parley.common.client.outbound import open_to, outbound, read_access
 from parley.common.errors import UnavailableError
 
 
@@ -62,3 +62,11 @@ async def test_a_head_that_does_not_end_is_not_read_for_ever() -> None:
         with pytest.raises(UnavailableError, match="the answer is no HTTP"):
             await open_to(LearnerAddress(name="learner", url=url, token=SecretStr("t")))
     assert written < 2**25, "most of it lies in the system's buffers"
+
+
+def test_a_member_dials_and_renews_the_certificate_that_it_has(tmp_path: Path) -> None:
+    plain = LearnerAddress(name="one", url=HttpUrl("http://127.0.0.1:1"), token=SecretStr("t"))
+    files = {"certificate": tmp_path / "member.pem", "key": tmp_path / "member.key"}
+    certified = LearnerAddress(name="two", url=HttpUrl("https://127.0.0.1:1"), token=SecretStr("t"), **files)
+    assert len(outbound([plain])) == 1
+    assert len(outbound([plain, certified])) == 3

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import pytest
 import structlog
 
 from parley.common.service import logs
+from parley.common.service.tracing import Tracer, trace_with
 
 
 def full_disk() -> TextIO:
@@ -56,3 +58,24 @@ def test_what_is_logged_goes_on(stream: Callable[[], Any], monkeypatch: pytest.M
     assert "heard" in capfd.readouterr().err
     with contextlib.suppress(OSError):
         broken.close()
+
+
+class Tracing:
+    """A tracer with one trace."""
+
+    def current_trace(self) -> str | None:
+        return "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.mark.usefixtures("structlog_as_it_was")
+def test_a_line_has_the_identifier_of_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json")
+    trace_with(cast("Tracer", Tracing()))
+    try:
+        structlog.get_logger().info("answered")
+    finally:
+        trace_with(None)
+    structlog.get_logger().info("answered")
+    traced, untraced = map(json.loads, capsys.readouterr().err.splitlines())
+    assert traced["trace"] == "0af7651916cd43dd8448eb211c80319c"
+    assert "trace" not in untraced

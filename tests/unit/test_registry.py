@@ -12,6 +12,7 @@ import pytest
 
 from parley.common.errors import InvalidInputError
 from parley.common.registry import Registry
+from parley.common.service.commands import ExitCode, load_extensions
 
 EXTENSION = """
 from parley.common.algorithms import REGISTRY
@@ -52,3 +53,28 @@ def test_an_entry_is_an_object_or_a_place() -> None:
     with pytest.raises(InvalidInputError, match="another number has the name 'pi'"):
         numbers.add("pi", 3.0)
     assert numbers["pi"] > 3.0
+
+
+def test_an_extension_that_does_not_exist_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "an_extension_of_theirs.py").write_text("LOADED = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PARLEY_EXTENSIONS", " an_extension_of_theirs, json.no_such_module,")
+    with pytest.raises(SystemExit) as stopped:
+        load_extensions()
+    assert stopped.value.code == ExitCode.FAILED
+    assert capsys.readouterr().err == (
+        "parley: PARLEY_EXTENSIONS names json.no_such_module, and there is no such module\n"
+    )
+    assert sys.modules.pop("an_extension_of_theirs").LOADED
+    monkeypatch.delenv("PARLEY_EXTENSIONS")
+    load_extensions()
+
+
+def test_what_an_extension_itself_lacks_is_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_broken_extension.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PARLEY_EXTENSIONS", "a_broken_extension")
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        load_extensions()

@@ -37,6 +37,7 @@ def test_a_party_publishes_no_port_and_writes_only_its_state() -> None:
     mounts = {mount["target"]: mount["read_only"] for mount in container["volumes"]}
     assert mounts == {"/site": True, "/site/state": False, "/site/rows.csv": True}
     assert all(mount["source"] == mount["target"] for mount in container["volumes"])
+    assert {mount["type"] for mount in container["volumes"]} == {"bind"}
     assert (container["read_only"], container["cap_drop"], container["user"]) == (True, ["ALL"], "1000:1001")
     assert (container["mem_limit"], container["cpus"], container["pids_limit"]) == ("${PARLEY_MEMORY:-2g}", 1.0, 256)
     assert container["stop_grace_period"] == "30s"

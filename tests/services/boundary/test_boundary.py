@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from parley.common.service.tokens import KnownToken, NamedCaller, hash_token
 from parley.learner.api.app import create_learner_app
@@ -151,3 +153,20 @@ def test_the_reference_opens_without_a_token_and_loads_nothing(
     print(f"{name}: {len(listed)} paths and {len(schemas)} schemas in {len(page.text) // 1024} KiB")
     assert listed == list(document["paths"])
     assert schemas == list(document["components"].get("schemas", {}))
+
+
+def test_an_unforeseen_error_is_answered_without_its_text_and_logged_by_its_place(tmp_path: Path) -> None:
+    app = create_key_holder_app(keyholder_settings(tmp_path / "key-holder"), FreshKeys())
+
+    def fail() -> None:
+        raise RuntimeError(SECRET)
+
+    app.add_api_route("/v1/fails", fail)
+    with TestClient(app, headers=ASKING) as client, capture_logs() as lines:
+        answer = client.get("/v1/fails")
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert answer.json()["type"] == "urn:parley:problem:internal"
+    assert answer.json()["detail"] == "an internal error; the service's log says where"
+    assert SECRET not in str((answer.text, lines))
+    (line,) = [line for line in lines if line["event"] == "internal"]
+    assert (line["error"], line["place"].rpartition(":")[0]) == ("RuntimeError", __file__)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from parley.common.errors import UnavailableError
 from parley.learner.execution import event_stream
-from parley.learner.execution.event_stream import EventStream, RunNotifier, watch
+from parley.learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
 from parley.learner.runs.states import RunEvent
 from parley.learner.storage.run_store import RunStore
 
@@ -145,3 +147,47 @@ async def test_long_silence_is_a_comment(monkeypatch: pytest.MonkeyPatch) -> Non
     assert first == b"event: round\ndata: {}\nid: 1\n\nevent: round\ndata: {}\nid: 2\n\n"
     assert second == b": ping\n\n"
     await body.aclose()  # type: ignore[attr-defined]
+
+
+class ListedStore:
+    """A store of three runs."""
+
+    def newest(self, limit: int) -> SimpleNamespace:
+        return SimpleNamespace(runs=[SimpleNamespace(id=run) for run in ("c", "b", "a")[:limit]])
+
+
+async def test_the_stream_of_all_runs_begins_with_the_newest_and_goes_on_with_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_stream, "_LONGEST_SILENCE", 0.2)
+    monkeypatch.setattr(event_stream, "_GATHER", 0.0)
+    monkeypatch.setattr(event_stream, "_PAUSE", 0.0)
+    notifier, busy = RunNotifier(), [True]
+
+    def read(runs: list[str]) -> list[str]:
+        if busy:
+            busy.pop()
+            raise UnavailableError("busy")
+        return [json.dumps({"id": run}) for run in runs]
+
+    ended: list[bool] = []
+    stream = EventStream.of_runs(watch_all(cast("Any", ListedStore()), notifier, 2, read), lambda: ended.append(True))
+    events = cast("AsyncGenerator[bytes]", stream.body_iterator)
+    assert await _runs(events) == ["b", "c"]
+    notifier.notify("a", ())
+    notifier.notify("a", ())
+    assert await _runs(events) == ["a"]
+    assert (await anext(events)).startswith(b":"), "after a long silence there is a comment"
+    notifier.notify("c", ())
+    assert await _runs(events) == ["c"]
+    await events.aclose()
+    assert not ended, "the response was not sent"
+
+
+async def _runs(events: AsyncIterator[bytes]) -> list[str]:
+    """The runs in the next event that is no comment."""
+    while (event := await asyncio.wait_for(anext(events), 5)).startswith(b":"):
+        pass
+    fields = dict(line.split(": ", 1) for line in event.decode().splitlines() if line)
+    assert fields["event"] == "runs"
+    return [run["id"] for run in json.loads(fields["data"])]

@@ -18,6 +18,7 @@ from parley.common.errors import ConflictError, NotFoundError
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
 from parley.common.runs.evaluation import evaluation_spec
+from parley.learner.api.schemas import ListedRun
 from parley.learner.runs.run import Pause, RunTerms
 from parley.learner.runs.states import ENDS, TRANSITIONS, Notice, RunState
 from parley.learner.storage import statements
@@ -201,3 +202,27 @@ def test_does_not_know_an_unknown_run(store: RunStore) -> None:
             look("nobody")
     with pytest.raises(NotFoundError):
         store.enter("nobody", "failed")
+
+
+def test_a_list_shows_a_run_with_its_largest_epsilon_and_a_pause_that_could_not_be_written(
+    store: RunStore, tmp_path: Path
+) -> None:
+    run = store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice", purpose="to see")
+    assert ListedRun.of(run).model_dump() == {
+        "id": run.id,
+        "user": "alice",
+        "purpose": "to see",
+        "created": run.created,
+        "state": "queued",
+        "study": run.spec.study.name,
+        "algorithm": run.spec.algorithm,
+        "epsilon": max(run.terms.epsilon.values()),
+        "secure_sum": "none",
+        "evaluates": None,
+        "rounds": {"done": 0, "of": run.terms.n_rounds},
+        "pause": None,
+    }
+    paused = ListedRun.of(run, PAUSE)
+    assert paused.state == "paused"
+    assert paused.pause is not None
+    assert (paused.pause.reason, paused.pause.written) == (PAUSE.reason, False)
