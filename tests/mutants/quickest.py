@@ -39,13 +39,17 @@ _known: tuple[int, list[_lru_cache_wrapper[Any]]] = 0, []
 """The functions that keep their results, of so many modules."""
 
 
-def _forget() -> None:
-    """Forget all that our functions keep of their own results."""
+def _look() -> None:
+    """Find the functions that keep their results, if there are more modules than before."""
     global _known  # noqa: PLW0603 -- to look through all objects takes a while
     if len(sys.modules) != _known[0]:
         gc.unfreeze()  # what tests/conftest.py set aside, too
         caches = [each for each in gc.get_objects() if isinstance(each, _lru_cache_wrapper)]
         _known = len(sys.modules), [each for each in caches if each.__module__.startswith(_OURS)]
+
+
+def _forget() -> None:
+    """Forget all that our functions keep of their own results."""
     for each in _known[1]:
         each.cache_clear()
 
@@ -60,7 +64,14 @@ def pytest_sessionstart() -> None:
 def pytest_runtest_setup() -> None:
     """Of what earlier tests left, where it is noted which functions are called."""
     if get_mutant_under_test() == "stats":
+        _look()
         _forget()
+
+
+def pytest_sessionfinish() -> None:
+    """Look once for all mutants, whose processes are copies of this one: looking there would copy all of its memory."""
+    if get_mutant_under_test() in _ALL:
+        _look()
 
 
 @pytest.hookimpl(tryfirst=True)

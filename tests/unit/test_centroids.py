@@ -106,6 +106,19 @@ def test_no_weights_are_longer_than_lambda_says() -> None:
     assert tight / np.abs(tight).max() == pytest.approx(loose / np.abs(loose).max(), abs=1e-5)
 
 
+def test_no_weights_by_means_are_longer_either() -> None:
+    """Rows with a direction in common are fitted by the means across it, whose length is not bounded before."""
+    shard = rows()
+    sums = class_sums(Shard(0.2 * shard.X + np.eye(D)[0], shard.y), K)
+    tight, loose = (
+        to_reals(site.answer([site], sums, SeededNoise(1))).reshape(K, D)
+        for site in (site_of(regularization=strength, epsilon=1e6) for strength in (0.5, 0.05))
+    )
+    assert 2.1 < np.linalg.norm(loose, axis=1).max() < 20
+    assert np.linalg.norm(tight, axis=1).max() == pytest.approx(2.0, abs=1e-5)
+    assert tight / np.abs(tight).max() == pytest.approx(loose / np.abs(loose).max(), abs=1e-5)
+
+
 @pytest.mark.parametrize("terms", [{}, GAUSSIAN], ids=["pure", "gaussian"])
 def test_sparse_rows_and_stacks_are_answered_alike(terms: dict[str, Any]) -> None:
     site, other = site_of(**terms), site_of(**terms | {"epsilon": 3.0, "regularization": 0.5})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
 import tracemalloc
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -252,6 +254,17 @@ def test_of_several_files_the_first_with_a_fault_is_named(tmp_path: Path) -> Non
     with pytest.raises(InvalidDataError) as refused:
         load_source(DataSource(source=f"{tmp_path}/day2.parquet"), study)
     assert "the first file" not in str(refused.value), "there is but one"
+
+
+def test_a_database_may_name_its_tables_and_columns_oddly(tmp_path: Path) -> None:
+    study = Study(
+        name="s", features=(Feature(name='the "x"', lower=0, upper=1),), label=Label(name="y", values=("0", "1"))
+    )
+    with closing(sqlite3.connect(tmp_path / "odd.sqlite")) as database, database:
+        database.execute('CREATE TABLE "a ""b""" ("the ""x""" REAL, y TEXT)')
+        database.executemany('INSERT INTO "a ""b""" VALUES (?, ?)', [(0.25, "0"), (0.75, "1")])
+    loaded = load_source(DataSource(source=f'{tmp_path}/odd.sqlite::a "b"'), study)
+    assert loaded.shard.y.tolist() == [-1.0, 1.0]
 
 
 _CHILD = """

@@ -170,3 +170,14 @@ def test_an_unforeseen_error_is_answered_without_its_text_and_logged_by_its_plac
     assert SECRET not in str((answer.text, lines))
     (line,) = [line for line in lines if line["event"] == "internal"]
     assert (line["error"], line["place"].rpartition(":")[0]) == ("RuntimeError", __file__)
+
+
+def test_the_last_failed_sign_in_that_is_logged_says_so(tmp_path: Path) -> None:
+    app = create_key_holder_app(keyholder_settings(tmp_path / "key-holder"), FreshKeys())
+    with TestClient(app, headers={"Authorization": "Bearer sesame"}) as client, capture_logs() as lines:
+        statuses = [client.get("/v1/sessions/x").status_code for _ in range(200)]
+    logged = [line for line in lines if line["event"] == "sign-in"]
+    assert set(statuses) == {401, 429}
+    assert len(logged) == statuses.index(429)
+    assert {line.get("then") for line in logged[:-1]} == {None}
+    assert logged[-1]["then"] == "unlogged for a minute"

@@ -173,6 +173,9 @@ def test_the_command_prints_what_lets_a_person_judge_bounds(url: str) -> None:
     assert "it trains no model: of 1,200 rows, each count will be right to ± 21 rows (1.8%)" in result.stderr
     stdout = result.stdout
     assert "1,200 ± 0 rows; noise of deviation" in stdout
+    words = " ".join(stdout.split())
+    assert "column bounds mean sd at lower between at upper" in words
+    assert "column value rows share" in words
     assert "0 to 100" in stdout
     assert "█" in stdout
     assert "[state]" in stdout  # not taken for a colour

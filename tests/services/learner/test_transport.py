@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.peer import Line
-from parley.common.client.transport import LONGEST_ANSWER
+from parley.common.client.transport import LONGEST_ANSWER, PeerRequest, PeerResponse
 from parley.common.errors import InvalidInputError
 from parley.common.service.serve import tls_context
 from parley.common.service.settings import Tls
@@ -291,3 +291,33 @@ async def test_a_head_that_does_not_end_is_not_read_for_ever(begin: bytes, more:
         with pytest.raises(httpx.RemoteProtocolError):
             await line.ask("GET", "/")
     assert written < 2**25, "most of it lies in the system's buffers"
+
+
+class Refusing:
+    """A service that takes only the token ``new``, and notes the token and the path of each request."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+
+    async def send(self, request: PeerRequest) -> PeerResponse:
+        token = dict(request.headers)["Authorization"]
+        self.requests.append((token, request.target))
+        return PeerResponse(200 if token == "Bearer new" else 401, {}, b"")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_token_that_has_changed_is_read_again_and_the_request_sent_once_more(tmp_path: Path) -> None:
+    file, service = tmp_path / "token", Refusing()
+    file.write_text("old")
+    entry = PeerEntry.model_validate({"name": "p", "url": "http://127.0.0.1:1", "token_file": file})
+    line = Line(entry, service)
+    assert (await line.ask("GET", "/v1/party")).status == 401
+    assert service.requests == [("Bearer old", "/v1/party")], "the same token would be refused again"
+    file.write_text("new")
+    assert (await line.ask("GET", "/v1/party")).status == 200
+    assert service.requests[1:] == [("Bearer old", "/v1/party"), ("Bearer new", "/v1/party")]
+    file.unlink()
+    assert (await line.ask("GET", "/v1/budget")).status == 200
+    assert service.requests[3:] == [("Bearer new", "/v1/budget")]
