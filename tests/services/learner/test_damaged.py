@@ -13,6 +13,7 @@ import pytest
 
 from parley.common.errors import DamagedError
 from parley.learner.api.app import create_learner_app
+from parley.learner.execution.engine import _Failure
 from parley.learner.storage.public_rows import PublicRowStore
 from parley.learner.storage.run_store import RunStore
 from tests.support.cluster import Cluster, asgi_learner, submit, train, until_paused, watch
@@ -186,3 +187,25 @@ def test_public_rows_that_are_damaged_hide_no_others(tmp_path: Path) -> None:
     for number in (0.25, 0.5, 0.75):
         store.add(np.full((2, 2), number))
     assert store.page(9)[0] == names
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "detail"),
+    [
+        (DamagedError("the row of run 'x' is damaged"), "damaged", "the row of run 'x' is damaged"),
+        (RuntimeError("0.271828"), "internal", "an internal error; the learner's log says where"),
+    ],
+)
+async def test_a_run_that_fails_here_says_why_and_quotes_no_unforeseen_error(
+    tmp_path: Path, error: Exception, kind: str, detail: str
+) -> None:
+    store = RunStore(tmp_path / "learner.sqlite")
+    run = store.add(run_spec(Cluster(tmp_path, n_parties=2)), "alice").id
+    await _Failure(store, run, error)()
+    failed = store.run(run)
+    assert failed.state == "failed"
+    assert failed.problem is not None
+    assert (failed.problem["type"], failed.problem["detail"]) == (f"urn:parley:problem:{kind}", detail)
+    await _Failure(store, run, RuntimeError("again"))()
+    assert store.run(run).problem == failed.problem, "it has ended"
+    store.close()
