@@ -16,7 +16,7 @@ from pydantic import HttpUrl, SecretStr
 from structlog.testing import capture_logs
 
 from parley.common.client.endpoints import LearnerAddress
-from parley.common.client.outbound import open_to, outbound, read_access
+from parley.common.client.outbound import open_to, outbound, read_access, renewing
 from parley.common.errors import UnavailableError
 from parley.common.service.http.connections import BoundedServer
 from parley.common.service.settings import Limits
@@ -170,3 +170,26 @@ async def test_a_learner_asks_over_connections_that_a_service_opens(tmp_path: Pa
     assert f"Host: 127.0.0.1:{port}\r\n".encode() in asking.heads[0]
     logged = [line for line in lines if line["event"] == "outbound"]
     assert logged == [{"event": "outbound", "learner": "learner", "connected": True, "log_level": "info"}]
+
+
+async def test_a_certificate_that_cannot_be_renewed_is_tried_every_hour_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    reasons = ["away", "away", "", "away", "no certificate"]
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if not reasons:
+            raise asyncio.CancelledError
+
+    def renew() -> None:
+        if reason := reasons.pop(0):
+            raise UnavailableError(reason)
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
+        await renewing("learner", renew)(None)  # type: ignore[arg-type]  # it asks nothing of the server
+    assert pauses == [3600.0] * 5
+    line = {"event": "certificate", "learner": "learner", "renewed": False, "log_level": "warning"}
+    assert lines == [line | {"reason": reason} for reason in ("away", "away", "no certificate")]

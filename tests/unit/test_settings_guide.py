@@ -33,6 +33,8 @@ def test_tables_and_lists_of_tables_are_walked() -> None:
     assert explained["users[].role"].type == '"viewer" or "submitter" or "operator"'
     assert explained["users[].tokens[].expires"].type == "day"
     assert explained["users"].required
+    assert explained["tls"].type == "table"
+    assert explained["users"].type == "list of table"
     assert explained["port"].default == 8000
 
 
