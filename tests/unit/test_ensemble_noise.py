@@ -11,7 +11,7 @@ import pytest
 
 from parley.common.algorithms import build_algorithm
 from parley.common.algorithms._parameters import rounded
-from parley.common.algorithms.ensemble import Ensemble, unit_of_noise
+from parley.common.algorithms.ensemble import Ensemble, EnsembleSoft, unit_of_noise
 from parley.common.arrays import FloatArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT
@@ -247,6 +247,18 @@ def test_a_promise_says_which_noise_is_not_drawn_exactly(
     assert set(words) <= set(guarantees(algorithm, of)[0].assumptions)
     with_delta = algorithm.assumptions(replace(of, delta=np.full(4, 1e-5)).of(0))
     assert any("floating point" in each for each in with_delta) == ("calibration" in parameters)
+
+
+@TWO_LOSSES
+@PURE
+def test_noise_on_a_statistic_counts_twenty_times(loss: Loss, *, pure: bool) -> None:
+    """It is as large in each direction; it is on a mean over parties and rows, shifted by as many bits as N has."""
+    algorithm, of = ensemble("ensemble_soft", release="statistic"), budgets(loss, pure=pure)
+    assert isinstance(algorithm, EnsembleSoft)
+    width = algorithm.width(algorithm.tally_sensitivity(np.zeros((N, 0)), of), of.everyone)
+    expected = 20 * of.deviation_of_sum(width) * 2.0**4 / 4 / N
+    assert algorithm.noise_on_slope(of) == pytest.approx(expected)
+    assert replace(algorithm, calibration="paper").noise_on_slope(of) == 0.0
 
 
 # ── what is asked, and chosen ────────────────────────────────────────────────

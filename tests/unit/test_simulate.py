@@ -300,3 +300,15 @@ def test_settings_that_cannot_be_right_are_refused(wrong: dict[str, Any]) -> Non
         run_simulation(replace(SIMULATED, **wrong))
     named = next(iter(wrong.get("parameters", wrong)))
     assert named.split("_")[-1] in str(caught.value) or named == "data"
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_public_rows_are_taken_from_the_examples_before_owners_get_theirs(labelled: bool) -> None:  # noqa: FBT001
+    train = Shard(np.arange(40.0).reshape(20, 2) / 40, np.tile([-1.0, 1.0], 10))
+    public, others = module._set_aside(SimulationSettings(public_rows=3), train, labelled=labelled)
+    assert public.tolist() == (np.column_stack([train.X, train.y]) if labelled else train.X)[:3].tolist()
+    assert others.X.tolist() == train.X[3:].tolist()
+    fifth, _ = module._set_aside(SimulationSettings(), train, labelled=False)
+    assert len(fifth) == 4
+    with pytest.raises(InvalidInputError, match="public_rows = 20 leaves the parties none of the 20 training examples"):
+        module._set_aside(SimulationSettings(public_rows=20), train, labelled=labelled)
