@@ -193,3 +193,26 @@ async def test_a_certificate_that_cannot_be_renewed_is_tried_every_hour_and_logg
     assert pauses == [3600.0] * 5
     line = {"event": "certificate", "learner": "learner", "renewed": False, "log_level": "warning"}
     assert lines == [line | {"reason": reason} for reason in ("away", "away", "no certificate")]
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning"),
+    [
+        (401, "HTTP status 401, the token is not known, or has expired"),
+        (403, "HTTP status 403, its certificate is not shown, or not this party's"),
+        (404, "HTTP status 404, nobody there takes connections"),
+        (409, "HTTP status 409, the learner's operator has not confirmed this one"),
+        (500, "HTTP status 500"),
+    ],
+)
+async def test_a_refused_connection_says_what_the_status_means(status: int, meaning: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 %d No\r\n\r\n" % status)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = HttpUrl(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(UnavailableError) as refused:
+            await open_to(LearnerAddress(name="learner", url=url, token=SecretStr("t")))
+    assert refused.value.detail == f"learner does not take the connection: {meaning}"

@@ -138,6 +138,35 @@ class TestRequests:
         assert spelt == records
         assert list(calls.bodies_of([])) == [body_bytes({"records": []})]
 
+    def test_rows_are_predicted_in_pieces_and_their_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pieces: list[list[dict[str, float]]] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            assert (request.method, request.url.path) == ("POST", "/v1/runs/run/predictions")
+            assert request.headers["Content-Type"] == "application/json"
+            pieces.append(json.loads(request.content)["records"])
+            if any(record["x"] < 0 for record in pieces[-1]):
+                return httpx.Response(422, json=document_of(InvalidInputError("record 0: x must be positive")))
+            no_chances = {"score": 0.0, "probability": None, "probabilities": None}
+            return httpx.Response(200, json=[{"label": record["x"]} | no_chances for record in pieces[-1]])
+
+        async def ask() -> list[str | float]:
+            async with AsyncLearner(URL, TOKEN, httpx.MockTransport(answer)) as client:
+                return [prediction.label for prediction in await client.predict("run", {"x": numbers})]
+
+        numbers = [0.0, 1.0, 2.0, 3.0, 4.0]
+        monkeypatch.setattr(calls, "_MOST_RECORDS", 2)
+        with learner(answer) as client:
+            assert [prediction.label for prediction in client.predict("run", {"x": numbers})] == numbers
+            assert list(map(len, pieces)) == [2, 2, 1]
+            with pytest.raises(InvalidInputError, match=r"^of the rows from 2 on: record 0: x must be positive"):
+                client.predict("run", [{"x": 1.0}, {"x": 1.0}, {"x": -1.0}])
+        pieces.clear()
+        monkeypatch.setattr(calls, "_MOST_RECORDS", 100)
+        monkeypatch.setattr(calls, "_MOST_BYTES", 3 * len('{"x": 0.0}, '))
+        assert asyncio.run(ask()) == numbers
+        assert list(map(len, pieces)) == [3, 2]
+
     @pytest.mark.slow
     def test_many_rows_are_predicted_in_pieces_that_a_learner_takes(self) -> None:
         """In the rows' order; a refusal says which piece its numbers count in."""
