@@ -197,3 +197,21 @@ async def test_a_member_gets_a_certificate_of_its_name_and_renews_it(tmp_path: P
         assert hosts_of(certificate.certificate)[0] == "clinic"
     with pytest.raises(NotFoundError, match="nobody has joined as ward"):
         await roster.renew("ward", CertificateRequest(certificate_request=mine.request()))
+
+
+async def test_a_party_is_invited_for_studies_and_a_key_holder_without(tmp_path: Path) -> None:
+    roster = roster_at(tmp_path)
+    with pytest.raises(InvalidInputError, match="studies: a party must hold rows of at least one: name it"):
+        await roster.invite(InvitationRequest(name="clinic"))
+    with pytest.raises(InvalidInputError, match="studies: unknown: other; there are made-up"):
+        await roster.invite(InvitationRequest(name="clinic", studies=("made-up", "other")))
+    sealed = await roster.invite(InvitationRequest(name="ward", role="key_holder"))
+    invitation = Invitation.opened(sealed.text, datetime.now(UTC))
+    assert (invitation.role, invitation.studies) == ("key_holder", ())
+    await roster.join("ward", hash_token(invitation.secret), request_of("ward"))
+    await roster.confirm("ward", " ".join(words_of(public_hex(KEYS["ward"]))))
+    assert (roster.parties, roster.sums.party_keys) == ({}, {})
+    assert roster.sums.holders["ward"].name == "ward"
+    assert [key.name for key in roster.keys("clinic").key_holders] == ["ward"]
+    with pytest.raises(ConflictError, match="ward has joined as a key holder"):
+        await roster.invite(InvitationRequest(name="ward", studies=("made-up",)))

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from parley.common.client import outbound
 from parley.common.client.endpoints import LearnerAddress
@@ -193,14 +194,16 @@ def test_no_watcher_pauses_for_longer_than_five_seconds() -> None:
 
 async def test_no_dialer_pauses_for_longer_than_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(_: object) -> None:
-        raise OSError
+        raise OSError("the network is down")
 
     monkeypatch.setattr(outbound, "open_to", refused)
     monkeypatch.setattr(asyncio, "sleep", pauses := Pauses(50))
     address = LearnerAddress.model_validate({"name": "learner", "url": "http://127.0.0.1:1", "token": "t"})
     (dial,) = outbound.outbound([address])
-    with pytest.raises(asyncio.CancelledError):
+    with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
         await dial(None)  # type: ignore[arg-type]  # it gets no connection to serve
+    line = {"event": "outbound", "learner": "learner", "connected": False, "log_level": "warning"}
+    assert lines == [line | {"reason": "the network is down"}], "once"
     assert 5.0 < max(pauses.seconds) <= 10.0
 
 
