@@ -241,6 +241,11 @@ def test_a_file_of_many_columns_is_checked_in_a_moment(tmp_path: Path) -> None:
         check_names(tmp_path, [*names, "x7"])
 
 
+def test_of_a_name_that_is_there_often_the_first_five_places_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidDataError, match=r"names columns twice: see places 1, 3, 4, 5, 6 of its first line$"):
+        check_names(tmp_path, ["x", "y", *"xxxxx"])
+
+
 def test_of_several_files_the_first_with_a_fault_is_named(tmp_path: Path) -> None:
     study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
     for day, x in ((1, 0.5), (2, 7.25), (3, 9.75)):
