@@ -46,7 +46,7 @@ _BLOCK = 2**22
 MEMORY = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": str(2**19)}
 """The environment in which a child returns memory as soon as it is free: Arrow's own pools keep some for later."""
 
-_LEAN = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_LEAN = {"MALLOC_ARENA_MAX": "1", "ARROW_IO_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The environment that reserves no memory for threads, which would count towards a bound."""
 
 _ERRORS = {error.kind: error for error in (InvalidDataError, InvalidInputError, ParleyError, TooLargeError)}

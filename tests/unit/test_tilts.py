@@ -250,7 +250,7 @@ def test_a_refusal_lists_the_noise_that_there_is() -> None:
         (generalized, "jain_thakurta", "tight, paper, thesis"),
         (output, "thesis", "tight, paper, jain_thakurta"),
     ):
-        with pytest.raises(InvalidInputError, match=f"not of {known}$"):
+        with pytest.raises(InvalidInputError, match=f"must be one of: {known}$"):
             set_up(terms(calibration=wrong))
 
 

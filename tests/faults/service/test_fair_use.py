@@ -49,7 +49,8 @@ class Scene:
 
     def upload(self) -> None:
         table = self.cluster.public_table(500)
-        self.one.put("/v1/public?study=made-up", content=table, headers=STREAM).raise_for_status()
+        response = self.one.put("/v1/public?study=made-up", content=table, headers=STREAM)
+        assert response.is_success, response.text
 
     def watch(self) -> None:
         """Return the first event of all runs."""
