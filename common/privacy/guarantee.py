@@ -29,6 +29,16 @@ NEXT_TO_NOTHING = 20
 View = Literal["model", "transcript"]
 
 
+def odds_factor(epsilon: float) -> str:
+    """Return in words by how much an answer may change the odds of any conclusion.
+
+    >>> odds_factor(1.0), odds_factor(40.0)
+    ('a factor of 2.72 (e to the 1)', 'a factor of e to the 40')
+    """
+    power = f"e to the {epsilon:.3g}"
+    return f"a factor of {power}" if epsilon > NEXT_TO_NOTHING else f"a factor of {math.exp(epsilon):.3g} ({power})"
+
+
 def delta_caution(delta: float, n: int, of: str = "records") -> tuple[str, ...]:
     """Return a warning if a delta is above 1/n, which allows publishing some of the ``n`` that it is promised to.
 

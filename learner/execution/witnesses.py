@@ -66,17 +66,17 @@ class Witnesses:
     async def _hand_on(self, witness: Peer) -> None:
         links = self._links.setdefault(witness.name, {})
         newest = [peer.receipts.newest for peer in self._peers.values() if peer is not witness]
-        news = [receipt for receipt in newest if receipt and links.get(receipt.signer) != receipt.head.link]
-        news = news[:MOST_RECEIPTS]
-        if not news:
+        unsent = [receipt for receipt in newest if receipt and links.get(receipt.signer) != receipt.head.link]
+        batch = unsent[:MOST_RECEIPTS]
+        if not batch:
             return
 
         async def hold() -> bool:
-            await witness.store_receipts([receipt.text for receipt in news])
+            await witness.store_receipts([receipt.text for receipt in batch])
             return True
 
         if await _soon(hold, _PATIENCE_TO_HAND_ON):
-            links |= {receipt.signer: receipt.head.link for receipt in news}
+            links |= {receipt.signer: receipt.head.link for receipt in batch}
 
 
 async def _soon(ask: Callable[[], Awaitable[_T]], seconds: float) -> _T | None:

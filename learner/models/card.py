@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -22,7 +21,7 @@ from markupsafe import Markup
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study
 from parley.common.learning.statistics import figures
-from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING
+from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, odds_factor
 from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from parley.common.runs.specification import RunSpec
@@ -203,9 +202,8 @@ def _in_words(read: ModelDocument) -> str:
         return f"In words: an ε of {promise.epsilon:.3g} promises next to nothing."
     return (
         "In words: for anyone who sees all of the run, the odds of any conclusion differ from those after a run with "
-        f"{HIDDEN[promise.adjacency]} by at most a factor of {math.exp(promise.epsilon):.3g} (e to the "
-        f"{promise.epsilon:.3g}), except with probability {promise.delta:.2g}. A promise whose noise is set as in a "
-        "paper is that paper's own claim."
+        f"{HIDDEN[promise.adjacency]} by at most {odds_factor(promise.epsilon)}, except with probability "
+        f"{promise.delta:.2g}. A promise whose noise is set as in a paper is that paper's own claim."
     )
 
 

@@ -25,7 +25,15 @@ from parley.common.encoding.texts import so_many
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.forecast.forecast import NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price
-from parley.common.privacy.guarantee import NEXT_TO_NOTHING, Guarantee, Unit, as_clause, as_sentence, in_common
+from parley.common.privacy.guarantee import (
+    NEXT_TO_NOTHING,
+    Guarantee,
+    Unit,
+    as_clause,
+    as_sentence,
+    in_common,
+    odds_factor,
+)
 from parley.common.protocol.cautions import cautions
 from parley.common.runs.pricing import guarantees
 from parley.common.runs.specification import RunSpec
@@ -128,12 +136,9 @@ def promise_in_words(promise: Guarantee) -> str:
     colluding = f", even together with {promise.trust} of the others" if promise.trust else ""
     subject = f"{seen[0].upper()}{seen[1:]}{colluding}"
     subject += "," if "," in subject else ""
-    is_little = promise.epsilon > NEXT_TO_NOTHING
-    power = f"e to the {promise.epsilon:.3g}"
-    factor = power if is_little else f"{math.exp(promise.epsilon):.3g} ({power})"
     exception = f", except with probability {promise.delta:.1g}" if promise.delta else ""
-    little = " That promises next to nothing." if is_little else ""
-    changes = f"{subject} changes the odds of telling {whose} by at most a factor of {factor}"
+    little = " That promises next to nothing." if promise.epsilon > NEXT_TO_NOTHING else ""
+    changes = f"{subject} changes the odds of telling {whose} by at most {odds_factor(promise.epsilon)}"
     return f"{changes}{exception}.{little}{assumed}"
 
 
@@ -159,14 +164,12 @@ def gain_in_words(spec: RunSpec, party: str) -> str:
         return "no forecast: the run's parameters and budgets cannot be computed with"
     if isinstance(expected, NoForecast):
         return f"no forecast: {expected.reason}"
-    alone, common = expected.owners[spec.index(party)].alone, expected.excess
-    worth = (
-        "expected to be worth it" if expected.owners[spec.index(party)].worth_joining else "not expected to be worth it"
-    )
+    owner, common = expected.owners[spec.index(party)], expected.excess
+    worth = "expected to be worth it" if owner.worth_joining else "not expected to be worth it"
     return (
         f"joining is {worth} for you: the common model's excess fitness, which is the less the better, is expected to "
         f"be {common.estimate:.3g} (from {common.low:.3g} to {common.high:.3g}), that of a model of your rows alone "
-        f"{alone.low:.3g} to {alone.high:.3g}"
+        f"{owner.alone.low:.3g} to {owner.alone.high:.3g}"
     )
 
 

@@ -35,8 +35,8 @@ export const curve = (values, label) => fitted((width) => line(values, label, wi
 
 function line(values, label, WIDTH) {
   const step = Math.ceil(values.length / WIDTH);
-  const shown = values.map((value, index) => [index, value]).filter(([index]) => index % step === 0 || index === values.length - 1);
-  const low = Math.min(...shown.map(([, value]) => value)), high = Math.max(...shown.map(([, value]) => value));
+  const points = values.map((value, index) => [index, value]).filter(([index]) => index % step === 0 || index === values.length - 1);
+  const low = Math.min(...points.map(([, value]) => value)), high = Math.max(...points.map(([, value]) => value));
   const x = (index) => 60 + (WIDTH - 70) * index / Math.max(values.length - 1, 1);
   const y = (value) => 130 - 115 * (value - low) / (high - low || 1);
   return svg("svg", { viewBox: `0 0 ${WIDTH} 160`, role: "img", "aria-label": `${label}: from ${number(values[0])} to ${number(values.at(-1))}` },
@@ -45,7 +45,7 @@ function line(values, label, WIDTH) {
     svg("text", { class: "soft", x: 54, y: 134, "text-anchor": "end" }, number(low, 3)),
     svg("text", { class: "soft", x: 60, y: 154 }, "round 1"),
     svg("text", { class: "soft", x: WIDTH - 10, y: 154, "text-anchor": "end" }, `round ${values.length}`),
-    svg("polyline", { class: "curve", points: shown.map(([index, value]) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
+    svg("polyline", { class: "curve", points: points.map(([index, value]) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
 }
 
 /** Values on both sides of zero, one line each: { name, value, words }. */
@@ -71,25 +71,25 @@ function bars(rows, label, WIDTH) {
 export const histogram = (bins, label) => fitted((width) => columns(bins, label, width));
 
 function columns(bins, label, WIDTH) {
-  const most = Math.max(...bins.map((bin) => bin.share.high), 1e-9), each = (WIDTH - 60) / bins.length;
+  const most = Math.max(...bins.map((bin) => bin.share.high), 1e-9), columnWidth = (WIDTH - 60) / bins.length;
   const y = (share) => 130 - 115 * Math.max(share, 0) / most;
   const drawn = bins.map(({ name, share }, index) => {
-    const left = 50 + index * each, middle = left + each / 2;
+    const left = 50 + index * columnWidth, middle = left + columnWidth / 2;
     return svg("g", {}, svg("title", {}, `${name}: ${number(share.value, 3)}, between ${number(share.low, 3)} and ${number(share.high, 3)}`),
-      svg("rect", { class: "positive", x: left + 1, y: y(share.value), width: Math.max(each - 2, 1), height: 130 - y(share.value) }),
+      svg("rect", { class: "positive", x: left + 1, y: y(share.value), width: Math.max(columnWidth - 2, 1), height: 130 - y(share.value) }),
       svg("line", { class: "range", x1: middle, x2: middle, y1: y(share.low), y2: y(share.high) }));
   });
   return svg("svg", { viewBox: `0 0 ${WIDTH} 155`, role: "img", "aria-label": label },
     svg("line", { class: "axis", x1: 50, x2: WIDTH - 10, y1: 130, y2: 130 }),
     svg("text", { class: "soft", x: 44, y: 19, "text-anchor": "end" }, number(most, 2)),
-    named(bins, each).map(([index, text]) => svg("text", { class: "soft", x: 50 + (index + .5) * each, y: 148, "text-anchor": "middle" }, text)), drawn);
+    named(bins, columnWidth).map(([index, text]) => svg("text", { class: "soft", x: 50 + (index + .5) * columnWidth, y: 148, "text-anchor": "middle" }, text)), drawn);
 }
 
 /** The bins that are named below a histogram, as [index, words]: all, or as many as there is room for, evenly. */
-function named(bins, each) {
+function named(bins, columnWidth) {
   const longest = Math.min(Math.max(...bins.map(({ name }) => name.length)), 14);
-  const step = Math.ceil(LETTER * (longest + 1) / each);
-  return bins.map(({ name }, index) => [index, clipped(name, Math.max(longest, each / LETTER - 1))]).filter(([index]) => index % step === 0);
+  const step = Math.ceil(LETTER * (longest + 1) / columnWidth);
+  return bins.map(({ name }, index) => [index, clipped(name, Math.max(longest, columnWidth / LETTER - 1))]).filter(([index]) => index % step === 0);
 }
 
 const clipped = (text, most) => text.length > most ? `${text.slice(0, Math.max(Math.floor(most) - 1, 1))}…` : text;

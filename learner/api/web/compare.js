@@ -8,10 +8,10 @@ export async function show(main, ids, signal) {
   document.title = "Compare runs · Parley";
   const box = h("div", {}), chosen = ids.split(",").filter(Boolean);
   main.append(h("h1", {}, "Compare runs"), box);
-  let shown = "";
+  let drawn = "";
   const draw = async () => {
     const runs = await Promise.all(chosen.map((id) => load(id, signal)));
-    if (shown === (shown = JSON.stringify(runs))) return;
+    if (drawn === (drawn = JSON.stringify(runs))) return;
     box.replaceChildren(table("Chosen runs", ["", ...runs.map(({ run }) => h("a", { href: `#run/${run.id}` }, `${run.algorithm}, ${run.id.slice(0, 6)}`))],
       LINES.map(([name, read]) => [name, ...runs.map(read)]), "comparison"));
   };

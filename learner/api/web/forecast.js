@@ -57,10 +57,10 @@ export class ForecastPane {
 
   owner(owner, budget, outcome) {
     const price = owner.epsilon === null ? "no noise, no limit" : `ε ${number(owner.epsilon, 3)}, δ ${number(owner.delta, 2)}`;
-    const left = [budget ? budgetBar(budget, owner.epsilon_left === null ? 0 : owner.epsilon_now - owner.epsilon_left) : "",
+    const budgetLeft = [budget ? budgetBar(budget, owner.epsilon_left === null ? 0 : owner.epsilon_now - owner.epsilon_left) : "",
       owner.fits === false ? h("span", { class: "bad" }, `does not fit: ε ${number(owner.epsilon_now, 3)} is left`)
         : owner.epsilon_left === null ? "not known" : `ε ${number(owner.epsilon_left, 3)} of ${number(owner.epsilon_now, 3)}`];
-    return [owner.name, price, left, gain(owner, outcome)];
+    return [owner.name, price, budgetLeft, gain(owner, outcome)];
   }
 
   /** Why owners would refuse the run, in words. */

@@ -103,8 +103,8 @@ class LiveRun {
     if (this.round) [this.bar.max, this.bar.value] = [this.round.of, this.round.round];
     if (this.round) this.figures.replaceChildren(facts(this.pairs(hasEnded)));
     if (this.objectives.length > 1) this.chart.replaceChildren(h("h2", {}, "Objective on public examples"), curve(this.objectives, "Objective by round"));
-    const shown = [...this.owners].slice(0, MANY), more = this.owners.size - shown.length;
-    const rows = shown.map(([name, owner]) => [name, `ε ${number(owner.epsilon, 3)}`, this.round?.stragglers.includes(name) && !hasEnded ? "slow" : owner.state === "takes part" && hasEnded ? "took part" : owner.state]);
+    const firstOwners = [...this.owners].slice(0, MANY), more = this.owners.size - firstOwners.length;
+    const rows = firstOwners.map(([name, owner]) => [name, `ε ${number(owner.epsilon, 3)}`, this.round?.stragglers.includes(name) && !hasEnded ? "slow" : owner.state === "takes part" && hasEnded ? "took part" : owner.state]);
     this.parties.replaceChildren(h("h2", {}, "Owners"), table("Owners of this run", ["Owner", "Spent", "State"], rows), more > 0 ? h("p", { class: "hint" }, `and ${count(more)} more`) : "");
   }
 
@@ -121,7 +121,7 @@ class LiveRun {
 
   pairs(hasEnded) {
     const { round, of, ms, stragglers, missed, accuracy, objective, r_squared: rSquared } = this.round;
-    const recent = this.times.slice(-RECENT), mean = recent.reduce((sum, each) => sum + each, 0) / recent.length / 1000;
+    const recent = this.times.slice(-RECENT), mean = recent.reduce((sum, time) => sum + time, 0) / recent.length / 1000;
     const pairs = [["Round", `${count(round)} of ${count(of)}`]];
     if (hasEnded) pairs.push(["A round took", `${number(1000 * mean, 3)} ms`]);
     else pairs.push(["Time left", round < of ? duration((of - round) * mean) : "none"], ["Last round", `${number(ms, 3)} ms`]);

@@ -49,8 +49,8 @@ class RunList {
   /** Takes runs from the stream, oldest first: runs in the list change, and new ones come on top. */
   take(runs) {
     for (const run of runs) {
-      const shown = this.rows.get(run.id);
-      if (shown) shown.update(run);
+      const row = this.rows.get(run.id);
+      if (row) row.update(run);
       else if (run.created >= this.newest && this.fits(run)) {
         this.body.prepend(this.row(run));
         this.newest = run.created;

@@ -10,10 +10,10 @@ export async function show(main, _, signal) {
   document.title = "Studies · Parley";
   const box = h("div", {}, h("p", { role: "status" }, "Asking the owners …"));
   main.append(h("h1", {}, "Studies"), box);
-  let shown = "";
+  let drawn = "";
   const draw = async () => {
     const [studies, parties] = await Promise.all([get("/v1/studies", signal), get("/v1/parties", signal)]);
-    if (shown === (shown = JSON.stringify([studies, parties]))) return;
+    if (drawn === (drawn = JSON.stringify([studies, parties]))) return;
     const stops = () => [...box.querySelectorAll("a, button, [tabindex]")], focused = stops().indexOf(document.activeElement);
     box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties));
     if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));

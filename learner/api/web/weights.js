@@ -34,17 +34,17 @@ function drawn({ study, column_names: names }, row, towards, divisor) {
   const columns = row.length - (study.intercept ? 1 : 0);
   const name = (place) => names[place] ?? (place === columns ? "intercept" : `column ${place + study.features[0].first}`);
   const all = row.slice(0, isReal ? columns : row.length).map((weight, place) => line(weight * scale, name(place), features));
-  const shown = all.toSorted((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST);
+  const largest = all.toSorted((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST);
   const moved = isReal ? `the prediction of ${towards}${label.unit ? `, in ${label.unit},` : ""} moves` : `the score of ${towards} moves`;
   const sparse = study.features.find((each) => each.columns);
   const when = sparse ? `where the number of a column is ${number(sparse.bound)} and not 0`
     : "as a number goes from its lower to its upper bound, or as a category takes a value";
   const divided = study.row_norm === "own" ? " A row is then divided by its own length." : "";
   const words = isMapped ? "The study maps its columns, so weights are those of what they are mapped to." : `How far ${moved} ${when}.${divided}`;
-  const note = all.length > shown.length ? ` The ${shown.length} largest of ${count(all.length)} are shown.` : "";
-  return [h("p", { class: "hint" }, words + note), signedBars(shown, `Weights towards ${towards}, the largest first`),
+  const note = all.length > largest.length ? ` The ${largest.length} largest of ${count(all.length)} are shown.` : "";
+  return [h("p", { class: "hint" }, words + note), signedBars(largest, `Weights towards ${towards}, the largest first`),
     h("details", {}, h("summary", {}, "In figures"), table("Weights by feature", ["Feature", "Range", "Moves it by", "Per unit"],
-      shown.map(({ name: of, range, value, unit }) => [of, range, number(value, 3), unit])))];
+      largest.map(({ name: of, range, value, unit }) => [of, range, number(value, 3), unit])))];
 }
 
 function line(weight, name, features) {

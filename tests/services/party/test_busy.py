@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from parley.common.algorithms import REGISTRY
+from parley.learner.runs.states import ENDS
 from tests.support.cluster import AUTHORIZED, Cluster
 from tests.support.forest import GROWN, PLACE
 from tests.support.processes import (
@@ -31,7 +32,6 @@ from tests.support.rounds import ASKING, propose, run_spec
 BOUND_MS = 50.0
 PATIENCE = 120.0
 CLOSE = {"Connection": "close"}  # what is asked rarely must not meet a connection that was given up
-ENDED = {"completed", "failed"}
 
 
 @pytest.fixture
@@ -99,13 +99,13 @@ def test_a_learner_answers_while_it_fits_and_a_party_prepares_again_after_a_kill
         request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "algorithm": "forest"}
         parameters = {"n_trees": 50, "learners_trees": 400}
         run = client.post("/v1/runs", json=request | {"parameters": parameters}).raise_for_status().json()["id"]
-        round_trips(urls["learner"], lambda: state(client, run) in {"running", *ENDED})
+        round_trips(urls["learner"], lambda: state(client, run) in {"running", *ENDS})
         assert state(client, run) == "running", client.get(f"/v1/runs/{run}").json()
         first.kill()  # approved and prepared, and not asked yet
         first.join()
         with stopped_at_exit(start_party(settings)):
             start = time.perf_counter()
-            taken = round_trips(urls["learner"], lambda: state(client, run) in ENDED)
+            taken = round_trips(urls["learner"], lambda: state(client, run) in ENDS)
             fitted = time.perf_counter() - start
             view = client.get(f"/v1/runs/{run}").json()
     assert view["state"] == "completed", view
