@@ -13,7 +13,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 COMPILE := printf 'setuptools>=77\nsetuptools-scm>=10\n' | $(LOCK) pyproject.toml -
 EXTRA := $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	print(*(each for each in project["optional-dependencies"][sys.argv[1]] if "parley" not in each), sep="\n")'
-QUICK := $(BIN)/pytest --quiet -p no:xdist -p no:schemathesis --hypothesis-profile quick -m "not slow and not long and not containers"
+QUICK := $(BIN)/pytest --quiet -p no:xdist --hypothesis-profile quick -m "not slow and not long and not containers"
 # the quick tests in two halves of about equal work, for a process each: it collects no test of the other's
 HALF := parley $(wildcard tests/unit/test_[a-p]*.py)
 OTHER_HALF := tests/contracts tests/unit/secure_sum $(filter-out $(HALF),$(wildcard tests/unit/test_*.py))

@@ -38,7 +38,6 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_finish() -> None:
     """Collect garbage again, but not what is there by now."""
     gc.enable()
-    gc.collect()
     gc.freeze()
 
 

@@ -33,7 +33,7 @@ STUDY = Study(
 SECRET = "61.80339"
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", [pytest.param("\n", marks=pytest.mark.slow), "\r\n"])
 @pytest.mark.long
 def test_quoted_line_ends_are_read_in_a_file_of_any_size(tmp_path: Path, end: str) -> None:
     """Blocks end anywhere: between CR and LF too, where pyarrow drops a byte (apache/arrow #51368)."""

@@ -523,6 +523,7 @@ class TooSure(Majority):
     part = 0.01
 
 
+@pytest.mark.slow
 def test_an_audit_takes_an_honest_draw_and_refuses_one_that_is_too_sure() -> None:
     (honest,) = {case.proof for case in tried(Majority())}
     assert honest == "Audit"

@@ -78,6 +78,7 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_
     assert 10 < told.count(False) < len(told) - 3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_the_receipts_shown_to_a_killed_recovery_are_charged_by_the_next(tmp_path: Path) -> None:
     create_ledger(tmp_path / "old", ME, "replace_one", spent=Cost(7, 0), recovered={})
@@ -90,6 +91,7 @@ def test_the_receipts_shown_to_a_killed_recovery_are_charged_by_the_next(tmp_pat
         assert recover(directory, ME, LIMIT, [], []).spent == Cost(7, 0), step
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_journal_that_a_killed_recovery_replaced_is_reported_by_the_next(tmp_path: Path) -> None:
     create_journal(tmp_path / "old", ME)

@@ -92,6 +92,7 @@ class Peer:
         return files.authority, files.certificate, files.key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [2, pytest.param(26, marks=nightly)])
 @pytest.mark.parametrize("kind", list(ROUNDS))
 async def test_keys_change_in_mid_run(tmp_path: Path, kind: str, changes: int) -> None:

@@ -30,7 +30,7 @@ from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
 
 LEARNER, HOLDER, VICTIM, CO_OWNER = "learner", "key-holder-1", "party-1", "party-2"
 SERVICES = (LEARNER, HOLDER, VICTIM, CO_OWNER)
-QUICK, MANY = 12, repeats(32, 200)
+QUICK, MANY = 4, repeats(28, 200)
 RUNS: tuple[dict[str, Any], ...] = (SUMS, {}, SUMS, {})
 ACTED = frozenset({"approved", "answered", "joined", "session", "roster", "opened"})
 

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from parley.learner.cli.main import learner_app
 
 helm = pytest.importorskip("helm_python", reason="bundled for Linux on x86_64 alone")
-kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 CHART = Path(__file__).parents[3] / "deployments" / "helm" / "parley"
 ROLES = ("party", "keyholder", "learner")
@@ -100,6 +99,7 @@ def test_it_is_linted(values_of: dict[str, Values], role: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_rendered_is_valid(made: Manifests, role: str, version: str) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
     kinds = {"ConfigMap", "NetworkPolicy", "StatefulSet"} | ({"Service"} if role == "learner" else set())
     assert set(made) == kinds
     for manifest in made.values():

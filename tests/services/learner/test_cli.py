@@ -227,6 +227,7 @@ def test_simulates(command: Commands) -> None:
     assert f"accuracy {document['accuracy']['mean']:.4f}" in command(*arguments).stdout
 
 
+@pytest.mark.slow
 def test_simulates_digits(command: Commands) -> None:
     arguments = ("simulate", "--data", "digits", "--repeat", "2", "-p", "step=4")
     document = command.json(*arguments)

@@ -57,6 +57,7 @@ async def asked(client: httpx.AsyncClient, run: str) -> dict[str, httpx.Response
     return answers
 
 
+@pytest.mark.slow
 async def test_a_damaged_cell_is_an_error_of_its_run_alone(tmp_path: Path) -> None:  # noqa: PLR0915 -- one database
     cluster, secure, plain = await trained(tmp_path)
     path = cluster.root / "learner" / "learner.sqlite"

@@ -159,7 +159,7 @@ def try_all(calls: ServiceCalls, examples: int) -> None:
                 calls.given_up.append(f"{operation.label} ({mode.value}): {error}")
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(150, marks=nightly)])
+@pytest.mark.parametrize("examples", [5, pytest.param(150, marks=nightly)])
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_operation_answers_as_documented(tmp_path: Path, service: str, examples: int) -> None:
     with serving(service, tmp_path) as calls:
