@@ -27,12 +27,13 @@ from scripts.deployment.sites import hospitals, loopback_site, services_of
 from scripts.loopback import COMMANDS, processes
 from scripts.make_deployment import Deployment, make_deployment
 from tests.support.certificates import make_certificates
+from tests.support.nightly import nightly
 from tests.support.processes import free_port
 
 PARTIES = hospitals(1)
 _PATIENCE = 60.0
 
-each_way = pytest.mark.parametrize("tls", [False, True], ids=["http", "tls"])
+each_way = pytest.mark.parametrize("tls", [pytest.param(False, marks=nightly), True], ids=["http", "tls"])
 
 
 @contextmanager
