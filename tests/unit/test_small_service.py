@@ -21,7 +21,7 @@ from parley.common.routes import Route
 from parley.common.service.application import Boundary, answers, caller, service
 from parley.common.service.fair_use import CallerTurns
 from parley.common.service.http.connections import SIGNED_IN
-from parley.common.service.http.pages import parts_of
+from parley.common.service.http.pages import page_headers, parts_of
 from parley.common.service.problems import internal
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits, Shares
@@ -178,9 +178,13 @@ async def test_the_page_shows_the_document_and_runs_nothing() -> None:
     assert policy
     assert f'<style nonce="{policy[1]}">' in answer.text
     assert policy[1] not in other.text
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["x-frame-options"] == "DENY"
-    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert page_headers(f"style-src 'nonce-{policy[1]}'") == {
+        "Content-Security-Policy": policy[0],
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+    }
+    assert (answer.headers["x-content-type-options"], answer.headers["x-frame-options"]) == ("nosniff", "DENY")
     assert "<title>Words: reference</title>" in answer.text
     shown = re.sub(r"\s*\n\s*", "\n", answer.text.partition("</style>")[2])
     assert '<a href="#tag-1">operations</a><a href="#tag-2">words</a><a href="#schemas">schemas</a>' in shown
