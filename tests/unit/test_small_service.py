@@ -47,6 +47,7 @@ ERRORS: dict[int, Exception] = {
     2: InvalidInputError("no such word", rule="kept quiet"),
     3: UnavailableError("later", retry_after=7),
     4: UnavailableError("not now"),
+    5: ForbiddenError("nor here"),
 }
 
 
@@ -343,7 +344,7 @@ async def test_requests_and_refusals_are_counted_by_what_is_public() -> None:
         await client.put("/v1/words/9", headers={"Authorization": "Bearer no"})
         await client.put("/v1/words/9", headers={"Authorization": "Bearer of-old"})
         await client.put("/v1/words/9", headers=ANN | {"Content-Encoding": "br"})
-        for number in (0, 1, 2, 9):
+        for number in (0, 1, 2, 5, 9):
             await client.put(f"/v1/words/{number}", headers=ANN, **WORD)
         app.state.metrics.expiry_days.labels("token").set(3)
         text = (await client.get("/metrics")).text
@@ -357,7 +358,7 @@ parley_requests_total{method="none",route="none",status="404"} 2.0
 parley_requests_total{method="none",route="none",status="401"} 3.0
 parley_requests_total{method="none",route="none",status="415"} 1.0
 parley_requests_total{method="PUT",route="/v1/words/{number}",status="500"} 1.0
-parley_requests_total{method="PUT",route="/v1/words/{number}",status="403"} 1.0
+parley_requests_total{method="PUT",route="/v1/words/{number}",status="403"} 2.0
 parley_requests_total{method="PUT",route="/v1/words/{number}",status="422"} 1.0
 parley_requests_total{method="PUT",route="/v1/words/{number}",status="200"} 1.0
 # HELP parley_failed_sign_ins_total Requests without a valid bearer token, by reason.
@@ -371,6 +372,7 @@ owner or service.
 parley_refusals_total{kind="unsupported-media-type",rule=""} 1.0
 parley_refusals_total{kind="policy-refusal",rule="no-words"} 1.0
 parley_refusals_total{kind="invalid-input",rule=""} 1.0
+parley_refusals_total{kind="policy-refusal",rule=""} 1.0
 # HELP parley_expiry_days Days until the first of the tokens, and of the certificates, expires; absent if none does.
 # TYPE parley_expiry_days gauge
 parley_expiry_days{what="token"} 3.0
