@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from parley.common import parley_version
 from parley.common.errors import ForbiddenError, InvalidInputError, UnavailableError
 from parley.common.routes import Route
-from parley.common.service.application import Boundary, answers, caller, service
+from parley.common.service.application import Boundary, answers, caller, completed, service
 from parley.common.service.fair_use import CallerTurns
 from parley.common.service.http.connections import SIGNED_IN
 from parley.common.service.http.pages import page_headers, parts_of
@@ -164,6 +164,41 @@ def test_a_service_without_a_body_or_with_other_public_paths_is_documented_as_we
     ]
     events = {"description": "server-sent events: id, event and data, whose value is JSON"}
     assert paths["/v1/news"]["get"]["responses"]["200"]["content"]["text/event-stream"] == {"schema": events}
+
+
+class Noun(BaseModel):
+    """A word of a kind."""
+
+    kind: str = "noun"
+
+
+def test_what_is_sent_and_what_is_shown_have_one_schema() -> None:
+    app = small()
+
+    @app.put("/v1/nouns")
+    async def echo(noun: Noun) -> Noun:
+        return noun
+
+    assert sorted(app.openapi()["components"]["schemas"]) == ["Noun", "ProblemDocument", "Word"]
+    components = completed({"paths": {}}, frozenset())["components"]
+    assert (list(components["securitySchemes"]), list(components["schemas"])) == (["bearer"], ["ProblemDocument"])
+
+
+async def test_a_service_begins_and_ends_and_knows_a_path_in_one_spelling() -> None:
+    seen: list[object] = []
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        seen.append(app)
+        yield
+        seen.append("ended")
+
+    app = small(lifespan=lifespan)
+    async with app.router.lifespan_context(app), asking(app) as client:
+        assert seen == [app]
+        for path in ("/healthz/", "/redoc", "/docs/oauth2-redirect"):
+            assert (await client.get(path, headers=ANN)).status_code == 404
+    assert seen == [app, "ended"]
 
 
 async def test_the_page_shows_the_document_and_runs_nothing() -> None:
