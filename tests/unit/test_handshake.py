@@ -263,10 +263,10 @@ async def test_a_connection_is_asked_for_with_token_and_protocol_and_nothing_mor
 
     def direct(port: int) -> LearnerAddress:
         ports.append(port)
-        return address_of(f"http://127.0.0.1:{port}/site/")
+        return address_of(f"http://127.0.0.1:{port}/siteX/")
 
     heads, received = await heads_asked([b"HTTP/1.1 101 Switching\r\nA: b\r\n\r\nlast"], direct)
-    assert heads == [f"GET /site/v1/connections HTTP/1.1\r\nHost: 127.0.0.1:{ports[0]}\r\n{UPGRADE}"]
+    assert heads == [f"GET /siteX/v1/connections HTTP/1.1\r\nHost: 127.0.0.1:{ports[0]}\r\n{UPGRADE}"]
     assert received == b"last"
 
 
@@ -384,7 +384,7 @@ def certified(folder: Path, lasts: dt.timedelta) -> tuple[Credentials, LearnerAd
     files = {"ca": folder / "ca.pem", "certificate": folder / "member.pem", "key": folder / "member.key"}
     for file, text in zip(files.values(), (authority.certificate_pem, pem, own.key_pem), strict=True):
         file.write_text(text)
-    return authority, address_of("https://learner.example:8100/site/", **files)
+    return authority, address_of("https://learner.example:8100/siteX/", **files)
 
 
 def test_a_certificate_that_has_ended_is_not_shown_and_says_what_helps(tmp_path: Path) -> None:
@@ -401,6 +401,35 @@ def test_a_certificate_that_has_ended_is_not_shown_and_says_what_helps(tmp_path:
     assert (access.token, access.proxy_password) == ("t", b"")
     assert isinstance(access.context, ssl.SSLContext)
     assert repr(access).startswith("LearnerAccess(context=<")
+
+
+def test_a_certificate_counts_from_its_first_moment_until_its_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, address = certified(tmp_path, dt.timedelta(minutes=5))
+    certificate, contexts = held_by(address).certificate, list[object]()
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+    class Clock(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> Clock:
+            assert tz is dt.UTC
+            return now[0]
+
+    now: list[Any] = [begins]
+    monkeypatch.setattr("parley.common.client.outbound.datetime", Clock)
+    monkeypatch.setattr("parley.common.client.outbound.client_context", lambda *files: contexts.append(files))
+    read_access(address)
+    assert contexts == [(address.ca, address.certificate, address.key)]
+    from_on = f"the certificate {address.certificate} holds from {begins:%Y-%m-%d %H:%M} UTC on"
+    for moment, words in (
+        (ends, f"the certificate {address.certificate} expired on {ends:%Y-%m-%d}: "),
+        (begins - dt.timedelta(microseconds=1), f"{from_on}: is this machine's clock behind?"),
+    ):
+        now[0] = moment
+        with pytest.raises(UnavailableError) as refused:
+            read_access(address)
+        assert refused.value.detail.startswith(words)
 
 
 def test_a_password_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -453,13 +482,13 @@ def test_a_member_asks_with_its_token_and_its_certificate(tmp_path: Path, monkey
     learner = Learner(httpx.Response(200, json={"certificate": None, "name": "member"}))
     monkeypatch.setattr(httpx, "Client", learner)
     monkeypatch.setattr("parley.common.client.outbound.client_context", lambda *files: contexts.append(files) or "tls")
-    request = CertificateRequest(certificate_request="asked")
+    request = _Question(day=dt.date(2027, 1, 31))
     ask_as_member(address, "/v1/x", _Answer, "answer")
     assert learner.options["proxy"] is None
     answer = ask_as_member(address.model_copy(update=proxy), "/v1/x", _Answer, "answer", request)
     assert answer.name == "member"
-    url = "https://learner.example:8100/site/v1/x"
-    assert learner.asked == [("GET", url), ("POST", url, {"certificate_request": "asked"})]
+    url = "https://learner.example:8100/siteX/v1/x"
+    assert learner.asked == [("GET", url), ("POST", url, {"day": "2027-01-31"})]
     assert contexts == [(address.ca, address.certificate, address.key)] * 2
     shown = learner.options.pop("proxy")
     assert (shown.url, shown.raw_auth) == (httpx.URL("http://proxy.example:3128/"), (b"ann", b"secret"))
@@ -469,6 +498,10 @@ def test_a_member_asks_with_its_token_and_its_certificate(tmp_path: Path, monkey
         "headers": {"Authorization": "Bearer t"},
         "event_hooks": {"request": [spell_hosts]},
     }
+
+
+class _Question(BaseModel):
+    day: dt.date
 
 
 class _Answer(BaseModel):

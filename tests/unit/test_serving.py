@@ -7,6 +7,7 @@ import ctypes
 import gc
 import resource
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from parley.common.service.prometheus import Metrics
 from parley.common.service.serve import FullCollections, Upkeep, serve, tls_context
 from parley.common.service.settings import ServiceSettings, Tls
 from parley.common.service.tokens import Caller, NamedCaller, SignInError, Tokens, hash_token
+from parley.common.service.tracing import Tracing
 from tests.support.certificates import make_certificates
 
 
@@ -96,14 +98,16 @@ async def test_a_service_is_served_by_its_settings(
     stage, app = Stage(monkeypatch), FastAPI()
     app.state.tokens, app.state.metrics = "the tokens", "the metrics"
     tls = Tls(certificate=tmp_path / "a.pem", key=tmp_path / "a.key") if is_tls else None
-    more: dict[str, Any] = {"tls": tls, "limits": {"stop_seconds": 9}, "shares": {"connections": 5}}
+    tracing = Tracing.model_validate({"endpoint": "https://collector"}) if is_tls else None
+    more: dict[str, Any] = {"tls": tls, "tracing": tracing, "limits": {"stop_seconds": 9}, "shares": {"connections": 5}}
     settings = Some(name="clinic", state=tmp_path, host="127.0.0.2", port=8123, log_format="text", **more)
     beside: Any = ["a task"]
     with capture_logs() as lines:
         serve(app, settings, beside)
     config, limits, tend, *rest = stage.server
     factory = config.pop("ssl_context_factory")
-    assert (factory and factory("config", "default")) == (("context of", tls) if is_tls else None)
+    assert (factory is not None) == is_tls
+    assert not is_tls or factory("config", "default") == ("context of", tls)
     assert config == {
         "app": app,
         "host": "127.0.0.2",
@@ -121,7 +125,7 @@ async def test_a_service_is_served_by_its_settings(
     stage.handlers[signal.SIGHUP](signal.SIGHUP, None)
     assert stage.done == [
         ("logs", "text"),
-        ("tracing", None, "clinic"),
+        ("tracing", tracing, "clinic"),
         ("allow",),
         ("allowed", settings.limits, 0),
         ("upkeep", settings, "the tokens", "the metrics"),
@@ -170,8 +174,9 @@ def test_large_memory_is_returned_at_once_where_the_c_library_can(monkeypatch: p
     monkeypatch.setattr(ctypes, "CDLL", library)
     serving._give_memory_back()
     assert calls == [(None,), (-3, 2**23), (-1, 2**24)]
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    serving._give_memory_back()
+    for error in (AttributeError, OSError, TypeError):
+        monkeypatch.setattr(ctypes, "CDLL", lambda _, error=error: (_ for _ in ()).throw(error()))
+        serving._give_memory_back()
 
 
 def test_the_collector_begins_with_what_is_there_and_looks_at_all_when_it_is_time(
@@ -216,6 +221,21 @@ def test_a_context_of_files_that_cannot_be_used_is_refused_by_their_names(tmp_pa
         with pytest.raises(InvalidInputError) as refused:
             tls_context(tls)
         assert refused.value.detail == f"tls: {tls.certificate}, {tls.key} or the client authority cannot be used"
+
+
+def test_a_context_is_of_its_files_and_asks_clients_for_what_the_settings_say(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path)
+    ours = {"certificate": files.certificate, "key": files.key}
+    for more, verify in (
+        ({}, ssl.CERT_NONE),
+        ({"client_ca": files.authority}, ssl.CERT_REQUIRED),
+        ({"client_ca": files.authority, "clients": "optional"}, ssl.CERT_OPTIONAL),
+    ):
+        context = tls_context(Tls.model_validate(ours | more))
+        assert context._files == (*ours.values(), *([files.authority] if more else []))  # type: ignore[attr-defined]
+        newest = context._newest  # type: ignore[attr-defined]
+        assert (newest.verify_mode, newest.minimum_version) == (verify, ssl.TLSVersion.TLSv1_3)
+        assert len(newest.get_ca_certs()) == len(more) - ("clients" in more)
 
 
 OLD, NEW = hash_token("old"), hash_token("new")

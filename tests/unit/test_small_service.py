@@ -495,3 +495,52 @@ def test_the_boundary_has_the_bounds_that_the_settings_name() -> None:
     assert vars(other.kwargs["turns"])["_per_caller"] == Shares().requests
     paths = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"}
     assert other.kwargs["public_paths"] == paths
+
+
+class Noted:
+    """Turns that come at once, and whose they were."""
+
+    def __init__(self) -> None:
+        self.turns: list[tuple[object, bool]] = []
+
+    @asynccontextmanager
+    async def turn(self, caller: object, *, is_probe: bool = False) -> AsyncIterator[None]:
+        self.turns.append((caller, is_probe))
+        yield
+
+
+async def test_work_and_refusals_are_turns_of_the_caller_or_of_the_address_and_checks_are_probes() -> None:
+    app = small()
+    (middleware,) = app.user_middleware
+    middleware.kwargs["turns"] = noted = Noted()
+    async with asking(app) as client:
+        await client.get("/healthz", headers=ANN)
+        await client.get("/readyz")
+        await client.get("/readyz", headers={"Authorization": "Bearer no"})
+        await client.get("/readyz", headers=ANN)
+        await client.put("/v1/words/9", headers=ANN, **WORD)
+        await client.put("/v1/words/9", headers={"Authorization": "Bearer no"})
+        await client.put("/v1/words/9", headers=ANN | {"Content-Encoding": "br"})
+    ann = NamedCaller("ann")
+    assert noted.turns == [
+        ("/healthz", True),
+        ("192.0.2.7 /readyz", True),
+        ("192.0.2.7 /readyz", True),
+        (ann, True),
+        (ann, False),
+        ("192.0.2.7", False),
+        (ann, False),
+        (ann, False),
+    ]
+
+
+async def test_what_is_no_request_passes_the_boundary_as_it_is() -> None:
+    seen: list[tuple[object, ...]] = []
+
+    async def inner(*given: object) -> None:
+        seen.append(given)
+
+    (middleware,) = small().user_middleware
+    given: Any = ({"type": "lifespan"}, object(), object())
+    await Boundary(inner, **middleware.kwargs)(*given)
+    assert seen == [given]
