@@ -223,7 +223,7 @@ async def test_a_party_that_is_not_prepared_in_time_is_named(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("other", [{"run": "run-2"}, {"spec_digest": "other"}])
-async def test_an_approval_of_another_run_is_none(monkeypatch: pytest.MonkeyPatch, other: dict[str, str]) -> None:
+async def test_an_approval_of_another_run_is_none(monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]) -> None:
     asked = Asked(monkeypatch, a=[YES], b=[approval(**other)])
     with pytest.raises(PartyRefusedError) as refused:
         await propose(asked.parties, PROPOSAL, 5, 60)

@@ -412,7 +412,7 @@ def test_a_certificate_counts_from_its_first_moment_until_its_last(
 
     class Clock(dt.datetime):
         @classmethod
-        def now(cls, tz: dt.tzinfo | None = None) -> Clock:
+        def now(cls, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401 -- a plain time
             assert tz is dt.UTC
             return now[0]
 
@@ -476,12 +476,17 @@ class Learner:
 
 def test_a_member_asks_with_its_token_and_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, address = certified(tmp_path, dt.timedelta(minutes=5))
-    contexts: list[tuple[object, ...]] = []
+    made: list[tuple[object, ...]] = []
+
+    def contexts(*files: object) -> str:
+        made.append(files)
+        return "tls"
+
     (tmp_path / "password").write_text("ann:secret")
     proxy = {"proxy": HttpUrl("http://proxy.example:3128"), "proxy_password_file": tmp_path / "password"}
     learner = Learner(httpx.Response(200, json={"certificate": None, "name": "member"}))
     monkeypatch.setattr(httpx, "Client", learner)
-    monkeypatch.setattr("parley.common.client.outbound.client_context", lambda *files: contexts.append(files) or "tls")
+    monkeypatch.setattr("parley.common.client.outbound.client_context", contexts)
     request = _Question(day=dt.date(2027, 1, 31))
     ask_as_member(address, "/v1/x", _Answer, "answer")
     assert learner.options["proxy"] is None
@@ -489,7 +494,7 @@ def test_a_member_asks_with_its_token_and_its_certificate(tmp_path: Path, monkey
     assert answer.name == "member"
     url = "https://learner.example:8100/siteX/v1/x"
     assert learner.asked == [("GET", url), ("POST", url, {"day": "2027-01-31"})]
-    assert contexts == [(address.ca, address.certificate, address.key)] * 2
+    assert made == [(address.ca, address.certificate, address.key)] * 2
     shown = learner.options.pop("proxy")
     assert (shown.url, shown.raw_auth) == (httpx.URL("http://proxy.example:3128/"), (b"ann", b"secret"))
     assert learner.options == {
@@ -538,7 +543,7 @@ class Renewer:
 
     def ask(self, *question: object) -> Membership:
         self.asked.append(question)
-        return Membership.model_construct(certificate=self.certificate)
+        return Membership.model_construct(name="member", certificate=self.certificate)
 
 
 def held_by(address: LearnerAddress) -> Credentials:
@@ -626,14 +631,13 @@ async def test_a_learner_that_is_away_is_tried_after_growing_pauses_and_logged_w
         bounds.append((least, most))
         return 1.0
 
-    class Timeout(asyncio.Timeout):
-        def __init__(self, lasts: float | None) -> None:
-            seconds.append(lasts)
-            super().__init__(None)
+    def timeout(lasts: float | None) -> asyncio.Timeout:
+        seconds.append(lasts)
+        return asyncio.Timeout(None)
 
     learner = address_of("http://127.0.0.1:1")
     monkeypatch.setattr(asyncio, "sleep", pause)
-    monkeypatch.setattr(asyncio, "timeout", Timeout)
+    monkeypatch.setattr(asyncio, "timeout", timeout)
     monkeypatch.setattr(random, "uniform", draw)
     monkeypatch.setattr("parley.common.client.outbound.open_to", open_none)
     with capture_logs() as lines, pytest.raises(_EndError):
@@ -694,12 +698,11 @@ async def test_without_news_pauses_start_again_at_the_least(monkeypatch: pytest.
     dialer: Any = Dialer(cast("BoundedServer", None), address_of("http://127.0.0.1:1"))
     seconds: list[float | None] = []
 
-    class Timeout(asyncio.Timeout):
-        def __init__(self, lasts: float | None) -> None:
-            seconds.append(lasts)
-            super().__init__(None if lasts is None else asyncio.get_running_loop().time())
+    def timeout(lasts: float | None) -> asyncio.Timeout:
+        seconds.append(lasts)
+        return asyncio.Timeout(None if lasts is None else asyncio.get_running_loop().time())
 
-    monkeypatch.setattr(asyncio, "timeout", Timeout)
+    monkeypatch.setattr(asyncio, "timeout", timeout)
     dialer._pause = 3.0
     await dialer._wait()
     assert (dialer._pause, seconds) == (0.0, [5.0])

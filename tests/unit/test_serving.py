@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import pytest
 import uvicorn
@@ -24,6 +24,7 @@ from pydantic_settings import SettingsConfigDict
 from structlog.testing import capture_logs
 
 from parley.common.errors import InvalidInputError
+from parley.common.service import logs
 from parley.common.service import serve as serving
 from parley.common.service.prometheus import Metrics
 from parley.common.service.serve import FullCollections, Upkeep, serve, tls_context
@@ -49,7 +50,7 @@ class Stage:
         self.handlers: dict[int, Any] = {}
         self.server: tuple[Any, ...] = ()
         note = self.note
-        monkeypatch.setattr(serving.logs, "configure", note("logs"))
+        monkeypatch.setattr(logs, "configure", note("logs"))
         monkeypatch.setattr(serving, "begin_tracing", note("tracing"))
         monkeypatch.setattr(serving, "tls_context", lambda tls: ("context of", tls))
         monkeypatch.setattr(uvicorn, "Config", lambda app, **options: {"app": app, **options})
@@ -330,12 +331,9 @@ def test_settings_without_a_file_are_kept_up_too(tmp_path: Path) -> None:
 def test_what_expires_soon_is_told_once_a_day_by_what_it_is(
     tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificates = {tmp_path / "a.pem": 31, tmp_path / "b.pem": 30, tmp_path / "c.pem": None}
-    monkeypatch.setattr(Some, "certificates", property(lambda _: tuple(certificates)))
-    days = cast("dict[Path, int | None]", certificates)
-    monkeypatch.setattr(
-        serving, "certificate_expiry", lambda path: None if days[path] is None else TODAY + timedelta(days[path])
-    )
+    days = {tmp_path / "a.pem": 31, tmp_path / "b.pem": 30}
+    monkeypatch.setattr(Some, "certificates", property(lambda _: (*days, tmp_path / "no.pem")))
+    monkeypatch.setattr(serving, "certificate_expiry", {path: TODAY + timedelta(n) for path, n in days.items()}.get)
     token = {"event": "expires", "log_level": "warning", "what": "token", "of": "ann", "days": 29}
     certificate = token | {"what": "certificate", "of": str(tmp_path / "b.pem"), "days": 30}
     assert kept.tend() == [certificate], "the token does not expire"

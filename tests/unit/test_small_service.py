@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import date
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import httpx
@@ -18,7 +19,7 @@ from structlog.testing import capture_logs
 from parley.common import parley_version
 from parley.common.errors import ForbiddenError, InvalidInputError, UnavailableError
 from parley.common.routes import Route
-from parley.common.service.application import Boundary, answers, caller, completed, service
+from parley.common.service.application import Boundary, _Reply, answers, caller, completed, service
 from parley.common.service.fair_use import CallerTurns
 from parley.common.service.http.connections import SIGNED_IN
 from parley.common.service.http.pages import page_headers, parts_of
@@ -265,6 +266,7 @@ async def test_the_page_shows_the_document_and_runs_nothing() -> None:
     ("schema", "parts"),
     [
         ({"oneOf": [{"type": "string"}, {"$ref": "#/a/Run"}, {"const": 1}]}, ["string", "or", "=Run", "or", "1"]),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, ["integer", "or", "null"]),
         ({"type": "object", "additionalProperties": {"type": "null"}}, ["object of", "null"]),
         ({"type": "array", "items": {"type": "array", "items": {}}}, ["array of", "array of", "anything"]),
         ({"type": "array", "items": True}, ["array"]),
@@ -285,12 +287,25 @@ def test_a_schema_is_told_in_words_and_links(schema: dict[str, Any], parts: list
     assert [f"={name}" if words == name else words + name for words, name in parts_of(schema)] == parts
 
 
+async def test_the_page_shows_what_has_no_tag_last() -> None:
+    app = small()
+
+    @app.get("/v1/odd")
+    async def odd() -> None:
+        """Tell nothing."""
+
+    async with asking(app) as client:
+        page = (await client.get("/docs")).text
+    assert '<a href="#tag-3">other</a>' in page
+    assert '<h2 id="tag-3">Other</h2>' in page
+
+
 def problem(status: int, kind: str, detail: str, **facts: object) -> dict[str, object]:
     title = kind.replace("-", " ").capitalize()
     return {"type": f"urn:parley:problem:{kind}", "title": title, "status": status, "detail": detail, **facts}
 
 
-WORD = {"json": {"text": "x"}}
+WORD: dict[str, Any] = {"json": {"text": "x"}}
 UNREAD = "a compressed body is not read; send it as it is"
 TOO_LARGE = "the body may have at most 2048 bytes (limits.body_bytes)"
 
@@ -363,7 +378,7 @@ def test_an_unforeseen_error_is_told_as_nothing_but_that() -> None:
 )
 async def test_a_plain_identifier_of_a_request_is_kept(chosen: str, *, is_kept: bool) -> None:
     async with asking(small()) as client:
-        answer = await client.get("/healthz", headers={"X-Request-Id": chosen.encode()})
+        answer = await client.get("/healthz", headers={b"X-Request-Id": chosen.encode()})
     assert (answer.headers["x-request-id"] == chosen) == is_kept
     assert len(answer.headers["x-request-id"]) == (len(chosen) if is_kept else 16)
 
@@ -482,7 +497,7 @@ async def test_a_connection_is_signed_in_by_its_caller_and_closed_where_it_is_on
 
 
 def test_the_boundary_has_the_bounds_that_the_settings_name() -> None:
-    (boundary,) = small(shares=Shares(requests=3, failed_sign_ins=4)).user_middleware
+    boundary: Any = small(shares=Shares(requests=3, failed_sign_ins=4)).user_middleware[0]
     turns = vars(boundary.kwargs["turns"])
     assert boundary.cls is Boundary
     assert isinstance(boundary.kwargs["turns"], CallerTurns)
@@ -491,7 +506,7 @@ def test_the_boundary_has_the_bounds_that_the_settings_name() -> None:
     assert [turns[name] for name in bounds] == [3, 2.0, 2.0, 0.25]
     assert vars(boundary.kwargs["sign_ins"])["_most"] == 4
     assert not boundary.kwargs["keeps_room_for"](NamedCaller("ann"))
-    (other,) = small().user_middleware
+    other: Any = small().user_middleware[0]
     assert vars(other.kwargs["turns"])["_per_caller"] == Shares().requests
     paths = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"}
     assert other.kwargs["public_paths"] == paths
@@ -511,7 +526,7 @@ class Noted:
 
 async def test_work_and_refusals_are_turns_of_the_caller_or_of_the_address_and_checks_are_probes() -> None:
     app = small()
-    (middleware,) = app.user_middleware
+    middleware: Any = app.user_middleware[0]
     middleware.kwargs["turns"] = noted = Noted()
     async with asking(app) as client:
         await client.get("/healthz", headers=ANN)
@@ -540,7 +555,39 @@ async def test_what_is_no_request_passes_the_boundary_as_it_is() -> None:
     async def inner(*given: object) -> None:
         seen.append(given)
 
-    (middleware,) = small().user_middleware
+    middleware: Any = small().user_middleware[0]
     given: Any = ({"type": "lifespan"}, object(), object())
     await Boundary(inner, **middleware.kwargs)(*given)
     assert seen == [given]
+
+
+@pytest.mark.parametrize("media", [None, b"text/event-stream; charset=utf-8", b"application/json"])
+async def test_a_stream_of_events_ends_the_turn_when_it_begins(media: bytes | None) -> None:
+    sent: list[dict[str, Any]] = []
+    ended: list[int] = []
+
+    async def forward(message: Any) -> None:  # noqa: ANN401 -- any message of ASGI
+        sent.append(message)
+
+    turn: Any = SimpleNamespace(end=lambda: ended.append(len(sent)))
+    reply = _Reply(forward, "an-id", turn=turn)
+    headers = [(b"content-type", media)] if media else []
+    await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
+    await reply.send({"type": "http.response.body", "body": b"x", "more_body": True})
+    assert ended == ([0] if media and b"event" in media else [])
+    assert (sent[0]["headers"][-1], sent[1]["body"], reply.status) == ((b"x-request-id", b"an-id"), b"x", 200)
+    await _Reply(forward, "an-id").send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def test_a_head_is_answered_without_a_body_even_if_it_would_never_end() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def forward(message: Any) -> None:  # noqa: ANN401 -- any message of ASGI
+        sent.append(message)
+
+    reply = _Reply(forward, "an-id", is_head=True)
+    await reply.send({"type": "http.response.start", "status": 204, "headers": []})
+    for _ in range(3):
+        await reply.send({"type": "http.response.body", "body": b"x", "more_body": True})
+    start = {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", b"an-id")]}
+    assert sent == [start, {"type": "http.response.body", "body": b"", "more_body": False}]
