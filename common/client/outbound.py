@@ -81,7 +81,8 @@ async def _upgrade(shake: _Handshake, address: LearnerAddress) -> None:
     if address.proxy is None:
         await shake.connect(url.host, port, context)
     else:
-        await shake.connect(address.proxy.host or "", address.proxy.port or 80, None)
+        proxy = httpx.URL(str(address.proxy))  # whose host is without brackets, as sockets have it
+        await shake.connect(proxy.host, proxy.port or 80, None)
         place = f"{url.netloc.decode().removesuffix(f':{port}')}:{port}"
         await _pass_proxy(shake, place, address.proxy, access.proxy_password)
         if context is not None:
@@ -294,7 +295,7 @@ def renew_for(address: LearnerAddress) -> None:
         renewed = Credentials.read((membership.certificate or "").encode(), credentials.key_pem.encode())
     except ValueError:
         raise UnavailableError(f"what {address.name} sent is no certificate of this key") from None
-    if renewed.lasts <= credentials.lasts:
+    if renewed.certificate.not_valid_after_utc <= credentials.certificate.not_valid_after_utc:
         raise UnavailableError(f"the certificate that {address.name} sent does not last longer")
     keep_renewed(address.certificate, renewed, address.name)
 

@@ -200,7 +200,7 @@ class Peer:
         detail = _words(problem, "detail", f"HTTP status {status}")
         kind = _words(problem, "type").rpartition(":")[2] or "http"
         if (status in _NOT_NOW or status >= httpx.codes.INTERNAL_SERVER_ERROR) and kind not in _NEVER:
-            seconds = min(_seconds(_header(response, b"retry-after") or ""), _LONGEST_REST)
+            seconds = min(_seconds(_header(response, b"retry-after")), _LONGEST_REST)
             self._rests_until = asyncio.get_running_loop().time() + seconds
             error = AwaitingOwnerError if kind == AwaitingOwnerError.kind else UnavailableError
             return error(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
@@ -350,13 +350,15 @@ def _header(response: PeerResponse, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _seconds(text: str) -> float:
-    """Return the seconds that a Retry-After header asks for; 0 for a date, which depends on this machine's clock.
+def _seconds(text: str | None) -> float:
+    """Return the seconds that a Retry-After header asks for; 0 without one.
+
+    So for a date, which depends on this machine's clock.
 
     >>> _seconds("2"), _seconds("Sat, 21 Nov 2026 20:00:00 GMT")
     (2.0, 0.0)
     """
-    return float(text[:9]) if text.isdecimal() and text.isascii() else 0.0
+    return float(text[:9]) if text and text.isdecimal() and text.isascii() else 0.0
 
 
 def _words(problem: Mapping[str, Any], name: str, otherwise: str = "") -> str:

@@ -85,8 +85,8 @@ class Spans:
         return partial(self._answer, app)
 
     async def _answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        sent = Headers(scope=scope).get(_PARENT, "") if "parley.caller" in scope else ""
-        parent = TraceContextTextMapPropagator().extract({_PARENT: sent}, Context())
+        sent = Headers(scope=scope).getlist(_PARENT) if "parley.caller" in scope else []
+        parent = TraceContextTextMapPropagator().extract({_PARENT: sent})
         if not trace.get_current_span(parent).get_span_context().is_valid:
             await app(scope, receive, send)
             return

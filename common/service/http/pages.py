@@ -46,7 +46,7 @@ async def reference_page(request: Request) -> Response:
         "nonce": nonce,
         "info": document["info"],
         "tags": _by_tag(document),
-        "schemas": document["components"].get("schemas", {}),
+        "schemas": document["components"]["schemas"],
         "parts": parts_of,
         "prose": _prose,
     }

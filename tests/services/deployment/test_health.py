@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,9 +19,10 @@ import pytest
 from pydantic_settings import SettingsConfigDict
 
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service.health import ask_ready
+from parley.common.service.health import _own_context, ask_ready
 from parley.common.service.serve import tls_context
 from parley.common.service.settings import ServiceSettings, Tls
+from parley.common.storage.certificates import issue, make_authority
 from parley.learner.cli.client import LearnerClient
 from scripts.demo import begin, commands
 from scripts.deployment.authority import renew
@@ -111,6 +114,7 @@ def answering(status: int, body: bytes, tls: Tls | None = None) -> Iterator[int]
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            assert self.path == "/readyz"
             self.send_response(status)
             self.end_headers()
             self.wfile.write(body)
@@ -138,6 +142,8 @@ def answering(status: int, body: bytes, tls: Tls | None = None) -> Iterator[int]
         (503, b"[]", "HTTP status 503"),
         (404, b"\xff", "HTTP status 404"),
         (301, b"", "HTTP status 301"),
+        (503, b'{"detail": "%b"}' % (b"x" * (2**14 - 14)), "x" * (2**14 - 14)),
+        (503, b'{"detail": "%b"}' % (b"x" * (2**14 - 13)), "HTTP status 503"),
     ],
 )
 def test_the_services_own_reason_is_passed_on(tmp_path: Path, status: int, body: bytes, reason: str) -> None:
@@ -153,6 +159,43 @@ def test_another_protocol_is_no_answer(tmp_path: Path) -> None:
         ask_ready(settings(tmp_path, port=port, tls=tls))
     with answering(200, b"", tls) as port, pytest.raises(UnavailableError, match="does not answer"):
         ask_ready(settings(tmp_path, port=port))
+
+
+def test_a_service_that_nobody_runs_does_not_answer(tmp_path: Path) -> None:
+    port = free_port()
+    with pytest.raises(UnavailableError) as caught:
+        ask_ready(settings(tmp_path, port=port, host="::1"))
+    assert caught.value.detail == f"service is not ready: [::1]:{port} does not answer (ConnectionRefusedError)"
+
+
+def test_a_certificate_need_not_name_this_machine_and_is_waited_for_five_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds: list[float | None] = []
+
+    class Plain(HTTPConnection):
+        def connect(self) -> None:
+            seconds.append(self.timeout)
+            super().connect()
+
+    class Tls13(HTTPSConnection):
+        def connect(self) -> None:
+            seconds.append(self.timeout)
+            super().connect()
+
+    monkeypatch.setattr("parley.common.service.health.HTTPConnection", Plain)
+    monkeypatch.setattr("parley.common.service.health.HTTPSConnection", Tls13)
+    elsewhere = issue(make_authority("elsewhere"), ["clinic.example"])
+    (tmp_path / "a.pem").write_text(elsewhere.certificate_pem)
+    (tmp_path / "a.key").write_text(elsewhere.key_pem)
+    tls = Tls(certificate=tmp_path / "a.pem", key=tmp_path / "a.key")
+    with answering(200, b"", tls) as port:
+        ask_ready(settings(tmp_path, port=port, tls=tls))
+    with answering(200, b"") as port:
+        ask_ready(settings(tmp_path, port=port))
+    assert seconds == [5.0, 5.0]
+    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).verify_flags
+    assert _own_context(tls).verify_flags == plain | ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def test_an_expired_certificate_is_noticed(tmp_path: Path) -> None:
