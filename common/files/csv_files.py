@@ -418,11 +418,11 @@ class CsvFile:
             next((text for cell in line.split(self.separator) if (text := cell.strip(' "'))), "") for line in lines
         ]
         if len(starts) > 1 and _is_total(starts[-1]) and not _is_total(starts[-2]) and len(self.names) > 1:
-            lines_of_rows = [start for start, cells in self._records() if any(map(self._is_filled, cells))]
-            if lines_of_rows:  # else it is the line of names
+            rows = (start for start, cells in self._records() if any(map(self._is_filled, cells)))
+            if number := max(rows, default=0):  # else it is the line of names
                 raise self._fault(
-                    f"line {lines_of_rows[-1]:,}, the last, begins as one of totals: say end=1 in {_OPTION} if it is no "
-                    "row, or end=0"
+                    f"line {number:,}, the last, begins as one of totals: say end=1 in {_OPTION} if it is no row, or "
+                    "end=0"
                 )
 
     def _blank(self, places: Sequence[int]) -> frozenset[int]:

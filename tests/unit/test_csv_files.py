@@ -6,6 +6,7 @@ import bz2
 import csv
 import gzip
 import lzma
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 
 from parley.common.errors import InvalidDataError
 from parley.common.files import csv_files
-from parley.common.files.csv_files import CsvFile
+from parley.common.files.csv_files import CsvFile, CsvTable
+from parley.common.files.number_signs import NumberSigns
 from parley.common.files.sources import parse_csv_format
+from parley.common.files.tables import file_table
 
 
 def saved(folder: Path, content: str | bytes, said: str | None = None, name: str = "t.csv") -> CsvFile:
@@ -615,3 +618,221 @@ def test_a_row_ends_at_the_end_of_a_line_outside_quotes(block: bytes, *, in_quot
     source = csv_files._Source(iter([]))
     source._in_quotes = in_quotes
     assert source._ends_a_row(block) is ends
+
+
+# ── tables ───────────────────────────────────────────────────────────────────
+
+
+def pattern(folder: Path, *texts: str) -> str:
+    for number, text in enumerate(texts, 1):
+        (folder / f"{number}.csv").write_bytes(text.encode())
+    return f"{folder}/*.csv"
+
+
+def read(
+    folder: Path, *texts: str, said: str | None = None, kept: Mapping[str, tuple[str, ...]] | None = None, **ways: bool
+) -> tuple[dict[str, str], dict[str, list[Any]], list[str]]:
+    """The types, the columns and the notes of a table of files; ``kept`` are its columns of texts."""
+    stream = file_table(pattern(folder, *texts), kept or {}, parse_csv_format(said), **ways)
+    kinds = {field.name: str(field.type) for field in stream.schema}
+    columns = pa.Table.from_batches(stream.batches(), stream.schema).to_pydict()
+    return kinds, columns, stream.notes
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "values"),
+    [
+        (["1", "", "-2"], "int64", [1, None, -2]),
+        (["1", "NA", "3"], "int64", [1, None, 3]),
+        (["1", "2.5", ""], "double", [1.0, 2.5, None]),
+        (["NA", "2.5"], "double", [None, 2.5]),
+        (["", ""], "int64", [None, None]),
+        (["NA", "?"], "int64", [None, None]),
+        (["1", "x"], "string", ["1", "x"]),
+        (["x", "NA", ""], "string", ["x", "NA", ""]),
+        (["01", "2"], "string", ["01", "2"]),
+        (["0", "0.5"], "double", [0.0, 0.5]),
+        (["0x1F", "2"], "string", ["0x1F", "2"]),
+        (["9223372036854775808", "1"], "double", [2.0**63, 1.0]),
+        (['"1,234.5"', '"2"'], "double", [1234.5, 2.0]),
+        (['"1,234,567"', '"2"'], "int64", [1234567, 2]),
+        (['"1,5"', '"2"'], "double", [1.5, 2.0]),
+        (["1'234", "2"], "int64", [1234, 2]),
+        (["1 234", "2"], "int64", [1234, 2]),
+        (["1 234", "x"], "string", ["1 234", "x"]),
+        (["1 234", "01"], "string", ["1 234", "01"]),
+        (["1 234", "NA", ""], "int64", [1234, None, None]),
+        (["1 23", "2"], "string", ["1 23", "2"]),
+    ],
+)
+def test_a_column_of_a_table_has_the_type_that_all_its_cells_have(
+    tmp_path: Path, cells: list[str], kind: str, values: list[Any]
+) -> None:
+    kinds, columns, _ = read(tmp_path, "x,y\n" + "".join(f"{cell},a\n" for cell in cells))
+    assert kinds == {"x": kind, "y": "string"}
+    assert columns == {"x": values, "y": ["a"] * len(cells)}
+    kinds, columns, _ = read(tmp_path, "x,y\n" + "".join(f"{cell},a\n" for cell in cells), kept={"x": ()})
+    assert kinds == {"x": "string", "y": "string"}
+    assert columns["x"] == [cell.strip('"') for cell in cells]
+
+
+def test_a_late_cell_counts_for_the_type_too(tmp_path: Path) -> None:
+    """Cells are examined a thousand at a time."""
+    for last, kind, value in (
+        ("2.5", "double", 2.5),
+        ("x", "string", "x"),
+        ("01", "string", "01"),
+        ("NA", "int64", None),
+    ):
+        kinds, columns, _ = read(tmp_path, "x,y\n" + "1,a\n" * 3000 + f"{last},b\n")
+        assert (kinds["x"], columns["x"][-1], len(columns["x"])) == (kind, value, 3001)
+        kinds, columns, _ = read(tmp_path, "x;y\n" + "1;a\n" * 3000 + f"{last};b\n")
+        assert (kinds["x"], columns["x"][-1], len(columns["x"])) == (kind, value, 3001)
+
+
+def test_files_of_a_table_are_read_each_as_it_is_written(tmp_path: Path) -> None:
+    kinds, columns, notes = read(tmp_path, "a;b;c\n1,5;x;1\n2;y;2\n", "c,b,a\n3,z,4.25\n", "A|B|C\n1'000,5|w|5\n")
+    assert kinds == {"a": "double", "b": "string", "c": "int64"}
+    assert columns == {"a": [1.5, 2.0, 4.25, 1000.5], "b": ["x", "y", "z", "w"], "c": [1, 2, 3, 5]}
+    assert notes == [
+        "1.csv: read as: semicolons, decimal comma",
+        "3.csv: read as: pipes, decimal comma, thousands by apostrophe",
+    ]
+    kinds, columns, _ = read(tmp_path, "a;b\n1,5;x\n", "a;b\n0.5;y\n", "a;b\nz;1\n")
+    assert kinds == {"a": "string", "b": "string"}
+    assert columns == {"a": ["1,5", "0.5", "z"], "b": ["x", "y", "1"]}
+    kinds, _, notes = read(tmp_path, "a;b\n1;x\n", "a;b\n2;y\n", "a;b\n1.5;y\n")
+    assert (kinds, notes) == ({"a": "double", "b": "string"}, ["read as: semicolons"])
+
+
+def test_of_many_files_alike_the_first_is_named(tmp_path: Path) -> None:
+    *_, notes = read(tmp_path, "a;b\n1,5;x\n", "a;b\n2,5;y\n", "a,b\n1,z\n", "a;b\n2,25;y\n")
+    assert notes == ["1.csv and 2 more: read as: semicolons, decimal comma"]
+    assert csv_files._file_names(["a.csv"]) == "a.csv"
+    assert csv_files._file_names(["a.csv", *["b.csv"] * 1234]) == "a.csv and 1,234 more"
+
+
+def test_all_columns_may_be_read_as_the_texts_that_they_are(tmp_path: Path) -> None:
+    kinds, columns, _ = read(tmp_path, "a;b\n1.234,50;01\nNA;?\n; x \n", as_texts=True)
+    assert kinds == {"a": "string", "b": "string"}
+    assert columns == {"a": ["1234.50", None, None], "b": ["01", "?", " x "]}
+    kinds, columns, _ = read(tmp_path, "a,b\n1.50,01\nNA,?\n, x \n", as_texts=True)
+    assert kinds == {"a": "string", "b": "string"}
+    assert columns == {"a": ["1.50", "NA", ""], "b": ["01", "?", " x "]}
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_what_the_owner_says_is_missing_is_so_unless_the_study_declares_it(tmp_path: Path, separator: str) -> None:
+    text = "a,b\n1,x\n-99,k. A.\n,-99\n".replace(",", separator)
+    said = "missing=-99"
+    kinds, columns, _ = read(tmp_path, text, said=said)
+    assert kinds == {"a": "int64", "b": "string"}
+    assert columns == {"a": [1, None, None], "b": ["x", "k. A.", None]}
+    _, columns, _ = read(tmp_path, text, said=said, kept={"b": (" -99",)})
+    assert columns == {"a": [1, None, None], "b": ["x", "k. A.", "-99"]}
+    _, columns, _ = read(tmp_path, text, said=said, kept={"b": ("-99",)})
+    assert columns == {"a": [1, -99, None], "b": ["x", "k. A.", "-99"]}
+    _, columns, _ = read(tmp_path, text, said=said, kept={"a": (), "b": ()})
+    assert columns == {"a": ["1", None, ""], "b": ["x", "k. A.", None]}
+
+
+def test_of_columns_of_one_name_the_filled_one_is_read(tmp_path: Path) -> None:
+    assert saved(tmp_path, "a,b,a\n1,2,\n3,4, \n").places == {"a": 0, "b": 1}
+    assert saved(tmp_path, "a,b,a\n,2,1\n,4\n".replace("4\n", "4,\n")).places == {"a": 2, "b": 1}
+    assert saved(tmp_path, "a,b,a\n,2,\n").places == {"b": 1}
+    assert saved(tmp_path, "a,b,a\n1,2,3\n").places == {"b": 1}
+    assert saved(tmp_path, "a,,c\n1,2,3\n").places == {"a": 0, "c": 2}
+    assert saved(tmp_path, "\n1\n").places == {"1": 0}
+    assert saved(tmp_path, '""\n1\n').places == {"": 0}
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted", "reason"),
+    [
+        (["a,b,a\n1,2,3\n"], ["a"], "1.csv names columns twice: see places 1, 3 of its first line"),
+        (["a,b,a\n1,2,3\n"], ["A"], "1.csv names columns twice: see places 1, 3 of its first line"),
+        (["a,b,a\n1,2,3\n"], ["b"], None),
+        (["a,b\n1,2\n", "a,c,c\n1,2,3\n"], [], "2.csv names columns twice: see places 2, 3 of its first line"),
+        (["a,b\n1,2\n", "a,c\n1,2\n"], [], "2.csv lacks column 'b', which {}/1.csv has"),
+        (["a,b\n1,2\n", "a\n1\n"], [], "2.csv lacks column 'b', which {}/1.csv has"),
+        (["a\n1\n", "a,b\n1,2\n"], [], "1.csv lacks column 'b', which {}/2.csv has"),
+        (["a,b,b\n1,2,3\n", "a,b,b\n1,2,3\n"], [], None),
+        (["a,b\n1,2\n", "B,A\n1,2\n"], [], None),
+    ],
+)
+def test_names_that_mean_several_columns_are_refused_where_they_are_wanted(
+    tmp_path: Path, texts: list[str], wanted: list[str], reason: str | None
+) -> None:
+    found = pattern(tmp_path, *texts)
+    if reason is None:
+        list(file_table(found, wanted=wanted).batches())
+        return
+    with pytest.raises(InvalidDataError) as error:
+        file_table(found, wanted=wanted)
+    assert error.value.detail == f"data file {tmp_path}/{reason.format(tmp_path)}"
+
+
+def test_only_the_wanted_columns_of_files_have_to_be_the_same(tmp_path: Path) -> None:
+    pattern(tmp_path, "a,b,x\n1,2,3\n", "c,B,A\n1,2,3\n")
+    paths = [tmp_path / "1.csv", tmp_path / "2.csv"]
+    table = CsvTable("t", paths, None, ("A", "b"))
+    assert table.columns == ("a", "b")
+    assert [file.places for file in table.files] == [{"a": 0, "b": 1}, {"a": 2, "b": 1}]
+    for wanted, file, other in (("x", 2, 1), ("c", 1, 2)):
+        with pytest.raises(InvalidDataError) as error:
+            CsvTable("t", paths, None, ("a", wanted))
+        assert (
+            error.value.detail
+            == f"data file {tmp_path}/{file}.csv lacks column {wanted!r}, which {tmp_path}/{other}.csv has"
+        )
+
+
+@pytest.mark.parametrize(
+    ("texts", "said", "signs"),
+    [
+        (["a,b\n1,2\n"], None, ["point"]),
+        (["a;b\n1;2\n"], None, None),
+        (["a;b\n1.5;2\n"], None, ["point"]),
+        (["a;b\n1,5;2\n"], None, ["comma"]),
+        (["a;b\n1;2\n"], "decimal=comma", ["comma"]),
+        (["a;b\n1;2\n"], "thousands=.", ["comma"]),
+        (["a;b\n1,5;2\n", "a,b\n1,2\n"], None, ["comma", "point"]),
+        (["a,b\n1,2\n", "a;b\n1;2\n"], None, None),
+        (['a,b\n"1,234",2\n'], None, None),
+        (['a,b\n1,"2,5"\n'], None, ["comma"]),
+    ],
+)
+def test_the_first_rows_suggest_the_decimal_sign(
+    tmp_path: Path, texts: list[str], said: str | None, signs: list[str] | None
+) -> None:
+    pattern(tmp_path, *texts)
+    table = CsvTable("t", sorted(tmp_path.iterdir()), parse_csv_format(said))
+    assert table.try_signs(["a", "b"]) is (signs is not None)
+    if signs is not None:
+        assert [file.signs for file in table.files] == [NumberSigns.of(sign) for sign in signs]
+        assert table.are_as_programs is (signs == ["point"] and texts[0][1] == ",") or signs == ["comma"]
+
+
+def test_all_cells_of_number_columns_prove_the_signs(tmp_path: Path) -> None:
+    pattern(tmp_path, "a;b\n" + "1;2\n" * 3000 + "1,5;0.5\n", "a;b\n1.5;x\n")
+    table = CsvTable("t", sorted(tmp_path.iterdir()))
+    table.find_signs(["a"])
+    assert [file.signs.decimal for file in table.files] == ["comma", "point"]
+    with pytest.raises(
+        InvalidDataError, match=f"^data file {tmp_path}/1.csv: numbers have a decimal point in column 'b'"
+    ):
+        table.find_signs(["a", "b"])
+    table.find_signs([])
+    assert [file.signs.decimal for file in table.files] == ["point", "point"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_code"),
+    [
+        ("01", True), ("-01", True), ("+007", True), (" \t01", True), ("0x1", True), ("-0X1", True), ("00.5", True),
+        ("0", False), ("0.5", False), ("0,5", False), ("-0.5", False), ("10", False), ("0e1", False), ("", False),
+        ("x01", False), ("--01", False), ("0 1", False), ("0-", False), ("\v01", False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_zero_before_digits_makes_a_code(cell: str | None, *, is_code: bool) -> None:
+    assert csv_files._has_codes(pa.array(["1", cell, "2.5"])) is is_code
