@@ -80,14 +80,12 @@ def column_of(array: Any, *, as_number: bool) -> Column:  # noqa: ANN401 -- pyar
     if as_number and (numbers := _numbers(array)) is not None:
         return numbers
     kind = array.type
-    if pa.types.is_nested(kind) or pa.types.is_duration(kind):
-        return Coded(np.arange(len(array)), tuple(array.to_pylist()))
-    if pa.types.is_interval(kind):
+    if pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind):
         return Coded(np.arange(len(array)), tuple(array.to_pylist()))
     if pa.types.is_temporal(kind) or pa.types.is_string_view(kind):
         array = array.cast(pa.string())
     coded = array if pa.types.is_dictionary(kind) else array.dictionary_encode()
-    codes = coded.indices.cast(pa.int64()).fill_null(MISSING).to_numpy(zero_copy_only=False)
+    codes = coded.indices.cast(pa.int64()).fill_null(MISSING).to_numpy()
     return Coded(codes, tuple(coded.dictionary.to_pylist()))
 
 
@@ -144,7 +142,7 @@ def _real(cell: float) -> float:
     try:
         return float(cell)
     except OverflowError:
-        return math.copysign(math.inf, cell)
+        return math.inf if cell > 0 else -math.inf
 
 
 def _spelt(cell: object) -> str:

@@ -86,7 +86,7 @@ _EIGHT_BITS = "cp1252"
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 _UNUSED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 """Bytes that Windows-1252 has no character for."""
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
+_LINE_END = re.compile(r"\r\n?|\n")
 _TOTALS = frozenset({"total", "totals", "sum", "grand total", "subtotal", "summe", "gesamt", "insgesamt", "somme"})
 """Words in the first cell of a last line that is not a row."""
 _RAGGED = re.compile(r"CSV parse error: (Row #\d+: )?Expected \d+ columns, got \d+")
@@ -418,10 +418,12 @@ class CsvFile:
             next((text for cell in line.split(self.separator) if (text := cell.strip(' "'))), "") for line in lines
         ]
         if len(starts) > 1 and _is_total(starts[-1]) and not _is_total(starts[-2]) and len(self.names) > 1:
-            number = max((start for start, cells in self._records() if cells), default=0)
-            raise self._fault(
-                f"line {number:,}, the last, begins as one of totals: say end=1 in {_OPTION} if it is no row, or end=0"
-            )
+            rows = (start for start, cells in self._records() if any(map(self._is_filled, cells)))
+            if number := max(rows, default=0):  # else it is the line of names
+                raise self._fault(
+                    f"line {number:,}, the last, begins as one of totals: say end=1 in {_OPTION} if it is no row, or "
+                    "end=0"
+                )
 
     def _blank(self, places: Sequence[int]) -> frozenset[int]:
         """Return those of some columns that hold nothing."""
@@ -436,7 +438,7 @@ class CsvFile:
         ragged = (
             (start, len(cells))
             for start, cells in self._records()
-            if len(cells) != width and any(cell.strip(self._empty_characters) for cell in cells)
+            if len(cells) != width and any(map(self._is_filled, cells))
         )
         number, count = next(ragged, (0, 0))
         words = f"line {number:,} has {so_many(count, 'cell')}, and the line of names {width:,}"
@@ -507,6 +509,9 @@ class CsvFile:
     def _empty_characters(self) -> str:
         """The characters that a line of empty cells may have; the last marks the end of old files."""
         return f'{self.separator} \t\r\n"\x1a'
+
+    def _is_filled(self, cell: str) -> bool:
+        return bool(cell.strip(self._empty_characters))
 
     def _filled_rows(self) -> Iterator[bytes]:
         """Yield blocks below the names without lines below the table or those of empty cells that spreadsheets save."""
@@ -720,8 +725,8 @@ def _lines(blocks: Iterator[bytes]) -> Iterator[str]:
     for block in blocks:
         pending += decoder.decode(block)
         place = 0
-        for match in _LINE.finditer(pending, 0, len(pending) - pending.endswith("\r")):
-            yield match[0]
+        for match in _LINE_END.finditer(pending, 0, len(pending) - pending.endswith("\r")):
+            yield pending[place : match.end()]
             place = match.end()
         pending = pending[place:]
     pending += decoder.decode(b"", final=True)

@@ -169,29 +169,38 @@ def _workbook(above: Sequence[Sequence[object]] = ()) -> Callable[[Path], None]:
 
     def write(path: Path) -> None:
         lines = [*above, NAMES, *rows()]
-        write_workbook(path, "".join(f"<row>{''.join(map(cell, line))}</row>" for line in lines))
+        write_workbook(path, visits="".join(f"<row>{''.join(map(cell, line))}</row>" for line in lines))
 
     return write
 
 
-def write_workbook(path: Path, sheet: str) -> None:
-    """A workbook of one sheet, whose rows are in XML, by the least that its format asks for."""
+def write_workbook(path: Path, **sheets: str) -> None:
+    """A workbook of named sheets, whose rows are in XML, by the least that its format asks for."""
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     package = "http://schemas.openxmlformats.org/package/2006"
     office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
     kind = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    files = [f"xl/worksheets/sheet{i}.xml" for i in range(1, len(sheets) + 1)]
     parts = {
         "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
         '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         f'<Override PartName="/xl/workbook.xml" ContentType="{kind}.sheet.main+xml"/>'
-        f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{kind}.worksheet+xml"/></Types>',
+        + "".join(f'<Override PartName="/{file}" ContentType="{kind}.worksheet+xml"/>' for file in files)
+        + "</Types>",
         "_rels/.rels": f'<Relationships xmlns="{package}/relationships">'
         f'<Relationship Id="r1" Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
         "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}">'
-        '<sheets><sheet name="visits" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "<sheets>"
+        + "".join(f'<sheet name="{name}" sheetId="{i}" r:id="r{i}"/>' for i, name in enumerate(sheets, 1))
+        + "</sheets></workbook>",
         "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
-        f'<Relationship Id="r1" Type="{office}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{sheet}</sheetData></worksheet>',
+        + "".join(
+            f'<Relationship Id="r{i}" Type="{office}/worksheet" Target="/{file}"/>' for i, file in enumerate(files, 1)
+        )
+        + "</Relationships>",
+    } | {
+        file: f'<worksheet xmlns="{main}"><sheetData>{rows}</sheetData></worksheet>'
+        for file, rows in zip(files, sheets.values(), strict=True)
     }
     with zipfile.ZipFile(path, "w") as book:
         for name, text in parts.items():

@@ -31,7 +31,7 @@ _ODS = """<office:document-content xmlns:office="urn:oasis:names:tc:opendocument
 
 
 def _far_cells(path: Path) -> None:
-    write_workbook(path, _NAMES + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')
+    write_workbook(path, visits=_NAMES + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>')
 
 
 def _repeated_cells(path: Path) -> None:
