@@ -318,6 +318,9 @@ def test_a_key_still_stands_for_an_order_whose_algorithm_was_then_chosen(store: 
     assert store.add(spec, "alice", "key", any_algorithm=True).id == run.id
     with pytest.raises(ConflictError):
         store.add(spec, "alice", "key")
+    change(store, "UPDATE runs SET terms = '{'")
+    with pytest.raises(DamagedError, match=f"the row of run '{run.id}' in the table 'runs'"):
+        store.add(spec, "alice", "key", any_algorithm=True)
 
 
 def test_a_users_unfinished_runs_are_counted_as_its_share(store: RunStore, spec: RunSpec) -> None:
