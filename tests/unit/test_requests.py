@@ -83,7 +83,7 @@ def test_a_request_is_for_the_whole_roster_unless_it_says_otherwise(tmp_path: Pa
         tmp_path,
         study=HELD.model_dump(mode="json"),
         algorithm="psgd",
-        parameters={"n_rounds": 2, "step": "auto"},
+        parameters={"step": 0.5, "n_rounds": "auto"},
         parties=["party-3", "party-1"],
         budgets={"party-1": {"epsilon": 2, "delta": 1e-6}},
         minimum_contributors=1,
@@ -95,7 +95,7 @@ def test_a_request_is_for_the_whole_roster_unless_it_says_otherwise(tmp_path: Pa
         Member(name="party-3", n_examples=1, budget=BUDGET),
         Member(name="party-1", n_examples=1, budget=Budget(epsilon=2, delta=1e-6)),
     )
-    assert (few.algorithm, few.parameters) == ("psgd", {"n_rounds": 2})
+    assert (few.algorithm, few.parameters) == ("psgd", {"step": 0.5})
     assert (few.minimum_contributors, few.answer_every, few.public) == (1, 3, public)
 
 
