@@ -78,25 +78,25 @@ def test_a_request_is_for_the_whole_roster_unless_it_says_otherwise(tmp_path: Pa
         adjacency="replace_one",
         public=None,
     )
-    public = PublicRowStore(tmp_path).add(np.zeros((2, 4)))
+    start = PublicRowStore(tmp_path).add_weights(np.zeros((1, 4)))
+    assert drafted(tmp_path, public=start.digest).public == start
     few = drafted(
         tmp_path,
         study=HELD.model_dump(mode="json"),
-        algorithm="psgd",
-        parameters={"step": 0.5, "n_rounds": "auto"},
+        algorithm="local_average",
+        parameters={"regularization": 0.5},
         parties=["party-3", "party-1"],
         budgets={"party-1": {"epsilon": 2, "delta": 1e-6}},
         minimum_contributors=1,
         answer_every=3,
-        public=public.digest,
     )
     assert few.study == HELD
     assert few.parties == (
         Member(name="party-3", n_examples=1, budget=BUDGET),
         Member(name="party-1", n_examples=1, budget=Budget(epsilon=2, delta=1e-6)),
     )
-    assert (few.algorithm, few.parameters) == ("psgd", {"step": 0.5})
-    assert (few.minimum_contributors, few.answer_every, few.public) == (1, 3, public)
+    assert (few.algorithm, few.parameters) == ("local_average", {"regularization": 0.5})
+    assert (few.minimum_contributors, few.answer_every, few.public) == (1, 3, None)
 
 
 def test_a_cohort_needs_its_least_in_every_sum(tmp_path: Path) -> None:
