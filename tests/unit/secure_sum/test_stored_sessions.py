@@ -174,7 +174,7 @@ def test_damage_is_named_by_its_table(  # noqa: PLR0913, PLR0917 -- where, what 
     kind = "BLOB" if column in {"roster", "receipt"} else "TEXT"
     with store._database.transaction() as connection:
         if column == "key_holder":
-            connection.execute("DELETE FROM openings WHERE round = 2")
+            connection.execute("DELETE FROM openings WHERE round = 2 OR key_holder = 'lee'")
         connection.execute(f"UPDATE {table} SET {column} = CAST(? AS {kind}) WHERE run = ?", (value, run.id))  # noqa: S608
     with pytest.raises(DamagedError, match=f"the row of run '{run.id}' in the table '{table}' of the learner's"):
         read(store.sessions, run.id)
