@@ -203,6 +203,15 @@ def test_listens_to_its_own_news(tmp_path: Path) -> None:
     assert heard == [to_be_read, to_be_read, (run, ["round"])], "a round's event is told, what else is new is read"
 
 
+def test_an_end_with_its_evaluation_is_news_of_both(tmp_path: Path, spec: RunSpec) -> None:
+    heard: list[tuple[str, tuple[object, ...]]] = []
+    with closing(RunStore(tmp_path / "store.sqlite", lambda run, events: heard.append((run, tuple(events))))) as store:
+        run = running(store, spec)
+        heard.clear()
+        follower = store.complete(run, {"kind": "linear", "weights": None}, np.array([0.5]), {}, spec)
+    assert heard == [(run.id, ()), (follower, ())]
+
+
 def test_does_not_know_an_unknown_run(store: RunStore) -> None:
     for look in (store.run, store.state, store.plan, store.model):
         with pytest.raises(NotFoundError, match="there is no run 'nobody'"):
