@@ -31,6 +31,7 @@ STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=L
 SPEC = RunSpec(
     study=STUDY,
     algorithm="dp_gd",
+    parameters={},
     parties=tuple(Member(name=name, n_examples=5, budget=Budget(epsilon=1, delta=1e-5)) for name in ("ann", "bob")),
     minimum_contributors=2,
 )

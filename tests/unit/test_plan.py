@@ -53,7 +53,6 @@ def test_a_plan_has_what_each_party_will_have_spent_after_each_round() -> None:
     for index, name in enumerate(settled.names):
         costs = [cost.epsilon / MICRO for cost in schedule(algorithm, facts.of(index), "transcript")]
         assert plan.epsilon_after[name] == pytest.approx(np.cumsum(costs))
-    assert plan.epsilon_after["ann"][1] > plan.epsilon_after["ann"][0] > 0
     assert plan.guarantees == tuple(each.to_json() for each in guarantees(algorithm, facts))
 
 

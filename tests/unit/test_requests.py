@@ -19,7 +19,7 @@ from tests.support.cluster import made_up
 
 STUDY = made_up(3)
 ROSTER = {f"party-{i}": None for i in range(5)}
-SUM = {"secure_sum": "paillier"}
+SUM: dict[str, Any] = {"secure_sum": "paillier"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,6 @@ from parley.common.errors import PartyRefusedError
 from parley.common.protocol.messages import Query, Reply
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.runs.states import Notice
-from parley.learner.storage import timing
 from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time, work_ms
 
@@ -80,7 +80,7 @@ def completed(store: RunStore, draft: RunSpec, *ms: float) -> str:
     """A completed run whose rounds took so long."""
     run = store.add(draft, "alice").id
     for state in ("recruiting", "running"):
-        store.enter(run, state)  # type: ignore[arg-type]  # a state
+        store.enter(run, state)
     for round, took in enumerate(ms, 1):
         notices = [Notice("dropped", {"ms": 1e9}), Notice("round", {"ms": took})]
         store.append(run, Query(round, "gradient", np.zeros(1)), Reply(np.zeros(1), (0,)), notices, [])
@@ -113,7 +113,7 @@ async def test_without_a_run_like_it_round_trips_and_work_are_an_estimate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parties, now = [Greeted("a"), Greeted("b")], iter([0.0, 0.001, 1.0, 1.002, 2.0, 2.009])
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     with closing(RunStore(tmp_path / "learner.sqlite")) as store:
         found = await round_time(spec(), cast("Any", parties), store, 5.0)
         assert found.ms == pytest.approx(2.0 + work_ms(spec()))

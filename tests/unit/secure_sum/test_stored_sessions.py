@@ -34,6 +34,7 @@ from parley.learner.storage.session_store import Opening, Round, SessionStore
 SPEC = RunSpec(
     study=Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("a", "b"))),
     algorithm="dp_gd",
+    parameters={},
     parties=tuple(Member(name=name, n_examples=5, budget=Budget(epsilon=1, delta=1e-5)) for name in ("ann", "bob")),
     minimum_contributors=2,
     secure_sum="paillier",
