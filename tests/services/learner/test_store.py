@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -15,13 +16,21 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from parley.common.errors import ConflictError, DamagedError, NotFoundError, ShareUsedUpError, UnavailableError
+from parley.common.encoding.npy import pack_array
+from parley.common.errors import (
+    ConflictError,
+    DamagedError,
+    InvalidInputError,
+    NotFoundError,
+    ShareUsedUpError,
+    UnavailableError,
+)
 from parley.common.protocol.cautions import cautions
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.evaluation import evaluation_spec
-from parley.common.runs.specification import Cohort, RunSpec
+from parley.common.runs.specification import Cohort, RunSpec, digest_of_rows
 from parley.common.service.fair_use import Share
 from parley.common.storage.sqlite import Database
 from parley.learner.api.schemas import ListedRun
@@ -29,6 +38,8 @@ from parley.learner.runs.plan import Plan
 from parley.learner.runs.run import Pause, Run, RunTerms, readable
 from parley.learner.runs.states import ENDS, TRANSITIONS, Notice, RunState
 from parley.learner.storage import statements
+from parley.learner.storage.public_rows import MAX_BYTES, PublicRowStore
+from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 from parley.learner.storage.run_store import RunStore
 from scripts.loopback import resident_mb
 from tests.support.cluster import Cluster
@@ -650,3 +661,79 @@ def test_the_names_of_runs_are_cut_in_errors(store: RunStore) -> None:
 def run_spec_of(spec: RunSpec, algorithm: str) -> RunSpec:
     """The same run by another algorithm, with its parameters chosen."""
     return spec.model_copy(update={"algorithm": algorithm, "parameters": {}}).settled()[0]
+
+
+def test_public_rows_are_kept_to_the_bit_and_listed_by_digest(tmp_path: Path) -> None:
+    store, rows = PublicRowStore(tmp_path / "public"), np.random.default_rng(1).normal(size=(3, 2))
+    name = store.add(rows)
+    assert (tmp_path / "public" / f"{name.digest}.npy").read_bytes() == pack_array(rows)
+    assert (name.rows, name.width) == (3, 2)
+    assert store.find(name.digest) == name
+    assert store.load(name).tobytes() == rows.tobytes()
+    with pytest.raises(NotFoundError, match=f"the public rows {name.digest[:12]} are not of the shape"):
+        store.load(name.model_copy(update={"rows": 2, "width": 3}))
+    for absent in (store.find, lambda digest: store.load(name.model_copy(update={"digest": digest}))):
+        with pytest.raises((NotFoundError, InvalidInputError), match=r"^there are no public rows 0{12} here: upload"):
+            absent("0" * 64)
+    digests = sorted([name.digest, *(store.add(np.full((1, 1), number)).digest for number in range(9))])
+    assert any(digest[0].isdigit() for digest in digests)
+    listed, damaged, last = store.page(10)
+    assert ([each.digest for each in listed], damaged, last) == (digests, [], None)
+    assert [each.digest for each in store.page(3, digests[1])[0]] == digests[2:5]
+    assert (store.page(3)[2], store.page(9)[2]) == (digests[2], digests[8])
+    assert PublicRowStore(tmp_path / "none").page(3) == ([], [], None)
+
+
+def test_public_rows_fit_one_body_and_are_rows(tmp_path: Path) -> None:
+    store = PublicRowStore(tmp_path)
+    for rows in (np.zeros((0, 3)), np.zeros((1, MAX_BYTES // 8 + 1))):
+        with pytest.raises(InvalidInputError, match=r"public rows may take 16,773,120 bytes"):
+            store.add(rows)
+    most = np.zeros((1, MAX_BYTES // 8))
+    assert store.find(store.add(most).digest).width == MAX_BYTES // 8
+    column = np.zeros(3)
+    digest = digest_of_rows(column)
+    (tmp_path / f"{digest}.npy").write_bytes(pack_array(column))
+    with pytest.raises(
+        DamagedError, match=f"^the file of the public rows {digest[:12]} is damaged: upload them again$"
+    ):
+        store.find(digest)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnavailableError, match="the public rows cannot be written: "):
+        PublicRowStore(tmp_path / "file").add(np.zeros((1, 1)))
+
+
+def test_the_roster_is_kept_as_a_file_each(tmp_path: Path) -> None:
+    now, store = datetime(2026, 1, 1, tzinfo=UTC), RosterStore(tmp_path)
+    invited = {
+        name: Invited(name=name, role="party", secret_hash=f"sha256:{'0' * 64}", expires=expires, studies=("s",))
+        for name, expires in (("ann", now), ("bob", now + timedelta(seconds=1)), ("eve", now))
+    }
+    for entry in invited.values():
+        store.invite(entry)
+    (file,) = (tmp_path / "invited").glob("ann*")
+    assert (file.name, file.stat().st_mode & 0o777) == ("ann.json", 0o600)
+    assert file.read_text() == invited["ann"].model_dump_json(indent=1)
+    assert store.invited == RosterStore(tmp_path).invited == invited
+    member = JoinedMember(
+        name="ann", role="party", public_key="0a" * 32, connects_with=f"sha256:{'0' * 64}", token="t" * 43, joined=now,
+        studies=("s",), secret_hash=f"sha256:{'0' * 64}", expires=now,
+    )  # fmt: skip
+    before = store.invited
+    store.keep(member)
+    assert set(before) == {"ann", "bob", "eve"}, "who iterates over it goes on"
+    store.keep(member.model_copy(update={"name": "kim"}))
+    assert (set(store.invited), set(store.members)) == ({"bob", "eve"}, {"ann", "kim"})
+    store.expire(now)
+    for kept in (store, RosterStore(tmp_path)):
+        assert (set(kept.invited), set(kept.members)) == ({"bob"}, {"ann", "kim"})
+    store.remove("ann")
+    store.remove("bob")
+    for kept in (store, RosterStore(tmp_path)):
+        assert (kept.invited, set(kept.members)) == ({}, {"kim"})
+    (tmp_path / "invited" / "bad.json").write_text("{}")
+    (tmp_path / "invited" / "bad.json").chmod(0o600)
+    with pytest.raises(InvalidInputError, match=r"invited/bad\.json: name"):
+        RosterStore(tmp_path)
+    with pytest.raises(UnavailableError, match="the roster cannot be written"):
+        RosterStore(tmp_path / "invited" / "bad.json").invite(invited["bob"])
