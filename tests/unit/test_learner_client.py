@@ -265,7 +265,7 @@ class TestRequests:
         self, name: str, given: tuple[object, ...], named: dict[str, Any], asked: tuple[object, ...]
     ) -> None:
         call = vars(Calls)[name].call(None, *given, **named)
-        left_out = (None, {})[len(asked) - 2 :]
+        left_out: tuple[object, ...] = (None, {})[len(asked) - 2 :]
         assert (call.method, call.path, call.body, call.headers) == (*asked, *left_out)
         assert call.content is None
 
@@ -665,6 +665,15 @@ class TestProgress:
         last = shown.rpartition("paused ")[2]
         assert " 3/4 0:00:00 " in last
         assert "2 parties · ε spent ≤ 0.5 · objective 0.500" in last
+
+    def test_says_news_as_it_is(self) -> None:
+        file = io.StringIO()
+        console = Console(file=file, force_terminal=True, width=150, color_system="truecolor")
+        with RunBar(console=console) as bar:
+            bar.show(RunEvent(1, "dropped", json.dumps({"party": "bob", "reason": "7 of [b]8"})))
+            bar.show(RunEvent(2, "state", json.dumps({"state": "paused", "reason": "9 of [b]10"})))
+        assert "dropped bob: 7 of [b]8\n" in file.getvalue()
+        assert "paused: 9 of [b]10\n" in file.getvalue()
 
     def test_of_nobody_costs_nothing(self) -> None:
         file = io.StringIO()

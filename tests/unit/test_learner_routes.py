@@ -34,7 +34,7 @@ from parley.learner.api.catalogue import _party_view
 from parley.learner.api.page import _HEADERS, PageFile, add_page, statistics_script
 from parley.learner.api.run_metrics import RunCounters, RunGauge
 from parley.learner.api.schemas import OpenedRound, RunView, StudySummary
-from parley.learner.api.table_task import TableTask
+from parley.learner.api.table_task import TABLE_BOUNDS, TableTask
 from parley.learner.runs.run import Pause, Run, RunTerms
 from parley.learner.runs.states import RunEvent
 from parley.learner.storage.session_store import Opening
@@ -57,7 +57,11 @@ def request_by(caller: object, **scope: object) -> Request:
 
 def test_each_route_takes_callers_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roles, "caller_of", lambda request: request.state.caller)
-    callers = {"peer": PeerCaller("ann"), "invited": InvitedCaller("bob"), "user": NamedCaller("eve")}
+    callers: dict[str, PeerCaller | InvitedCaller | NamedCaller] = {
+        "peer": PeerCaller("ann"),
+        "invited": InvitedCaller("bob"),
+        "user": NamedCaller("eve"),
+    }
     takes = {"peer": roles.peer_name, "invited": roles.invited_name, "user": roles.user_name}
     for kind, name in takes.items():
         for other, caller in callers.items():
@@ -70,7 +74,8 @@ def test_each_route_takes_callers_of_its_kind(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_certificate_has_to_be_for_the_name() -> None:
-    for scope in ({}, {"state": {}}, {"state": {CERTIFIED: lambda: {"bob"}}}):
+    scopes: list[dict[str, Any]] = [{}, {"state": {}}, {"state": {CERTIFIED: lambda: {"bob"}}}]
+    for scope in scopes:
         with pytest.raises(ForbiddenError, match="a certificate for ann has to be shown") as refused:
             roles.check_certified(Request({"type": "http", **scope}), "ann")
         assert refused.value.facts == {"rule": "certificate"}
@@ -358,4 +363,4 @@ def test_an_upload_is_called_the_body_in_errors(monkeypatch: pytest.MonkeyPatch,
     assert uploads._read(task).tolist() == [0.0]
     with pytest.raises(InvalidDataError, match=r"^the body has no row, and the bodyx has none$"):
         uploads._read(task)
-    assert given[0] == ("parley.learner.api.tables", task.model_dump_json().encode(), uploads.TABLE_BOUNDS)
+    assert given[0] == ("parley.learner.api.tables", task.model_dump_json().encode(), TABLE_BOUNDS)
