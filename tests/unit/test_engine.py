@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import AwaitingOwnerError, ConflictError, DamagedError, NotFoundError, UnavailableError
+from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.learner.execution import engine as execution
 from parley.learner.execution.engine import Engine, Patience
@@ -26,6 +27,7 @@ from parley.learner.runs.plan import Plan
 from parley.learner.runs.run import Pause
 from parley.learner.storage.public_rows import PublicRowStore
 from parley.learner.storage.run_store import RunStore
+from tests.support.ledgers import KEY
 
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("a", "b")))
 SPEC = RunSpec(
@@ -41,7 +43,7 @@ SINCE = "2026-01-01T00:00:00.000+00:00"
 class Sums:
     """Key holders that are informed of ends."""
 
-    key_holders = ()
+    key_holders: tuple[Any, ...] = ()
 
     def __init__(self) -> None:
         self.ended: list[str] = []
@@ -314,6 +316,86 @@ async def test_a_pause_that_cannot_be_written_is_kept_in_memory(
         assert engine.unwritten == {}
         assert [event.news["state"] for event in store.events(run)] == ["queued", "paused", "recruiting", "failed"]
         assert store.events(run)[1].news["reason"] == "the disk is full"
+
+
+async def test_what_a_run_leaves_in_memory_ends_with_it(tmp_path: Path) -> None:
+    async with carrying(tmp_path, "bob") as (engine, store, _):
+        run, ended = (store.add(SPEC, "alice").id for _ in range(2))
+        store.enter(ended, "failed")
+        engine.carry(run)
+        engine.carry(run)
+        assert [task.get_name() for task in engine._tasks.values()] == [run]
+        engine.carry(ended)
+        engine.unwritten[ended] = Pause("", (), SINCE)
+        await until_idle(engine)
+        assert (engine._tasks, engine._patience, engine.unwritten) == ({}, {}, {})
+        assert store.state(run) == "failed"
+
+
+async def test_a_start_takes_up_runs_and_ends_that_key_holders_do_not_know(tmp_path: Path) -> None:
+    async with carrying(tmp_path) as (engine, store, sums):
+        waiting, ended, known = (store.add(SPEC, "alice").id for _ in range(3))
+        for run in (ended, known):
+            store.sessions.begin(run, f"session of {run}")
+            store.enter(run, "failed")
+        store.sessions.end(known)
+        await engine.start()
+        assert set(engine._tasks) == {waiting, ended}
+        await until_idle(engine)
+        assert sorted(sums.ended) == sorted([waiting, ended])
+        assert (store.state(waiting), known in sums.ended) == ("failed", False)
+
+
+async def test_receipts_of_a_runs_peers_are_kept_and_handed_on_at_its_end(tmp_path: Path) -> None:
+    handed: list[list[str]] = []
+
+    async def hand_on(names: Iterable[str]) -> None:
+        handed.append(list(names))
+
+    async with carrying(tmp_path, "ann", "eve") as (engine, store, sums):
+        kept = read_receipt(write_receipt(KEY, signer="ann", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+        peers = cast("Any", engine._roster)
+        peers["ann"].receipts = peers["eve"].receipts = SimpleNamespace(newest=kept)
+        sums.key_holders = (Asked("kim"),)
+        engine._witnesses = cast("Any", SimpleNamespace(hand_on=hand_on))
+        for spec in (SPEC, SPEC.model_copy(update={"secure_sum": "paillier"})):
+            await engine.cancel(store.add(spec, "alice").id)
+            await until_idle(engine)
+        assert store.receipts() == {"ann": kept}
+        assert handed == [["ann"], ["ann", "kim"]]
+
+
+async def test_a_runs_members_and_all_key_holders_are_asked_as_its_witnesses(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    async def ask(names: Iterable[str]) -> None:
+        asked.append(list(names))
+
+    async with carrying(tmp_path) as (engine, store, sums):
+        sums.key_holders = (Asked("kim"),)
+        engine._witnesses = cast("Any", SimpleNamespace(ask=ask))
+        await engine._ask_witnesses(store.add(SPEC, "alice"))
+        assert asked == [["ann", "bob", "kim"]]
+
+
+async def test_users_take_turns_of_a_quarter_of_a_second(tmp_path: Path) -> None:
+    async with carrying(tmp_path, concurrent_runs=7) as (engine, _, _):
+        turns = engine._turns
+        assert (turns._per_caller, turns._total) == (7, 7)
+        assert (turns._slice, turns._memory, turns._most_rest) == (0.25, 0.25, 0.05)
+        engine.see("alice")
+        assert list(turns._seen) == ["alice"]
+
+
+async def test_a_resumed_run_goes_on_at_once(tmp_path: Path) -> None:
+    async with carrying(tmp_path) as (engine, store, _):
+        run = store.add(SPEC, "alice").id
+        engine._patience[run] = patience = Patience(1.0)
+        patience._remaining = 0.0
+        await engine.resume(run)
+        assert (patience.is_spent, patience._woken.is_set()) == (False, True)
+        await until_idle(engine)
+        assert store.state(run) == "failed", "it was carried: the roster has nobody"
 
 
 async def test_a_learner_says_how_common_the_commonest_class_is(tmp_path: Path) -> None:
