@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -34,13 +34,23 @@ from parley.common.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from parley.common.service.http.proxy import spell_hosts, spell_hosts_async
 from parley.common.service.problems import document_of
 from parley.common.service.settings import Limits
 from parley.learner.api.requests import RunRequest
 from parley.learner.api.schemas import RunView
 from parley.learner.client import AsyncLearner, Learner, calls, connection
 from parley.learner.client.calls import Calls, RunOptions, columns_of, records_of
-from parley.learner.client.connection import Watching, body_bytes, cut_off, json_call, options_of, refusal_of
+from parley.learner.client.connection import (
+    Call,
+    Watching,
+    api_call,
+    body_bytes,
+    cut_off,
+    json_call,
+    options_of,
+    refusal_of,
+)
 from parley.learner.client.learner import completed_run
 from parley.learner.client.progress import RunBar, metrics_in_words, terminal
 from parley.learner.client.token import has_token, others_read, read_token
@@ -543,6 +553,79 @@ class TestRefusals:
 
         with pytest.raises(UnavailableError, match=hint):
             learner(answer).studies()
+
+    def test_only_the_likeliest_cause_is_said(self) -> None:
+        both = httpx.ConnectError("CERTIFICATE_VERIFY_FAILED, and Name or service not known")
+        told = connection.unreachable("http://learner", both).detail
+        assert told == (
+            "no learner answers at http://learner (ConnectError): its certificate is not trusted here, or has expired: "
+            "name its authority, by --ca or PARLEY_CA"
+        )
+        plain = connection.unreachable("http://learner", httpx.ConnectError("refused")).detail
+        assert plain == "no learner answers at http://learner (ConnectError)"
+        cut = httpx.RemoteProtocolError("Server disconnected")
+        assert connection.unreachable("http://learner", cut).detail.endswith(" (RemoteProtocolError): is it https://?")
+        assert connection.unreachable("https://learner", cut).detail.endswith("(RemoteProtocolError)")
+
+    def test_a_document_needs_a_type_and_a_detail_and_no_more(self) -> None:
+        assert type(refusal_of(404, b'{"type": "urn:parley:problem:not-found", "detail": "no"}')) is NotFoundError
+        lacking = refusal_of(404, b'{"type": "urn:parley:problem:not-found"}')
+        assert (lacking.detail, lacking.facts) == ("HTTP status 404", {"problem": None})
+        unknown = refusal_of(404, b'{"type": "urn:parley:problem:of-tomorrow", "detail": "no", "rule": 7}')
+        assert (type(unknown), unknown.detail, unknown.facts["rule"]) == (ParleyError, "no", 7)
+        sum_error = refusal_of(
+            422, json.dumps({"type": f"urn:parley:problem:{SecureSumError.kind}", "detail": "no"}).encode()
+        )
+        assert sum_error.facts["reason"] == ""
+        faults = [{"loc": ["body", 0], "reason": "is odd"}, {"reason": "no place"}, {"loc": ["x"]}]
+        two = refusal_of(422, json.dumps({"type": "x", "detail": "wrong", "errors": [*faults, faults[0]]}).encode())
+        assert two.detail == "wrong; body.0 is odd; body.0 is odd"
+
+
+class TestConnections:
+    def test_are_opened_with_what_they_are_given(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text(TOKEN)
+        given: list[tuple[object, ...]] = []
+
+        def options(*arguments: object) -> dict[str, object]:
+            given.append(arguments)
+            return {"base_url": "http://other"}
+
+        monkeypatch.setattr(connection, "options_of", options)
+        monkeypatch.setattr(connection, "tls_of", lambda *files: files)
+        client = Learner(URL, token_file=tmp_path / "token", ca="c", certificate="d", key="e", proxy="p", patience=7.0)
+        asynchronous = AsyncLearner(URL, "another")
+        assert given == [(URL, TOKEN, ("c", "d", "e"), "p"), (URL, "another", (None, None, None), None)]
+        assert (client.url, client.patience, asynchronous.patience) == (URL, 7.0, connection.PATIENCE)
+        assert client._http.event_hooks["request"] == [spell_hosts]
+        assert asynchronous._http.event_hooks["request"] == [spell_hosts_async]
+        assert client._http.base_url == "http://other"
+
+    def test_have_the_authority_and_certificate_that_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        given: list[tuple[Path | None, ...]] = []
+        monkeypatch.setattr("parley.common.service.http.tls.client_context", lambda *files: given.append(files))
+        for files in (("c", None, None), (None, Path("d"), "e"), ("c", "d", None)):
+            connection.tls_of(*files)
+        assert given == [(Path("c"), None, None), (None, Path("d"), Path("e")), (Path("c"), Path("d"), None)]
+        assert isinstance(connection.tls_of(None, None, None), ssl.SSLContext)
+
+    def test_a_method_has_the_words_and_arguments_of_its_call(self) -> None:
+        class Ours:
+            @api_call
+            def greet(self, name: str, *, twice: bool = False) -> Call[RunView]:
+                """Say hello."""
+                return Call("GET", f"/{name}/{twice}", RunView.model_validate_json)
+
+            def send(self, call: Call[Any]) -> str:
+                """Return the path."""
+                return call.path
+
+        signature = inspect.signature(cast("Any", Ours).greet)
+        assert list(signature.parameters) == ["self", "name", "twice"]
+        assert signature.return_annotation == "RunView"
+        assert vars(Ours)["greet"].__doc__ == cast("Any", Ours).greet.__doc__ == "Say hello."
+        assert cast("Any", Ours()).greet("ann", twice=True) == "/ann/True"
+        assert cast("Any", Ours).greet(Ours(), "bob") == "/bob/False"
 
 
 FIRST = spelt(1, "state", state="running", rounds=2) + spelt(2, "round", round=1)
