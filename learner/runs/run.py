@@ -42,7 +42,7 @@ def decoding_row(table: str, run: str) -> Iterator[None]:
 
 def readable(text: str) -> str:
     """Return a text with each byte that was not UTF-8 replaced by a question mark."""
-    return text.encode("utf-8", "replace").decode()
+    return text.encode(errors="replace").decode()
 
 
 DEFAULT_SECONDS = 60.0

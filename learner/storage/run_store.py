@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Literal, cast, get_args
+from typing import IO, Any, Literal, get_args
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -51,7 +51,7 @@ _APPROVALS = TypeAdapter(dict[str, SignedApproval])
 _LONG = 2**20  # bytes of a reply that is not bound to a statement, which would keep a copy
 _PEER_BYTES = 4096  # of a party's receipt and its part of the news
 _BEYOND_ALL = 2**63 - 1  # no row's number is larger
-_STATES = frozenset(get_args(RunState))
+_STATES: Mapping[str, RunState] = {state: state for state in get_args(RunState)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class RunStore:
             self._database = Database(path, sql.STORE_SCHEMA, damaged=DamagedStoreError)
             self._database.files.watch(path.with_suffix(".lock"), self._lock.fileno())
             with self._database.reading() as connection:  # otherwise one bad byte in a row would hide all rows
-                connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+                connection.text_factory = lambda text: text.decode(errors="surrogateescape")
                 connection.row_factory = sqlite3.Row  # rows are read by the names of their columns
         except ParleyError:
             self._lock.close()
@@ -465,9 +465,7 @@ def _reply_bytes(spec: RunSpec) -> int:
 def _state(run: str, state: str) -> RunState:
     """Return a state as it was stored; raises DamagedError if there is no such state."""
     with decoding_row("runs", run):
-        if state not in _STATES:
-            raise ValueError("state")
-    return cast("RunState", state)
+        return _STATES[state]
 
 
 def _run(row: sqlite3.Row) -> Run:

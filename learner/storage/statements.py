@@ -116,7 +116,7 @@ def digest_of_model(model: str, *weights: bytes | memoryview | None) -> str:
     >>> digest_of_model("{}", b"ab") == digest_of_model("{}", b"a", b"b") != digest_of_model("{}", None)
     True
     """
-    text = model.encode("utf-8", "surrogateescape")
+    text = model.encode(errors="surrogateescape")
     digest = hashlib.sha256(len(text).to_bytes(8, "big") + text)
     for part in weights:
         digest.update(part or b"")

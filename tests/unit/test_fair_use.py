@@ -10,6 +10,8 @@ import pytest
 
 from parley.common.errors import ShareUsedUpError
 from parley.common.service.fair_use import CallerTurns, Share, SignIns, Turn
+from parley.learner.execution.fair_use import FairUse
+from parley.learner.settings import LearnerShares
 
 Work = Callable[[Turn], Awaitable[None]]
 
@@ -222,3 +224,33 @@ def test_failed_sign_ins_are_counted_by_address_for_a_minute() -> None:
     now = 60.0
     assert not sign_ins.fail("192.0.2.1", "no")
     assert [sign_ins.fail(f"2001:db8::{number}", "no") for number in range(2)] == [False, True], "one customer's"
+
+
+def test_a_learners_shares_are_those_of_its_settings() -> None:
+    fair = FairUse.by(LearnerShares(streams=1, queued_runs=2, uploads=3, forecasts=4))
+    assert (fair.streams, fair.queued_runs, fair.uploads, fair.forecasts) == (
+        Share("streams", 1, "event streams open", "close some, or watch all runs by /v1/events", 5),
+        Share("queued_runs", 2, "runs that have not come to an end", "wait until one ends, or cancel some", 60),
+        Share("uploads", 3, "uploads under way", "wait until one is done", 5),
+        Share("forecasts", 4, "forecasts under way", "wait until one is done", 5),
+    )
+
+
+async def test_long_work_of_a_user_is_done_one_after_the_other_and_counts_towards_its_share() -> None:
+    fair, begun, ends = FairUse.by(LearnerShares(uploads=2)), list[str](), asyncio.Event()
+
+    async def work(user: str) -> None:
+        async with fair.turn(fair.uploads, user):
+            begun.append(user)
+            await ends.wait()
+
+    first = [asyncio.create_task(work(user)) for user in ("ann", "ann", "bob")]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert begun == ["ann", "bob"]
+    with pytest.raises(ShareUsedUpError, match="ann has 2 uploads under way"):
+        await work("ann")
+    ends.set()
+    await asyncio.gather(*first)
+    await work("ann")
+    assert begun == ["ann", "bob", "ann", "ann"]

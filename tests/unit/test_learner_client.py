@@ -7,10 +7,14 @@ import copy
 import inspect
 import io
 import json
+import random
+import ssl
+import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -19,7 +23,10 @@ import pytest
 from rich.console import Console
 
 from parley.common import errors
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
 from parley.common.errors import (
+    ConflictError,
     InvalidInputError,
     NotFoundError,
     ParleyError,
@@ -27,14 +34,26 @@ from parley.common.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from parley.common.service.http.proxy import spell_hosts, spell_hosts_async
 from parley.common.service.problems import document_of
 from parley.common.service.settings import Limits
 from parley.learner.api.requests import RunRequest
+from parley.learner.api.schemas import RunView
 from parley.learner.client import AsyncLearner, Learner, calls, connection
 from parley.learner.client.calls import Calls, RunOptions, columns_of, records_of
-from parley.learner.client.connection import body_bytes, refusal_of
-from parley.learner.client.progress import RunBar
-from parley.learner.client.token import read_token
+from parley.learner.client.connection import (
+    Call,
+    Watching,
+    api_call,
+    body_bytes,
+    cut_off,
+    json_call,
+    options_of,
+    refusal_of,
+)
+from parley.learner.client.learner import completed_run
+from parley.learner.client.progress import RunBar, metrics_in_words, terminal
+from parley.learner.client.token import has_token, others_read, read_token
 from parley.learner.runs.states import RunEvent
 
 URL, TOKEN = "http://learner", "a-users-secret-token"
@@ -102,6 +121,43 @@ class TestToken:
         with pytest.raises(InvalidInputError, match="cannot be read"):
             read_token(file=tmp_path / "none")
 
+    def test_the_words_of_a_refusal_name_its_source(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInputError, match=rf"^the token file {tmp_path / 'none'} cannot be read$"):
+            read_token(file=tmp_path / "none")
+        (tmp_path / "empty").write_text("\n")
+        with pytest.raises(InvalidInputError, match=rf"^the token file {tmp_path / 'empty'} is empty$"):
+            read_token(file=tmp_path / "empty")
+        with pytest.raises(InvalidInputError, match=r"^the token holds more than one word"):
+            read_token("two words")
+        (tmp_path / "token").write_bytes(b"\xff")
+        with pytest.raises(InvalidInputError, match="cannot be read"):
+            read_token(file=tmp_path / "token")
+
+    def test_an_empty_name_of_a_file_names_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PARLEY_TOKEN_FILE", "")
+        assert not has_token()
+        with pytest.raises(InvalidInputError, match="a token is needed"):
+            read_token()
+
+    @pytest.mark.parametrize("name", ["PARLEY_TOKEN", "PARLEY_TOKEN_FILE"])
+    def test_may_be_in_the_environment(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert not has_token()
+        monkeypatch.setenv(name, "x")
+        assert has_token()
+
+    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o610, 0o601, 0o620, 0o602])
+    def test_that_others_may_read_is_told(self, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (file := tmp_path / "token").write_text(TOKEN)
+        assert others_read(None) is None
+        file.chmod(0o700)
+        assert others_read(file) is None
+        file.chmod(mode)
+        assert others_read(file) == file
+        monkeypatch.setenv("PARLEY_TOKEN_FILE", str(file))
+        assert others_read(None) == file
+        monkeypatch.setenv("PARLEY_TOKEN", "x")
+        assert others_read(None) is None
+
     def test_is_in_no_words_of_a_client(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(0)
         with refused(NotFoundError("there is no such run")) as client, pytest.raises(NotFoundError) as caught:
@@ -111,7 +167,191 @@ class TestToken:
         assert repr(client) == "Learner('http://learner')"
 
 
+RUN = "/v1/runs/a"
+RUN_VIEW: dict[str, Any] = {
+    "id": "a",
+    "user": "alice",
+    "purpose": "",
+    "created": "2026-01-01T00:00:00.000+00:00",
+    "state": "completed",
+    "study": "s",
+    "algorithm": "dp_gd",
+    "parameters": {},
+    "parties": ["ann"],
+    "epsilon": {"ann": 1.0},
+    "minimum_contributors": 1,
+    "colluders": 0,
+    "answer_every": 1,
+    "secure_sum": "none",
+    "key_holders": [],
+    "adjacency": "replace_one",
+    "public": None,
+    "evaluates": None,
+    "evaluations": [],
+    "spec_digest": "0",
+    "seconds": 60.0,
+    "chosen": {},
+    "cohort": None,
+    "absent": {},
+    "rounds": {"done": 2, "of": 2},
+    "problem": None,
+    "pause": None,
+}
+TERMS = {"study": "s", "epsilon": 1.0, "delta": 0.5}
+STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("a", "b")))
+ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] = [
+    ("user", (), {}, ("GET", "/v1/user")),
+    ("parties", (), {}, ("GET", "/v1/parties")),
+    ("studies", (), {}, ("GET", "/v1/studies")),
+    ("study", ("s",), {}, ("GET", "/v1/studies/s")),
+    ("forecast", ("s",), {"epsilon": 1.0, "delta": 0.5}, ("POST", "/v1/forecasts", TERMS)),
+    (
+        "forecast",
+        ("s",),
+        {"epsilon": 1.0, "delta": 0.5, "owners": MappingProxyType({"ann": 7}), "colluders": 1},
+        ("POST", "/v1/forecasts", TERMS | {"owners": {"ann": 7}, "colluders": 1}),
+    ),
+    ("submit", ("s",), {"epsilon": 1.0, "delta": 0.5}, ("POST", "/v1/runs", TERMS)),
+    (
+        "submit",
+        (STUDY,),
+        {"epsilon": 1.0, "delta": 0.5, "idempotency_key": "k", "purpose": "to see"},
+        (
+            "POST",
+            "/v1/runs",
+            TERMS | {"study": STUDY.model_dump(mode="json"), "purpose": "to see"},
+            {"Idempotency-Key": "k"},
+        ),
+    ),
+    ("page", (), {}, ("GET", "/v1/runs?limit=100")),
+    ("page", (), {"limit": 7, "after": "a"}, ("GET", "/v1/runs?limit=7&after=a")),
+    ("run", ("a",), {}, ("GET", RUN)),
+    ("cancel", ("a",), {}, ("POST", f"{RUN}/cancel")),
+    ("resume", ("a",), {}, ("POST", f"{RUN}/resume")),
+    ("opened", ("a",), {}, ("GET", f"{RUN}/receipts")),
+    ("model", ("a",), {}, ("GET", f"{RUN}/model")),
+    ("card", ("a",), {}, ("GET", f"{RUN}/card?to=markdown")),
+    ("description", ("a",), {}, ("GET", f"{RUN}/description")),
+    (
+        "evaluate",
+        ("a",),
+        {"epsilon": 1.0, "delta": 0.5},
+        (
+            "POST",
+            f"{RUN}/evaluation",
+            {"epsilon": 1.0, "delta": 0.5, "budgets": {}, "parameters": {}, "purpose": ""},
+        ),
+    ),
+    (
+        "evaluate",
+        ("a",),
+        {
+            "epsilon": 1.0,
+            "delta": 0.5,
+            "budgets": {"ann": MappingProxyType({"epsilon": 2.0})},
+            "parameters": MappingProxyType({"share": 0.5}),
+            "purpose": "to see",
+            "idempotency_key": "k",
+        },
+        (
+            "POST",
+            f"{RUN}/evaluation",
+            {
+                "epsilon": 1.0,
+                "delta": 0.5,
+                "budgets": {"ann": {"epsilon": 2.0}},
+                "parameters": {"share": 0.5},
+                "purpose": "to see",
+            },
+            {"Idempotency-Key": "k"},
+        ),
+    ),
+]
+
+
 class TestRequests:
+    @pytest.mark.parametrize(("name", "given", "named", "asked"), ASKED)
+    def test_each_method_asks_by_its_route(
+        self, name: str, given: tuple[object, ...], named: dict[str, Any], asked: tuple[object, ...]
+    ) -> None:
+        call = vars(Calls)[name].call(None, *given, **named)
+        left_out: tuple[object, ...] = (None, {})[len(asked) - 2 :]
+        assert (call.method, call.path, call.body, call.headers) == (*asked, *left_out)
+        assert call.content is None
+
+    def test_a_table_is_sent_as_it_is(self, tmp_path: Path) -> None:
+        (table := tmp_path / "rows.CSV").write_text("x\n1\n")
+        upload = vars(Calls)["upload_public_rows"].call
+        call = upload(None, "s", table)
+        assert (call.method, call.path) == ("PUT", "/v1/public?study=s&start=false&labelled=false")
+        assert (call.body, call.content) == (None, b"x\n1\n")
+        assert call.headers == {"Content-Type": "application/octet-stream"}
+        assert call.options["content"] == b"x\n1\n"
+        assert upload(None, "s", table, start=True, labelled=True).path.endswith("?study=s&start=true&labelled=true")
+        (tmp_path / "rows.parquet").mkdir()
+        for path in (tmp_path / "rows.parquet", tmp_path / "none.csv"):
+            with pytest.raises(InvalidInputError, match="is no CSV"):
+                upload(None, "s", path)
+
+    def test_a_call_is_what_httpx_takes(self) -> None:
+        call = json_call("POST", "/v1/x", {"a": np.int64(1)}, {"K": "v"})
+        assert call.options == {
+            "method": "POST",
+            "url": "/v1/x",
+            "headers": {"K": "v", "Content-Type": "application/json"},
+            "content": b'{"a": 1}',
+        }
+        assert json_call("GET", "/v1/x").options == {"method": "GET", "url": "/v1/x", "headers": {}, "content": None}
+        assert (call.read(b'{"a": 1}'), call.read(b"")) == ({"a": 1}, None)
+        for value in ("a\tb", "\xe9"):
+            with pytest.raises(InvalidInputError, match="K may have printable ASCII"):
+                _ = json_call("GET", "/v1/x", headers={"K": value}).options
+
+    def test_addresses_have_their_options(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("PARLEY_PROXY", raising=False)
+        context = ssl.create_default_context()
+        options = options_of("https://learner.example", "t", context, None)
+        assert options == {
+            "base_url": "https://learner.example",
+            "headers": {"Authorization": "Bearer t"},
+            "proxy": None,
+            "trust_env": False,
+            "verify": context,
+            "timeout": httpx.Timeout(connect=10.0, read=60.0, write=10.0, pool=10.0),
+        }
+        assert options_of("http://[fe80::1%25eth0]:80", "t", context, None)["base_url"] == "http://[fe80::1%eth0]:80"
+        monkeypatch.setenv("PARLEY_PROXY", "http://proxy.example:3128")
+        assert options_of("https://learner.example", "t", context, None)["proxy"].url.host == "proxy.example"
+        assert options_of("http://127.0.0.1:80", "t", context, None)["proxy"] is None
+        given = options_of("http://127.0.0.1:80", "t", context, "http://given.example:1")
+        assert given["proxy"].url.host == "given.example"
+        assert options_of("https://learner.example", "t", context, "")["proxy"] is None
+        with pytest.raises(InvalidInputError, match=rf"not be '{'x' * 200}'$"):
+            options_of("x" * 201, "t", context, None)
+
+    def test_all_runs_are_told_page_by_page(self) -> None:
+        whole = [RUN_VIEW | {"id": name} for name in "abc"]
+        pages = {None: (whole[:2], "b"), "b": (whole[2:], "c"), "c": ([], None)}
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            runs, after = pages[request.url.params.get("after")]
+            return httpx.Response(200, json={"runs": runs, "next": after, "damaged": []})
+
+        async def told() -> list[str]:
+            async with AsyncLearner(URL, TOKEN, httpx.MockTransport(answer)) as client:
+                return [run.id async for run in client.runs()]
+
+        assert [run.id for run in learner(answer).runs()] == ["a", "b", "c"]
+        assert asyncio.run(told()) == ["a", "b", "c"]
+
+    def test_a_run_is_waited_for(self) -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("/events"):
+                return httpx.Response(200, text=FIRST_SHOWN + spelt(3, "state", state="completed"))
+            return httpx.Response(200, json=RUN_VIEW)
+
+        assert learner(answer).wait("a", progress=False).id == "a"
+
     def test_a_run_is_asked_for_in_the_words_of_the_api(self) -> None:
         fields = set(RunRequest.model_fields) - {"study", "epsilon", "delta"}
         assert set(RunOptions.__annotations__) == fields
@@ -314,6 +554,79 @@ class TestRefusals:
         with pytest.raises(UnavailableError, match=hint):
             learner(answer).studies()
 
+    def test_only_the_likeliest_cause_is_said(self) -> None:
+        both = httpx.ConnectError("CERTIFICATE_VERIFY_FAILED, and Name or service not known")
+        told = connection.unreachable("http://learner", both).detail
+        assert told == (
+            "no learner answers at http://learner (ConnectError): its certificate is not trusted here, or has expired: "
+            "name its authority, by --ca or PARLEY_CA"
+        )
+        plain = connection.unreachable("http://learner", httpx.ConnectError("refused")).detail
+        assert plain == "no learner answers at http://learner (ConnectError)"
+        cut = httpx.RemoteProtocolError("Server disconnected")
+        assert connection.unreachable("http://learner", cut).detail.endswith(" (RemoteProtocolError): is it https://?")
+        assert connection.unreachable("https://learner", cut).detail.endswith("(RemoteProtocolError)")
+
+    def test_a_document_needs_a_type_and_a_detail_and_no_more(self) -> None:
+        assert type(refusal_of(404, b'{"type": "urn:parley:problem:not-found", "detail": "no"}')) is NotFoundError
+        lacking = refusal_of(404, b'{"type": "urn:parley:problem:not-found"}')
+        assert (lacking.detail, lacking.facts) == ("HTTP status 404", {"problem": None})
+        unknown = refusal_of(404, b'{"type": "urn:parley:problem:of-tomorrow", "detail": "no", "rule": 7}')
+        assert (type(unknown), unknown.detail, unknown.facts["rule"]) == (ParleyError, "no", 7)
+        sum_error = refusal_of(
+            422, json.dumps({"type": f"urn:parley:problem:{SecureSumError.kind}", "detail": "no"}).encode()
+        )
+        assert sum_error.facts["reason"] == ""
+        faults = [{"loc": ["body", 0], "reason": "is odd"}, {"reason": "no place"}, {"loc": ["x"]}]
+        two = refusal_of(422, json.dumps({"type": "x", "detail": "wrong", "errors": [*faults, faults[0]]}).encode())
+        assert two.detail == "wrong; body.0 is odd; body.0 is odd"
+
+
+class TestConnections:
+    def test_are_opened_with_what_they_are_given(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text(TOKEN)
+        given: list[tuple[object, ...]] = []
+
+        def options(*arguments: object) -> dict[str, object]:
+            given.append(arguments)
+            return {"base_url": "http://other"}
+
+        monkeypatch.setattr(connection, "options_of", options)
+        monkeypatch.setattr(connection, "tls_of", lambda *files: files)
+        client = Learner(URL, token_file=tmp_path / "token", ca="c", certificate="d", key="e", proxy="p", patience=7.0)
+        asynchronous = AsyncLearner(URL, "another")
+        assert given == [(URL, TOKEN, ("c", "d", "e"), "p"), (URL, "another", (None, None, None), None)]
+        assert (client.url, client.patience, asynchronous.patience) == (URL, 7.0, connection.PATIENCE)
+        assert client._http.event_hooks["request"] == [spell_hosts]
+        assert asynchronous._http.event_hooks["request"] == [spell_hosts_async]
+        assert client._http.base_url == "http://other"
+
+    def test_have_the_authority_and_certificate_that_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        given: list[tuple[Path | None, ...]] = []
+        monkeypatch.setattr("parley.common.service.http.tls.client_context", lambda *files: given.append(files))
+        for files in (("c", None, None), (None, Path("d"), "e"), ("c", "d", None)):
+            connection.tls_of(*files)
+        assert given == [(Path("c"), None, None), (None, Path("d"), Path("e")), (Path("c"), Path("d"), None)]
+        assert isinstance(connection.tls_of(None, None, None), ssl.SSLContext)
+
+    def test_a_method_has_the_words_and_arguments_of_its_call(self) -> None:
+        class Ours:
+            @api_call
+            def greet(self, name: str, *, twice: bool = False) -> Call[RunView]:
+                """Say hello."""
+                return Call("GET", f"/{name}/{twice}", RunView.model_validate_json)
+
+            def send(self, call: Call[Any]) -> str:
+                """Return the path."""
+                return call.path
+
+        signature = inspect.signature(cast("Any", Ours).greet)
+        assert list(signature.parameters) == ["self", "name", "twice"]
+        assert signature.return_annotation == "RunView"
+        assert vars(Ours)["greet"].__doc__ == cast("Any", Ours).greet.__doc__ == "Say hello."
+        assert cast("Any", Ours()).greet("ann", twice=True) == "/ann/True"
+        assert cast("Any", Ours).greet(Ours(), "bob") == "/bob/False"
+
 
 FIRST = spelt(1, "state", state="running", rounds=2) + spelt(2, "round", round=1)
 REST = spelt(3, "round", round=2) + spelt(5, "state", state="completed")
@@ -359,6 +672,46 @@ class TestWatching:
         streams = Streams(FIRST, *[": ping\n\n"] * 300, REST)
         assert len(list(learner(streams, patience=0.02).watch("a"))) == 4
 
+    def test_what_is_asked_for_after_a_break_follows_what_came(self) -> None:
+        watching = Watching("a")
+        assert watching.headers == {"Last-Event-ID": "0", "Accept": "text/event-stream"}
+        told = [event for line in FIRST.splitlines() for event in watching.take(line)]
+        assert [event.number for event in told] == [1, 2]
+        assert not watching.has_ended
+        assert list(watching.take("event: round")) == []
+        assert watching.headers["Last-Event-ID"] == "2"
+        assert [event for line in ("data: {}", "id: 3", "") for event in watching.take(line)] == [], "half was cut off"
+        _ = watching.headers
+        ended = [event for line in REST.splitlines() for event in watching.take(line)]
+        assert [event.number for event in ended] == [3, 5]
+        assert watching.has_ended
+
+    def test_pauses_grow_until_patience_is_spent_and_news_makes_them_short_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [100.0]
+        monkeypatch.setattr(connection, "_LONGEST", 4.0)
+        monkeypatch.setattr(time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(random, "uniform", lambda least, most: {(0.5, 1.0): 0.75}[least, most])
+        watching, lost = Watching("a", patience=10.0, _pause=1.0), UnavailableError("away")
+        pauses = []
+        for _ in range(4):
+            pauses.append(watching.pause(lost))
+            now[0] += pauses[-1]
+        assert pauses == [0.75, 1.5, 3.0, 3.0]
+        now[0] = 109.5
+        assert watching.pause(lost) == 0.5
+        now[0] = 110.0
+        with pytest.raises(UnavailableError, match="away"):
+            watching.pause(lost)
+        assert [event for line in FIRST.splitlines() for event in watching.take(line)]
+        assert watching.pause(lost) == pytest.approx(0.75e-4)
+        now[0] = 119.9
+        assert watching.pause(lost) == pytest.approx(1.5e-4)
+
+    def test_a_stream_that_ends_early_names_its_run(self) -> None:
+        assert cut_off("a" * 101).detail == f"the learner ends the news of run {'a' * 100} before the run has ended"
+
     def test_a_token_that_expires_ends_it_at_once(self) -> None:
         answers: Iterator[httpx.Response] = iter(
             [httpx.Response(200, text=FIRST), httpx.Response(401, json=document_of(UnauthorizedError("no more")))]
@@ -370,12 +723,87 @@ class TestWatching:
 
 class TestProgress:
     def test_is_drawn_on_a_terminal_alone(self) -> None:
-        for terminal, shown in ((True, True), (False, False)):
+        for is_terminal, shown in ((True, True), (False, False)):
             file = io.StringIO()
-            with RunBar(console=Console(file=file, force_terminal=terminal, width=120)) as bar:
+            with RunBar(console=Console(file=file, force_terminal=is_terminal, width=120)) as bar:
                 for event in connection.parse_events((FIRST_SHOWN).splitlines()):
                     bar.show(event)
             assert ("objective 0.500" in file.getvalue()) is shown
+
+    def test_is_drawn_with_the_figures_of_each_round(self) -> None:
+        file = io.StringIO()
+        console = Console(file=file, force_terminal=True, width=150, color_system=None)
+        news = [
+            spelt(1, "state", state="running", rounds=4),
+            spelt(2, "dropped", party="[b]bob", reason="it left"),
+            spelt(3, "state", state="paused", reason="ann is away", rounds=4),
+            spelt(4, "round", round=3, of=4, contributors=["a", "b"], epsilon={"a": 0.5, "b": 0.12345}, objective=0.5),
+        ]
+        with RunBar(console=console) as bar:
+            for event in connection.parse_events("".join(news).splitlines()):
+                bar.show(event)
+        shown = file.getvalue()
+        assert "dropped [b]bob: it left\n" in shown
+        assert "paused: ann is away\n" in shown
+        last = shown.rpartition("paused ")[2]
+        assert " 3/4 0:00:00 " in last
+        assert "2 parties · ε spent ≤ 0.5 · objective 0.500" in last
+
+    def test_says_news_as_it_is(self) -> None:
+        file = io.StringIO()
+        console = Console(file=file, force_terminal=True, width=150, color_system="truecolor")
+        with RunBar(console=console) as bar:
+            bar.show(RunEvent(1, "dropped", json.dumps({"party": "bob", "reason": "7 of [b]8"})))
+            bar.show(RunEvent(2, "state", json.dumps({"state": "paused", "reason": "9 of [b]10"})))
+        assert "dropped bob: 7 of [b]8\n" in file.getvalue()
+        assert "paused: 9 of [b]10\n" in file.getvalue()
+
+    def test_of_nobody_costs_nothing(self) -> None:
+        file = io.StringIO()
+        console = Console(file=file, force_terminal=True, width=150, color_system=None)
+        with RunBar(console=console) as bar:
+            assert bar._bar.tasks[0].description == "queued"
+            bar.show(RunEvent(1, "round", json.dumps({"round": 1, "of": 2, "contributors": [], "epsilon": {}})))
+            assert bar._bar.tasks[0].fields == {"figures": "0 parties · ε spent ≤ 0"}
+            assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (1, 2)
+            bar.show(RunEvent(2, "state", json.dumps({"state": "running"})))
+            assert bar._bar.tasks[0].description == "running"
+
+    def test_is_not_drawn_unless_it_is_to_be_shown(self) -> None:
+        file = io.StringIO()
+        console = Console(file=file, force_terminal=True, width=150)
+        with RunBar(shown=False, console=console) as bar:
+            bar.show(RunEvent(1, "state", json.dumps({"state": "running"})))
+        assert "running" not in file.getvalue()
+
+    def test_goes_to_the_errors_of_a_terminal_without_colours_if_they_are_unwanted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert RunBar()._bar.console.stderr
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        assert not terminal().is_terminal
+        assert not terminal().stderr
+        monkeypatch.delenv("NO_COLOR")
+        monkeypatch.setenv("TERM", "xterm")
+        for console, shown in ((terminal(), "\x1b[1;36m7\x1b[0m\n"), (terminal(highlight=False), "7\n")):
+            with console.capture() as capture:
+                console.print("7")
+            assert (console.is_terminal, capture.get()) == (True, shown)
+
+    def test_figures_have_words_and_three_places(self) -> None:
+        assert metrics_in_words({"rmse": 0.12345, "ms": 3.0, "objective": 1}) == ["RMSE 0.123", "objective 1.000"]
+
+    def test_a_run_that_did_not_complete_is_an_error(self) -> None:
+        view = RunView.model_validate(RUN_VIEW)
+        assert completed_run(view) is view
+        with pytest.raises(ConflictError, match=r"^run a is cancelled$") as cancelled:
+            completed_run(view.model_copy(update={"state": "cancelled"}))
+        assert cancelled.value.facts == {"state": "cancelled"}
+        problem = document_of(NotFoundError("no such party", party="ann"))
+        with pytest.raises(NotFoundError, match="no such party") as failed:
+            completed_run(RunView.model_validate(RUN_VIEW | {"state": "failed", "problem": problem}))
+        assert failed.value.facts["party"] == "ann"
 
     def test_a_kind_of_news_that_is_not_known_is_not_drawn(self) -> None:
         with RunBar() as bar:
@@ -398,6 +826,55 @@ class TestRows:
             == records_of(pa.table({"x": [1.5, None], "c": ["a", None]}))
             == self.RECORDS
         )
+
+    def test_cells_of_libraries_are_as_json_has_them(self) -> None:
+        class Odd:
+            def __eq__(self, other: object) -> bool:
+                return False
+
+            __hash__ = None  # type: ignore[assignment]
+
+        cells = [np.float64(1.5), np.float32("nan"), np.arange(2), True, "a", [1], None, date(2026, 1, 2), Odd()]
+        (record,) = records_of([dict(enumerate(cells))])
+        assert list(record.values()) == [1.5, None, [0, 1], True, "a", [1], None, "2026-01-02", None]
+        assert list(record) == [str(index) for index in range(9)]
+
+    def test_rows_of_no_record_are_none(self) -> None:
+        assert records_of([]) == records_of(()) == []
+        with pytest.raises(InvalidInputError, match="their columns need names"):
+            records_of(np.zeros((0, 2)))
+        assert columns_of([], ["x"])["x"].tolist() == []
+
+    def test_columns_that_rows_lack_are_named(self) -> None:
+        with pytest.raises(InvalidInputError, match=r"^the rows lack 'a', 'b', 'c', 'd', 'e'$"):
+            columns_of({}, list("abcde"))
+        with pytest.raises(InvalidInputError, match=r"^the rows lack 'a', 'b', 'c', 'd', 'e' and 2 more$"):
+            columns_of({}, list("abcdefg"))
+        with pytest.raises(InvalidInputError, match=r"^column 'x' must be a list of values, not of shape \(1, 2\)$"):
+            columns_of({"x": np.zeros((1, 2))}, ["x"])
+        with pytest.raises(InvalidInputError, match=r"an array must have 2 columns.*not \(3,\)"):
+            columns_of(np.zeros(3), ["x", "c"])
+
+    def test_an_array_keeps_the_kind_of_its_cells(self) -> None:
+        assert columns_of(np.zeros((2, 1)), ["x"])["x"].dtype == np.float64
+        assert columns_of([[1, "a"]], ["x", "c"])["x"].tolist() == [1]
+        assert columns_of({"x": (1, "a")}, ["x"])["x"].tolist() == [1, "a"]
+        assert columns_of([{"x": 1}, {}], ["x"])["x"].tolist() == [1, None]
+        assert columns_of(pa.table({"x": [1, 2]}), ["x"])["x"].dtype == np.int64
+
+    def test_a_fault_of_a_later_piece_says_where_it_starts(self) -> None:
+        for start, words in ((0, "a fault"), (7, "of the rows from 7 on: a fault")):
+            with pytest.raises(InvalidInputError, match=f"^{words}$") as caught, calls.counted_from(start):
+                raise InvalidInputError("a fault", column="x")
+            assert caught.value.facts == {"column": "x"}
+
+    def test_pieces_are_as_long_as_a_request_may_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(calls, "_MOST_BYTES", 20)
+        monkeypatch.setattr(calls, "_MOST_RECORDS", 3)
+        assert list(calls.bodies_of([])) == [b'{"records": []}']
+        four = [b'{"records": [{"a": 1}, {"a": 2}]}', b'{"records": [{"a": 3}]}']
+        assert list(calls.bodies_of({"a": number} for number in (1, 2, 3))) == four
+        assert list(calls.bodies_of([{}] * 4)) == [b'{"records": [{}, {}, {}]}', b'{"records": [{}]}']
 
     def test_an_array_has_its_columns_in_order(self) -> None:
         columns = columns_of([[1.0, "a"], [2.0, "b"]], ["x", "c"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +14,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from structlog.testing import capture_logs
 
 from parley.common.client.awaited import Switchboard
+from parley.common.client.endpoints import PartyEntry
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
+from parley.common.protocol.receipts import Head, read_receipt, write_receipt
+from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.tokens import InvitedCaller, PeerCaller, hash_token
-from parley.common.storage.certificates import Credentials, hosts_of, make_authority
-from parley.common.wire.membership import CertificateRequest, Invitation, JoinRequest
-from parley.learner.api.membership import InvitationRequest, LiveRoster
-from parley.learner.storage.roster_store import JoinedMember, RosterStore
+from parley.common.storage.certificates import Credentials, hosts_of, issue, make_authority
+from parley.common.wire.membership import CertificateRequest, Invitation, JoinRequest, KnownKey
+from parley.learner.api.membership import InvitationRequest, LiveRoster, renew_own, renewals
+from parley.learner.settings import KeyHolderEntry
+from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 from tests.support.cluster import made_up
 
 KEY = "0b" * 32
@@ -215,3 +220,195 @@ async def test_a_party_is_invited_for_studies_and_a_key_holder_without(tmp_path:
     assert [key.name for key in roster.keys("clinic").key_holders] == ["ward"]
     with pytest.raises(ConflictError, match="ward has joined as a key holder"):
         await roster.invite(InvitationRequest(name="ward", studies=("made-up",)))
+
+
+async def test_an_invitation_is_kept_with_all_that_it_grants(tmp_path: Path) -> None:
+    roster, before = roster_at(tmp_path), datetime.now(UTC)
+    sealed = await roster.invite(InvitationRequest(name="clinic", studies=("made-up",)))
+    invitation = Invitation.opened(sealed.text, before)
+    (study,) = invitation.studies
+    assert study == SignedStudy.sign(made_up(3), "learner", LEARNERS_KEY)
+    assert before + timedelta(hours=72) <= invitation.expires <= datetime.now(UTC) + timedelta(hours=72)
+    kept = Invited(
+        name="clinic",
+        role="party",
+        secret_hash=hash_token(invitation.secret),
+        expires=invitation.expires,
+        studies=("made-up",),
+    )
+    assert roster.store.invited == RosterStore(tmp_path).invited == {"clinic": kept}
+    unknown = {"public_key": None, "connected": None, "studies": ()}
+    assert [view.model_dump() for view in roster.views()] == [
+        {"name": "clinic", "role": "party", "state": "invited", "expires": invitation.expires, **unknown}
+    ]
+    short = await roster.invite(InvitationRequest(name="ward", studies=("made-up",), hours=1))
+    expires = Invitation.opened(short.text, before).expires
+    assert before + timedelta(hours=1) <= expires <= datetime.now(UTC) + timedelta(hours=1)
+
+
+async def test_a_member_is_kept_with_what_it_joined_with(tmp_path: Path) -> None:
+    roster = roster_at(tmp_path)
+    invitation, before = await invited(roster, "clinic"), datetime.now(UTC)
+    with capture_logs() as lines:
+        await roster.join("clinic", hash_token(invitation.secret), request_of("clinic"))
+    assert lines == [{"event": "joined", "name": "clinic", "role": "party", "log_level": "info"}]
+    member = roster.store.members["clinic"]
+    assert before <= member.joined <= datetime.now(UTC)
+    assert member == JoinedMember(
+        name="clinic",
+        role="party",
+        public_key=public_hex(KEYS["clinic"]),
+        connects_with=hash_token("t" * 43),
+        token="t" * 43,
+        joined=member.joined,
+        confirmed=False,
+        studies=("made-up",),
+        secret_hash=hash_token(invitation.secret),
+        expires=invitation.expires,
+    )
+    assert RosterStore(tmp_path).members == {"clinic": member}
+    assert roster.store.invited == RosterStore(tmp_path).invited == {}
+    peer, secret = roster.tokens()
+    assert (peer.hash, peer.caller) == (member.connects_with, PeerCaller("clinic"))
+    assert (secret.hash, secret.caller) == (member.secret_hash, InvitedCaller("clinic"))
+
+
+async def test_what_has_expired_lets_nobody_in(tmp_path: Path) -> None:
+    roster = roster_at(tmp_path)
+    invitation = await invited(roster, "clinic")
+    await roster.join("clinic", hash_token(invitation.secret), request_of("clinic"))
+    await invited(roster, "ward")
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    roster.store.keep(roster.store.members["clinic"].model_copy(update={"expires": past}))
+    roster.store.invite(roster.store.invited["ward"].model_copy(update={"expires": past}))
+    assert [token.caller for token in roster.tokens()] == [PeerCaller("clinic")]
+    await roster.invite(InvitationRequest(name="other", studies=("made-up",)))
+    assert set(roster.store.invited) == set(RosterStore(tmp_path).invited) == {"other"}
+
+
+async def test_members_of_before_take_part_again_once_confirmed(tmp_path: Path) -> None:
+    first = roster_at(tmp_path)
+    for name in KEYS:
+        await first.join(name, hash_token((await invited(first, name)).secret), request_of(name))
+    await first.confirm("clinic", " ".join(words_of(public_hex(KEYS["clinic"]))))
+    again = roster_at(tmp_path)
+    receipt = read_receipt(write_receipt(KEYS["clinic"], signer="clinic", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+    object.__setattr__(again, "receipts", lambda: {"clinic": receipt})
+    again.begin()
+    assert set(again.parties) == set(again.sums.party_keys) == {"clinic"}
+    assert again.sums.party_keys["clinic"] == public_hex(KEYS["clinic"])
+    assert again.parties["clinic"].receipts.newest == receipt
+    taken = roster_at(tmp_path, parties=[SimpleNamespace(name="ward", public_key=None, url=None)])
+    with pytest.raises(ConflictError, match=r"^ward is in the settings file already$"):
+        taken.begin()
+
+
+async def test_the_roster_is_told_by_name_with_its_keys(tmp_path: Path) -> None:
+    entries = {
+        "parties": [
+            PartyEntry(name="zoo", url="http://127.0.0.1:1", token="t", public_key="0c" * 32),
+            PartyEntry(name="away", connects_with=f"sha256:{'0' * 64}", token="t"),
+        ],
+        "key_holders": [
+            KeyHolderEntry(name="notary", url="http://127.0.0.1:2", token="t", public_key="0d" * 32),
+        ],
+    }
+    roster = roster_at(tmp_path, **entries)
+    for name in KEYS:
+        await roster.join(name, hash_token((await invited(roster, name)).secret), request_of(name))
+    await roster.confirm("ward", " ".join(words_of(public_hex(KEYS["ward"]))))
+    expected: list[tuple[str, str, str, str | None, bool | None, tuple[str, ...]]] = [
+        ("away", "party", "settings", None, False, ()),
+        ("clinic", "party", "unconfirmed", None, False, ("made-up",)),
+        ("notary", "key_holder", "settings", "0d" * 32, None, ()),
+        ("ward", "party", "member", public_hex(KEYS["ward"]), False, ("made-up",)),
+        ("zoo", "party", "settings", "0c" * 32, None, ()),
+    ]
+    fields = ("name", "role", "state", "public_key", "connected", "studies")
+    assert [tuple(getattr(view, field) for field in fields) for view in roster.views()] == expected
+    assert all(view.expires is None for view in roster.views())
+    keys = roster.keys("zoo")
+    assert keys.parties == (KnownKey(name="ward", public_key=public_hex(KEYS["ward"])),)
+    assert keys.key_holders == (KnownKey(name="notary", public_key="0d" * 32),)
+    invitation = await invited(roster, "another")
+    assert (invitation.parties, invitation.key_holders) == (roster.keys("").parties, keys.key_holders)
+    with pytest.raises(ConflictError, match=r"^ward is invited") as near:
+        await roster.invite(InvitationRequest(name="Ward", studies=("made-up",)))
+    assert near.value.detail == "ward is invited or has joined: say ward, or a name that differs by more than capitals"
+
+
+async def test_a_learner_without_joining_or_studies_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"^this learner invites nobody: its settings have no \[joining\]$"):
+        await roster_at(tmp_path, joining=None).invite(InvitationRequest(name="clinic", studies=("made-up",)))
+    roster = roster_at(tmp_path)
+    object.__setattr__(roster, "studies", {})
+    with pytest.raises(InvalidInputError, match=r"^studies: unknown: a, b; there are none$"):
+        await roster.invite(InvitationRequest(name="clinic", studies=("a", "b")))
+
+
+@pytest.mark.parametrize(("tls", "key", "needs"), [(True, True, True), (None, True, False), (True, None, False)])
+async def test_a_certificate_is_needed_where_the_learner_gives_one(
+    tmp_path: Path, tls: object, key: object, needs: object
+) -> None:
+    joining = SimpleNamespace(url="https://learner.example", authority=None, authority_key=key)
+    roster = roster_at(tmp_path, joining=joining, tls=tls)
+    await roster.join("clinic", hash_token((await invited(roster, "clinic")).secret), request_of("clinic"))
+    assert roster.needs_certificate("clinic") is needs
+    assert not roster.needs_certificate("nobody")
+    with pytest.raises(InvalidInputError, match="gives no certificates") if not needs else nullcontext():
+        assert (await roster.renew("clinic", CertificateRequest(certificate_request="x"))).certificate is None
+
+
+async def test_a_renewal_is_logged_and_a_request_that_is_none_refused(tmp_path: Path) -> None:
+    authority = make_authority("authority", timedelta(days=9))
+    (tmp_path / "authority.pem").write_text(authority.certificate_pem)
+    (tmp_path / "authority.key").write_text(authority.key_pem)
+    (tmp_path / "authority.key").chmod(0o600)
+    joining = SimpleNamespace(
+        url="https://learner.example", authority=tmp_path / "authority.pem", authority_key=tmp_path / "authority.key"
+    )
+    roster = roster_at(tmp_path / "state", joining=joining, tls=True)
+    await roster.join("clinic", hash_token((await invited(roster, "clinic")).secret), request_of("clinic"))
+    with pytest.raises(InvalidInputError, match=r"^certificate_request: this cannot be signed$"):
+        await roster.renew("clinic", CertificateRequest(certificate_request="x"))
+    mine = make_authority("clinic", timedelta(days=1))
+    with capture_logs() as lines:
+        await roster.renew("clinic", CertificateRequest(certificate_request=mine.request()))
+    assert lines == [{"event": "certificate renewed", "name": "clinic", "log_level": "info"}]
+
+
+def test_a_certificate_is_renewed_beside_a_learner_that_has_an_authority() -> None:
+    joining = SimpleNamespace(authority_key="key")
+    for settings, count in (
+        ({"tls": True, "joining": joining}, 1),
+        ({"tls": None, "joining": joining}, 0),
+        ({"tls": True, "joining": None}, 0),
+        ({"tls": True, "joining": SimpleNamespace(authority_key=None)}, 0),
+    ):
+        assert len(renewals(cast("Any", SimpleNamespace(name="learner", **settings)))) == count
+
+
+def test_the_learners_own_certificate_is_renewed_by_its_own_authority_when_due(tmp_path: Path) -> None:
+    def keep(name: str, pair: Any) -> tuple[Path, Path]:  # noqa: ANN401 -- a certificate and its key
+        files = tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
+        for path, text in zip(files, (pair.certificate_pem, pair.key_pem), strict=True):
+            path.write_text(text)
+            path.chmod(0o600)
+        return files
+
+    authority, other = (make_authority(name, timedelta(days=99)) for name in ("authority", "other"))
+    (authority_file, authority_key), (other_file, other_key) = keep("authority", authority), keep("other", other)
+    for lifetime, files, is_renewed in (
+        (timedelta(0), (authority_file, authority_key), True),
+        (timedelta(days=9), (authority_file, authority_key), False),
+        (timedelta(0), (other_file, other_key), False),
+        (timedelta(0), (None, authority_key), False),
+        (timedelta(0), (authority_file, None), False),
+    ):
+        mine = issue(authority, ["learner"], lifetime)
+        certificate, key = keep("mine", mine)
+        tls, joining = SimpleNamespace(certificate=certificate, key=key), SimpleNamespace(authority=files[0])
+        joining.authority_key = files[1]
+        with capture_logs():
+            renew_own(cast("Any", tls), cast("Any", joining), "learner")
+        assert (certificate.read_text() != mine.certificate_pem) is is_renewed

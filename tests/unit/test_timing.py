@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
 import pytest
 
 from parley.common.algorithms import MOST_ROUNDS
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
+from parley.common.errors import PartyRefusedError
+from parley.common.protocol.messages import Query, Reply
 from parley.common.runs.specification import Budget, Member, RunSpec
-from parley.learner.storage.timing import UNKNOWN, RoundTime, work_ms
+from parley.learner.runs.states import Notice
+from parley.learner.storage.run_store import RunStore
+from parley.learner.storage.timing import UNKNOWN, RoundTime, round_time, work_ms
 
 STUDY = Study(
     name="s",
@@ -50,3 +60,67 @@ def test_work_grows_with_the_largest_shard_and_with_ciphertexts() -> None:
     assert plain == pytest.approx(10_000 * 100 * 2e-6)
     summed = work_ms(spec(secure_sum="paillier"))
     assert summed == pytest.approx(plain + 3 * 30.0), "100 numbers are three ciphertexts"
+
+
+class Greeted:
+    """A party that is there, or refuses."""
+
+    role = "party"
+
+    def __init__(self, name: str, *, refuses: bool = False) -> None:
+        self.name, self.refuses, self.greetings = name, refuses, 0
+
+    async def greet(self) -> None:
+        self.greetings += 1
+        if self.refuses:
+            raise PartyRefusedError("no", party=self.name)
+
+
+def completed(store: RunStore, draft: RunSpec, *ms: float) -> str:
+    """A completed run whose rounds took so long."""
+    run = store.add(draft, "alice").id
+    for state in ("recruiting", "running"):
+        store.enter(run, state)
+    for round, took in enumerate(ms, 1):
+        notices = [Notice("dropped", {"ms": 1e9}), Notice("round", {"ms": took})]
+        store.append(run, Query(round, "gradient", np.zeros(1)), Reply(np.zeros(1), (0,)), notices, [])
+    store.complete(store.run(run), {"kind": "linear", "weights": None}, np.zeros(1), {})
+    return run
+
+
+async def test_a_rounds_time_is_the_median_of_the_newest_run_like_it(tmp_path: Path) -> None:
+    parties = [Greeted("a"), Greeted("b")]
+    with closing(RunStore(tmp_path / "learner.sqlite")) as store:
+        completed(store, spec(), 7.0)
+        newest = completed(store, spec(), 1.0, 2.0, 9.0)
+        for other in (
+            {"secure_sum": "paillier"},
+            {"algorithm": "psgd"},
+            {"study": STUDY.model_copy(update={"title": "t"})},
+            {"parties": spec().parties[::-1]},
+        ):
+            completed(store, spec(**other), 100.0)
+        store.add(spec(), "alice")
+        found = await round_time(spec(), cast("Any", parties), store, 5.0)
+        assert found == RoundTime(2.0, f"the median round of run {newest}")
+        assert [party.greetings for party in parties] == [0, 0]
+        with store._database.transaction() as connection:
+            connection.execute("UPDATE events SET data = '{' WHERE run = ?", (newest,))
+        assert (await round_time(spec(), cast("Any", parties), store, 5.0)).ms == 7.0, "a damaged run stops no other"
+
+
+async def test_without_a_run_like_it_round_trips_and_work_are_an_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, now = [Greeted("a"), Greeted("b")], iter([0.0, 0.001, 1.0, 1.002, 2.0, 2.009])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    with closing(RunStore(tmp_path / "learner.sqlite")) as store:
+        found = await round_time(spec(), cast("Any", parties), store, 5.0)
+        assert found.ms == pytest.approx(2.0 + work_ms(spec()))
+        assert found.basis == (
+            "an estimate: 3 bare round trips to all parties at once, just now, and the work of a usual machine"
+        )
+        assert [party.greetings for party in parties] == [3, 3]
+        monkeypatch.undo()
+        refused = await round_time(spec(), cast("Any", [*parties, Greeted("c", refuses=True)]), store, 5.0)
+        assert refused == RoundTime(None, "not known: not all parties can be reached")

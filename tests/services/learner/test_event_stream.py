@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from parley.common.errors import UnavailableError
+from parley.common.errors import DamagedError, UnavailableError
 from parley.learner.execution import event_stream
 from parley.learner.execution.event_stream import EventStream, RunNotifier, watch, watch_all
 from parley.learner.runs.states import RunEvent
@@ -147,6 +147,61 @@ async def test_long_silence_is_a_comment(monkeypatch: pytest.MonkeyPatch) -> Non
     assert first == b"event: round\ndata: {}\nid: 1\n\nevent: round\ndata: {}\nid: 2\n\n"
     assert second == b": ping\n\n"
     await body.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_stream_is_not_kept_by_proxies_and_says_when_it_ends() -> None:
+    ended, sent = list[bool](), list[dict[str, Any]]()
+    store = Store()
+    store.add()
+    store.has_ended = True
+    stream = EventStream.of(watch(cast("RunStore", store), RunNotifier(), "run"), lambda: ended.append(True))
+    assert (stream.status_code, stream.media_type) == (200, "text/event-stream")
+    assert (stream.headers["cache-control"], stream.headers["x-accel-buffering"]) == ("no-cache", "no")
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await stream({"type": "http", "asgi": {"spec_version": "2.3"}}, cast("Any", receive), cast("Any", send))
+    assert ended == [True]
+    assert sent[0]["status"] == 200
+    assert b"".join(message.get("body", b"") for message in sent) == b"event: round\ndata: {}\nid: 1\n\n"
+
+
+async def test_watchers_of_one_run_are_told_together_and_forgotten_alone() -> None:
+    notifier = RunNotifier()
+    with notifier.listening("run") as first:
+        with notifier.listening("run") as second, notifier.listening("other") as other:
+            for watcher in (first, second, other):
+                assert (watcher.must_read, list(watcher.events), watcher.has_news.is_set()) == (True, [], False)
+                watcher.must_read = False
+            news = [RunEvent(1, "round", "{}")]
+            notifier.notify("run", news)
+            async with asyncio.timeout(5):
+                await first.has_news.wait()
+            assert (list(first.events), list(second.events), list(other.events)) == (news, news, [])
+            assert not other.has_news.is_set()
+        assert set(notifier._watchers) == {"run"}
+    assert not notifier._watchers
+    assert not notifier._of_all
+    with notifier.listening_to_all() as changed:
+        for run in ("b", "a", "b"):
+            notifier.notify(run, news)
+        async with asyncio.timeout(5):
+            await changed.has_news.wait()
+        assert (changed.take(), changed.take(), changed.has_news.is_set()) == (["b", "a"], [], False)
+    assert not notifier._of_all
+
+
+async def test_a_damaged_run_ends_its_stream() -> None:
+    class Damaged(Store):
+        def news(self, run: str, after: int) -> tuple[list[RunEvent], bool]:
+            raise DamagedError(f"{run} after {after}")
+
+    assert [news async for news in watch(cast("RunStore", Damaged()), RunNotifier(), "run")] == []
 
 
 class ListedStore:

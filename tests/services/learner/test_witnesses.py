@@ -6,12 +6,16 @@ import asyncio
 import gc
 import json
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from parley.common.client.peer import Peer
-from parley.common.protocol.receipts import Head, write_receipt
+from parley.common.errors import PartyRefusedError, UnavailableError
+from parley.common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
 from parley.learner.execution import witnesses
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, silent, unreachable
@@ -69,6 +73,102 @@ async def test_a_run_that_is_cancelled_as_witnesses_are_asked_leaves_nothing_beh
     with pytest.raises(asyncio.CancelledError):
         await asking
     gc.collect()  # a coroutine that nobody awaited would warn, and that is an error
+
+
+class Holding:
+    """A peer that holds receipts, and notes those that it is handed."""
+
+    def __init__(self, name: str, *held: str, newest: Receipt | None = None, error: Exception | None = None) -> None:
+        self.name, self.held, self.error = name, held, error
+        self.learnt: list[str] = []
+        self.receipts = SimpleNamespace(newest=newest, learn=self.learnt.append)
+        self.handed: list[list[str]] = []
+
+    async def stored_receipts(self) -> Sequence[str]:
+        if self.error:
+            raise self.error
+        return self.held
+
+    async def store_receipts(self, texts: Sequence[str]) -> None:
+        self.handed.append(list(texts))
+        if self.error:
+            raise self.error
+
+
+def receipt(signer: str, count: int) -> Receipt:
+    """A receipt of so many entries."""
+    head = Head(count, f"{count:064x}")
+    return read_receipt(write_receipt(KEY, signer=signer, ledger="0" * 64, head=head).text)
+
+
+def handing(*peers: Holding) -> witnesses.Witnesses:
+    """Witnesses among these peers."""
+    return witnesses.Witnesses(cast("Any", {peer.name: peer for peer in peers}))
+
+
+async def test_each_signer_accounts_for_each_receipt_once() -> None:
+    later, other, nobodys = (receipt(signer, 7).text for signer in ("ann", "bob", "nobody"))
+    ann, bob = Holding("ann", other, "junk"), Holding("bob", later, nobodys, later)
+    eve = Holding("eve", later, error=UnavailableError("eve is away"))
+    with capture_logs() as lines:
+        await handing(ann, bob, eve).ask(["ann", "bob", "eve", "unknown"])
+    assert (ann.learnt, bob.learnt, eve.learnt) == ([later], [other], [])
+    assert lines == [{"event": "witness", "error": "UnavailableError", "log_level": "debug"}]
+    ann.learnt.clear()
+    await handing(ann, bob).ask(["ann"])
+    assert (ann.learnt, bob.learnt) == ([], [other, other]), "bob is not asked"
+
+
+async def test_each_peer_is_handed_each_receipt_of_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = receipt("ann", 1), receipt("ann", 2)
+    ann, bob, eve = Holding("ann", newest=first), Holding("bob", newest=receipt("bob", 5)), Holding("eve")
+    among = handing(ann, bob, eve)
+    assert [among.newest(name) for name in ("ann", "eve", "unknown")] == [first, None, None]
+    for _ in range(2):
+        await among.hand_on(["bob", "eve", "unknown"])
+    assert (ann.handed, bob.handed) == ([], [[first.text]])
+    assert eve.handed == [[first.text, receipt("bob", 5).text]]
+    ann.receipts.newest, bob.error = second, PartyRefusedError("no", party="bob")
+    for _ in range(2):
+        await among.hand_on(["bob", "eve"])
+    assert bob.handed[1:] == [[second.text]] * 2, "it was not taken"
+    assert eve.handed[1:] == [[second.text]]
+    monkeypatch.setattr(witnesses, "MOST_RECEIPTS", 1)
+    bob.receipts.newest, ann.receipts.newest = receipt("bob", 6), receipt("ann", 3)
+    for _ in range(3):
+        await among.hand_on(["eve"])
+    assert eve.handed[2:] == [[receipt("ann", 3).text], [receipt("bob", 6).text]]
+
+
+async def test_few_peers_at_a_time_are_handed_receipts_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers, turns, pauses = {str(number): None for number in range(3)}, list[list[str]](), list[float]()
+    monkeypatch.setattr(witnesses, "_WITNESSES_A_TURN", 2)
+    among = witnesses.Witnesses(cast("Any", peers))
+
+    async def hand_on(names: list[str]) -> None:
+        turns.append(names)
+        if len(turns) == 2:
+            del peers["0"], peers["1"]
+        if len(turns) == 3:
+            peers.clear()
+        if len(turns) == 4:
+            raise asyncio.CancelledError
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(among, "hand_on", hand_on)
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    with pytest.raises(asyncio.CancelledError):
+        await among.keep_handing_on()
+    assert turns == [["0", "1"], ["2"], ["2"], []], "it rests where there is nobody"
+    assert pauses == [witnesses._PAUSE] * 4
+
+
+async def test_a_witness_that_is_slow_is_passed_over() -> None:
+    with capture_logs() as lines:
+        assert await witnesses._soon(asyncio.Event().wait, 0.001) is None
+    assert lines == [{"event": "witness", "error": "TimeoutError", "log_level": "debug"}]
 
 
 async def test_a_later_receipt_that_a_witness_holds_fails_the_run_by_name(cluster: Cluster, parties: Parties) -> None:
