@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import skops.io
 
+from parley.common.data.cells import MISSING_TEXTS
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
 from parley.common.data.records import rows_of_columns
 from parley.common.data.study import (
@@ -27,6 +28,8 @@ from parley.common.data.study import (
 )
 from parley.common.errors import InvalidInputError
 from parley.common.runs.predictions import Predictor
+from parley.learner.models import exported
+from parley.learner.models import sklearn_pipeline as sklearn_module
 from parley.learner.models.exported import check_portable
 from parley.learner.models.onnx_graph import onnx_model
 from parley.learner.models.sklearn_pipeline import sklearn_pipeline
@@ -297,3 +300,76 @@ def test_a_feature_is_not_called_as_an_output_is() -> None:
     study = Study(name="s", features=(Feature(name="prediction", lower=0, upper=1),), label=TWO)
     with pytest.raises(InvalidInputError, match="'prediction' cannot be exported"):
         onnx_model(portable_predictor(document_of(study)))
+
+
+def test_the_parts_of_a_pipeline_have_names_and_say_what_they_take() -> None:
+    wide = study_of(REAL, SquaredLoss(), random_features=WAVES, row_norm="own")
+    parts = sklearn_pipeline(portable_predictor(document_of(wide))).named_steps
+    assert list(parts) == [
+        "columns", "cells", "shares", "bounds", "scaled", "angles", "waves", "norm 1", "scale", "bias", "intercept",
+        *(("divided", "inside") if "divided" in parts else ()), "steps", "whole", "score", "within", "unit",
+    ]  # fmt: skip
+    assert [name for name, *_ in parts["cells"].transformers] == [
+        *(f"0 is there {i}" for i in range(0)), "0", "1", "2", "3", "4",
+        *(f"5 is there {i}" for i in range(3 + len(MISSING_TEXTS))), "5",
+    ]  # fmt: skip
+    assert list(dict(parts["cells"].transformers[0][1].steps)) == [str(i) for i in range(4 + len(MISSING_TEXTS))]
+    assert [name for name, *_ in parts["columns"].transformers] == ["features"]
+    assert parts["columns"].feature_names_in_.tolist() == [feature.name for feature in FEATURES]
+    assert parts["columns"].texts_ == ["ward", "sex", "site"]
+    n = wide.n_columns
+    taken = {name: parts[name].n_features_in_ for name in ("shares", "bounds", "scaled", "angles", "unit")}
+    assert taken == {"shares": n, "bounds": n, "scaled": n, "angles": n, "unit": 1}
+    assert parts["score"].n_features_in_ == wide.n_features
+    assert parts["shares"].var_.tolist() == (parts["shares"].scale_ ** 2).tolist()
+    assert [name for name, _ in parts["waves"].transformer_list] == ["cosine", "sine"]
+    own = study_of(TWO, LogisticLoss(), intercept=False)
+    parts = sklearn_pipeline(portable_predictor(document_of(own))).named_steps
+    assert list(parts) == [
+        "columns", "cells", "shares", "bounds", "scaled", "divided", "inside", "steps", "whole", "score",
+    ]  # fmt: skip
+    assert parts["score"].classes_.tolist() == ["no", "yes"]
+    assert parts["score"].intercept_.tolist() == [0.0]
+    assert parts["inside"].scale_.tolist() == [1 - 2.0**-30] * own.n_features
+
+
+def test_a_prediction_of_a_number_stays_within_its_bounds() -> None:
+    study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=REAL)
+    predictor = portable_predictor(document_of(study) | {"weights": [30.0, 0.0]})
+    frame = pd.DataFrame({"x": [0.0, 0.5, 1.0]})
+    labels, _ = expected_of(predictor, frame)
+    assert labels == [10.0, 20.0, 30.0]
+    assert by_sklearn(predictor).predict(frame) == pytest.approx(labels)
+    assert by_onnx(predictor, frame)["prediction"] == pytest.approx(labels)
+
+
+def test_a_pipeline_is_refused_from_the_first_number_past_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(name="s", features=(FEATURES[0], FEATURES[3]), label=TWO)
+    predictor = portable_predictor(document_of(study))
+    monkeypatch.setattr(sklearn_module, "_MOST_NUMBERS", 2 * 3 * study.n_columns)
+    assert sklearn_pipeline(predictor)
+    monkeypatch.setattr(sklearn_module, "_MOST_NUMBERS", 2 * 3 * study.n_columns - 1)
+    with pytest.raises(InvalidInputError) as refused:
+        sklearn_pipeline(predictor)
+    assert refused.value.detail == (
+        "a category of 3 values and others is too large for a scikit-learn pipeline; export the model to onnx"
+    )
+
+
+def test_a_file_that_predicts_otherwise_is_not_written() -> None:
+    for study, weights in ((STUDIES[0], 1.0), (STUDIES[7], 1.0), (STUDIES[8], 0.01)):
+        predictor = portable_predictor(document_of(study))
+        content = onnx_model(predictor).SerializeToString()
+        exported._compare(predictor, content)
+        scale = np.array(document_of(study)["weights"]) * weights
+        other = portable_predictor(document_of(study) | {"weights": (scale * 1.001).tolist()})
+        with pytest.raises(InvalidInputError, match="onnxruntime predicts otherwise than Parley: nothing was written"):
+            exported._compare(other, content)
+
+
+def test_rows_are_made_within_the_bounds_and_beyond() -> None:
+    dose = Feature(name="dose", lower=-3, upper=3)
+    assert [exported._made(dose, i) for i in range(5)] == pytest.approx([-3.6, -1.6, 0.4, 2.4, 4.4])
+    assert [exported._made(FEATURES[0], i) for i in range(5)] == ["north", "007", "a b", "north", "007"]
+    assert exported._dtype(FEATURES[0]) is object
+    assert exported._dtype(dose) is np.float64
