@@ -197,8 +197,8 @@ def test_the_card_of_a_certified_model_is_complete() -> None:
     }
     keys = PublicKeys(learner="ab" * 32, parties={"owner-0": "cd" * 32}, key_holders={"notary": "ef" * 32})
     verified = Verification(("a weight was altered",), ("the learner signed", "all agree"), keys, assumed=True)
-    lines = model_card(document, verified).replace(certificate.issued, "TIME").replace(FULL.digest[:16], "DIGEST")
-    lines = lines.split("\n")
+    card = model_card(document, verified).replace(certificate.issued, "TIME").replace(FULL.digest[:16], "DIGEST")
+    lines = card.split("\n")
     assert lines == [
         "# stays: model card",
         "",

@@ -308,7 +308,7 @@ def test_four_examples_are_enough_and_three_too_few() -> None:
 def test_the_unit_of_a_real_label_is_half_its_range() -> None:
     label = RealLabel(name="dose", lower=2, upper=6)
     real = Study(name="real", features=SMALL.features[:1], label=label)
-    columns = small_columns() | {"dose": np.full(40, 3.0)}
+    columns = {**small_columns(), "dose": np.full(40, 3.0)}
     assert examples(real, shard_of(real, columns, clip=True)).unit == 2.0
 
 

@@ -24,12 +24,12 @@ PRIVATE = (SurveyedColumn("age", "number"), SurveyedColumn("ward", "text"), Surv
 
 def drafted(*columns: SurveyedColumn, ask: Any = None, **choices: Any) -> dict[str, Any]:  # noqa: ANN401 -- any choice
     """A study's terms, those alone that are set."""
-    choices = {"name": "my_first-study", "label": "ill", "public": True} | choices
-    return draft_study(columns, AuthorChoices(**choices), ask).study.model_dump(exclude_none=True, mode="json")
+    given: dict[str, Any] = {"name": "my_first-study", "label": "ill", "public": True} | choices
+    return draft_study(columns, AuthorChoices(**given), ask).study.model_dump(exclude_none=True, mode="json")
 
 
 def refused(*columns: SurveyedColumn, **choices: Any) -> str:  # noqa: ANN401 -- any choice
-    """The message for choices of which no study can be made."""
+    """The message for choices that make no study."""
     with pytest.raises(InvalidInputError) as error:
         drafted(*columns, **choices)
     return error.value.detail

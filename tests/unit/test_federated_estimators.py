@@ -259,13 +259,16 @@ def test_a_learner_by_its_address_is_connected_and_closed(monkeypatch: pytest.Mo
     made: list[Learner] = []
     closed: list[Learner] = []
 
+    def close(learner: Learner) -> None:
+        closed.append(learner)
+
     def connect(url: str) -> Learner:
         assert url == "http://elsewhere"
         made.append(Service(LOANS).learner())
         return made[0]
 
     monkeypatch.setattr(module, "Learner", type("Stub", (), {"__new__": lambda _, url: connect(url)}))
-    monkeypatch.setattr(Learner, "close", lambda learner: closed.append(learner))
+    monkeypatch.setattr(Learner, "close", close)
     FederatedClassifier("loans", learner="http://elsewhere", progress=False).take("a")
     assert closed == made
     assert FederatedClassifier().learner == "http://127.0.0.1:8000"

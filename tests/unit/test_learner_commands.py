@@ -48,8 +48,8 @@ class Server(list[tuple[str, str, Any]]):
         self.append((request.method, path, json.loads(content) if content and is_json else content))
         self.headers.append(request.headers)
         answer = self.answers[f"{request.method} {path}"]
-        if isinstance(answer, Exception):
-            return httpx.Response(getattr(answer, "status", 500), json=document_of(answer))
+        if isinstance(answer, ParleyError):
+            return httpx.Response(answer.status, json=document_of(answer))
         if isinstance(answer, list) and answer and isinstance(answer[0], RunEvent):
             text = "".join(f"event: {it.kind}\ndata: {it.data}\nid: {it.number}\n\n" for it in answer)
             return httpx.Response(200, text=text)
@@ -198,7 +198,7 @@ def test_who_stops_to_watch_is_told_how_to_go_on(
 
 
 class Many:
-    """A client that watches several runs of which one is evaluated."""
+    """A client that watches several runs, one of them evaluated."""
 
     opened: list[dict[str, Any]]
     streams: dict[str, list[RunEvent]]
@@ -242,11 +242,12 @@ def test_several_runs_are_watched_line_by_line(
     ]
     queueing.watch_runs(options, ["r2"], Printer("json"))
     assert json.loads(capsys.readouterr().out) == {"run": "r2", "number": 1, "kind": "state", "state": "completed"}
-    for streams in (
+    ends: tuple[dict[str, list[RunEvent]], ...] = (
         {"r1": events({"state": "completed", "evaluated_by": "r3"}), "r3": events({"state": "cancelled"})},
         {"r1": events({"state": "failed", "problem": {"detail": "too few"}, "reason": "x"})},
         {"r1": []},
-    ):
+    )
+    for streams in ends:
         Many.streams = streams
         with pytest.raises(typer.Exit) as ended:
             queueing.watch_runs(options, ["r1"], Printer("text"))
@@ -277,7 +278,7 @@ def test_a_model_is_described_in_lines() -> None:
         "evaluation": None,
     }
     assert list(main._model_lines(document)) == [(True, "dp_gd, 1 round, softmax, 2 columns, 3 classes")]
-    promise = {
+    promise: dict[str, Any] = {
         "epsilon": None, "delta": 0.0, "view": "model", "trust": 0, "adjacency": "replace_one", "calibration": "tight",
         "assumptions": [],
     }  # fmt: skip

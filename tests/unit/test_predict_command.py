@@ -222,7 +222,7 @@ def test_a_column_with_the_name_of_one_of_the_output_is_not_kept(tmp_path: Path,
     assert err == f"parley-learner: the column {name!r} cannot be kept: the output has a column of that name\n"
 
 
-def test_a_table_is_read_from_standard_input_whatever_its_kind(tmp_path: Path) -> None:
+def test_a_table_is_read_from_standard_input_of_either_kind(tmp_path: Path) -> None:
     expected, _ = run(tmp_path, document_of(TWO), GOOD)
     write_table(
         pa.table({name: [record[name] for record in RECORDS] for name in ("age", "dose", "ward")}), tmp_path / "t"

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import parley.learner.experiments.simulation as module
+from parley.common.algorithms import REGISTRY
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
@@ -387,7 +388,7 @@ def test_an_open_algorithm_is_chosen_from_the_facts_of_the_first_repetition(monk
     assert chosen == replace(settings, algorithm="psgd")
     assert choices == {"algorithm": Choice("psgd", "it is likely")}
     names, (algorithm, facts, questions) = asked
-    assert names is module.REGISTRY
+    assert names is REGISTRY
     assert type(algorithm).__name__ == "Psgd"
     assert (facts.parties, facts.epsilon.tolist(), facts.study) == (("party-1", "party-2", "party-3"), [2.5] * 3, WDBC)
     assert questions == algorithm.questions(facts)
