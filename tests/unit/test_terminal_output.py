@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 from parley.common.errors import ParleyError
@@ -51,10 +52,10 @@ def test_runs_are_a_table() -> None:
     lines = shown(lambda console: display.show_runs([{"id": "r1", "state": "running"} | RUN, RUN | others], console))
     assert lines == [
         "",
-        " run state     study algorithm opened by     rounds ε",
+        " run state     study algorithm opened by     rounds    ε",
         " ───────────────────────────────────────────────────────",
-        " r1  running   loans dp_gd     -             3/10   1.25",
-        " r2  completed loans dp_gd     notary, court 3/10   1.25",
+        " r1  running   loans dp_gd     -               3/10 1.25",
+        " r2  completed loans dp_gd     notary, court   3/10 1.25",
         "",
     ]
 
@@ -130,6 +131,28 @@ def test_the_bar_of_a_run_shows_its_last_round(n_news: int, bar: str) -> None:
     _, _, text = last.partition(" ")
     assert " ".join(re.sub(r"\d:\d\d:\d\d", "TIME", text).split()) == " ".join(bar.split())
     assert text.count("━") in {bar.count("━"), 40}, "a bar that is not begun is drawn whole where there is no colour"
+
+
+def test_a_run_whose_rounds_were_not_told_gets_them_from_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[Progress] = []
+    made = display.progress_bar
+
+    def kept(console: Console) -> Progress:
+        bars.append(made(console))
+        return bars[0]
+
+    monkeypatch.setattr(display, "progress_bar", kept)
+    shown(lambda console: display.follow(events(news_of_a_run()[4:5]), console))
+    (task,) = bars[0].tasks
+    assert (task.description, task.completed, task.total) == ("queued", 1, 10)
+
+
+def test_columns_fold_and_those_of_numbers_align_right() -> None:
+    columns = display.new_table("owner", "an average", "n", left=2).columns
+    assert [column.justify for column in columns] == ["left", "left", "right"]
+    assert [column.min_width for column in columns] == [5, 7, 1]
+    assert {column.overflow for column in columns} == {"fold"}
+    assert [column.justify for column in display.new_table("a", "b").columns] == ["left", "right"]
 
 
 def test_an_evaluation_is_told_when_a_run_ends() -> None:
@@ -272,13 +295,13 @@ def test_a_description_is_tables_and_remarks() -> None:
     assert lines == [
         "1,235 ± 50 rows; noise of deviation 61.7 on each count",
         "",
-        " column bounds        mean        sd        at lower     between at upper",
+        " column bounds               mean        sd     at lower between     at upper",
         " ────────────────────────────────────────────────────────────────────────────",
-        " [age]  0 to 100      51.23 ± 1.2 20 ± 0.37 12.3% ± 2.5%  ▁▂▄█▅  -",
-        " x      -1.5 to 1e+06 -           -         -            -       12.3% ± 2.5%",
+        " [age]  0 to 100      51.23 ± 1.2 20 ± 0.37 12.3% ± 2.5%   ▁▂▄█▅            -",
+        " x      -1.5 to 1e+06           -         -            -       - 12.3% ± 2.5%",
         "",
         "",
-        " column value      rows    share",
+        " column value         rows         share",
         " ───────────────────────────────────────",
         " work   v22        229 ± 5 22.0% ± 22.0%",
         "        v21        218 ± 5 21.0% ± 21.0%",
@@ -293,13 +316,13 @@ def test_a_description_is_tables_and_remarks() -> None:
         "        v12        125 ± 5 12.0% ± 12.0%",
         "        v11        114 ± 5 11.0% ± 11.0%",
         "        v10        104 ± 5 10.0% ± 10.0%",
-        "        v9         94 ± 5  9.0% ± 9.0%",
-        "        v8         83 ± 5  8.0% ± 8.0%",
-        "        v7         73 ± 5  7.0% ± 7.0%",
-        "        v6         62 ± 5  6.0% ± 6.0%",
-        "        v5         52 ± 5  5.0% ± 5.0%",
-        "        v4         42 ± 5  4.0% ± 4.0%",
-        "        v3         31 ± 5  3.0% ± 3.0%",
+        "        v9          94 ± 5   9.0% ± 9.0%",
+        "        v8          83 ± 5   8.0% ± 8.0%",
+        "        v7          73 ± 5   7.0% ± 7.0%",
+        "        v6          62 ± 5   6.0% ± 6.0%",
+        "        v5          52 ± 5   5.0% ± 5.0%",
+        "        v4          42 ± 5   4.0% ± 4.0%",
+        "        v3          31 ± 5   3.0% ± 3.0%",
         "        and 2 more",
         "",
         "[age]: look [at] it",
@@ -409,7 +432,7 @@ def test_a_description_is_printed_with_what_it_cost(describing: Asked) -> None:
         "",
         " column bounds        mean sd at lower between at upper",
         " ──────────────────────────────────────────────────────",
-        " x      -1.5 to 1e+06 -    -  -        -       -",
+        " x      -1.5 to 1e+06    -  -        -       -        -",
         "",
         "x: it is narrow",
         "run r1 cost, in epsilon: a 0.123, b 0.1",
@@ -664,11 +687,11 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
         "algorithm = dp_gd        it does best",
         "step = 0.3               by its theorem",
         "",
-        " owner examples epsilon value  alone worth it take part",
+        " owner examples epsilon  value alone worth it take part",
         " ──────────────────────────────────────────────────────",
-        " a     2900     0.988   0.0123 0.346 yes      yes",
-        " b     2900     0.988   0.0123 0.346 no       refuses",
-        " c     2900     0.988   -      0.1   yes      no",
+        " a         2900   0.988 0.0123 0.346      yes       yes",
+        " b         2900   0.988 0.0123 0.346       no   refuses",
+        " c         2900   0.988      -   0.1      yes        no",
         "",
         "epsilon: what the run is charged at most. value: by how much the best coalition",
         "is worse without the owner (below 0: with it). alone: the excess of the owner's",
@@ -694,10 +717,10 @@ def test_a_forecast_with_ledgers_shows_what_would_be_left(monkeypatch: pytest.Mo
         "assumes that             rows are alike; noise is random",
         "time                     12.3 s, 6.17 ms a round: as measured",
         "",
-        " owner examples epsilon left now left after value  alone worth it take part",
+        " owner examples epsilon left now left after  value alone worth it take part",
         " ──────────────────────────────────────────────────────────────────────────",
-        " [a]   2900     0.988   5        -          0.0123 0.346 yes      yes",
-        " b     2900     0.988   4        3.22       0.0123 -     yes      refuses",
+        " [a]       2900   0.988        5          - 0.0123 0.346      yes       yes",
+        " b         2900   0.988        4       3.22 0.0123     -      yes   refuses",
         "",
         "epsilon: what the run is charged at most. value: by how much the best coalition",
         "is worse without the owner (below 0: with it). alone: the excess of the owner's",
@@ -718,6 +741,6 @@ def test_no_forecast_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) ->
         "",
         " owner examples epsilon value alone worth it take part",
         " ─────────────────────────────────────────────────────",
-        " a     2900     0.988   -     -     -        -",
+        " a         2900   0.988     -     -        -         -",
         "",
     ]
