@@ -161,9 +161,9 @@ def _faults_of(error: ValidationError, names: Sequence[str]) -> str:
 def _ask_label(columns: Sequence[SurveyedColumn], ask: Prompt | None) -> str:
     if ask is None:
         raise InvalidInputError("--label: say which column is to be learnt")
-    label, names = "", {column.name for column in columns}
-    while label not in names:
-        label = ask("the column to be learnt", columns[-1].name)
+    names = {column.name for column in columns}
+    while (label := ask("the column to be learnt", columns[-1].name)) not in names:
+        pass
     return label
 
 
