@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Self
 import httpx
 import pytest
 import typer
+from cryptography import x509
 from typer.testing import CliRunner, Result
 
 from parley.common.encoding.key_words import words_of
@@ -468,6 +470,12 @@ def test_a_learner_under_tls_has_an_authority_and_a_certificate(tmp_path: Path) 
         f'client_ca = "{tmp_path}/secrets/authority.pem"',
         'clients = "optional"',
     ]
+    certificate = x509.load_pem_x509_certificate((tmp_path / "state" / "tls.pem").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert sorted(str(name.value) for name in names) == ["127.0.0.1", "learner.example.org", "localhost"]
+    authority = x509.load_pem_x509_certificate((tmp_path / "secrets" / "authority.pem").read_bytes())
+    assert authority.subject == certificate.issuer
+    assert re.search(r"learner \d{4}-\d\d-\d\d", authority.subject.rfc4514_string())
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "secrets").iterdir()}
     assert modes == {"authority.pem": 0o644, "authority.key": 0o600, "tls.key": 0o600, "operator.token": 0o600}
     assert f" PARLEY_CA={tmp_path}/secrets/authority.pem\n" in done.stdout
@@ -498,6 +506,7 @@ def test_a_learner_listens_where_it_is_reached(url: str, terms: dict[str, Any], 
         ("ftp://a.example", {}, "ftp://a.example is not https://host:port"),
         ("https:", {}, "https: is not https://host:port"),
         ("https://a.example/b", {}, "https://a.example/b is not https://host:port"),
+        ("https://a.example:0", {}, "https://a.example:0: a port is a number from 1 to 65535"),
         ("https://a.example:65536", {}, "https://a.example:65536: a port is a number from 1 to 65535"),
         (
             "https://[fe80::1%25eth0]",

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import parley.learner.experiments.simulation as module
 from parley.common.algorithms import REGISTRY
@@ -22,11 +23,20 @@ from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
+from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.algorithm import Choice
 from parley.learner.cli.display import measured
+from parley.learner.cli.main import learner_app
+from parley.learner.experiments.baselines import Baselines
 from parley.learner.experiments.datasets import WDBC, examples, load_dataset, simulated, wdbc_columns
-from parley.learner.experiments.simulation import Metric, SimulationSettings, deal_repetition, run_simulation
+from parley.learner.experiments.simulation import (
+    Metric,
+    SimulationResult,
+    SimulationSettings,
+    deal_repetition,
+    run_simulation,
+)
 
 DIGITS_DESCENT = {"n_rounds": 50, "step": 4.0, "regularization": 1e-4}
 SPREAD = 5.0
@@ -501,3 +511,61 @@ def test_data_that_are_new_each_time_have_no_folds() -> None:
     with pytest.raises(InvalidInputError) as refused:
         run_simulation(replace(SIMULATED, folds=2))
     assert refused.value.detail == "data 'simulated' are drawn again each time, so they have no folds"
+
+
+# ── the command ──────────────────────────────────────────────────────────────
+
+
+def test_the_command_prints_a_result_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    promise = Guarantee(1.0, 1e-5, "transcript", "tight", assumptions=("noise is random",))
+    asked: list[Any] = []
+
+    def run(settings: SimulationSettings, progress: Any, **terms: Any) -> SimulationResult:  # noqa: ANN401
+        asked.append((settings, terms))
+        progress(1, 2)
+        return SimulationResult(
+            settings,
+            "binary",
+            {"accuracy": Metric((0.5, 0.75))},
+            900,
+            300,
+            (promise,),
+            {"algorithm": Choice("dp_gd", "it does best"), "step": Choice(0.5, "by its theorem")},
+            Baselines(2, {"majority": 0.6}, "psgd", 0.7),
+            0.6,
+            2000,
+            1500,
+            ("few rows", "and old ones"),
+        )
+
+    monkeypatch.setattr(module, "run_simulation", run)
+    done = CliRunner().invoke(learner_app, ["simulate", "--repeat", "2", "--epsilon", "30"])
+    lines = [
+        "dp_gd: accuracy 0.6250, sd 0.1768, over 2 repetitions",
+        "  beside it, over 2 repetitions: the majority 0.6000, best at this budget, psgd 0.7000",
+        "  1,500 of the table's 2,000 rows miss a value and are empty ones",
+        "  algorithm = dp_gd: it does best",
+        "  epsilon 1, delta 1e-05 for one record replaced, against anyone who sees the transcript (tight calibration)",
+        "  that holds if:",
+        "    - Noise is random.",
+    ]
+    assert done.stdout.splitlines() == lines
+    assert done.stderr.splitlines() == [
+        "warning: an epsilon of 30 promises next to nothing: 1 is a strong promise, 10 a weak one",
+        "warning: few rows",
+        "warning: and old ones",
+    ]
+    assert asked == [(SimulationSettings(repeat=2, epsilon=30.0), {"with_baselines": True})]
+    words = (
+        "simulate --data t.csv --study s.json --table a=b --csv missing=? --algorithm psgd -p n_rounds=5 --parties 3 "
+        "--skew 0.5 --reveal each --epsilon 2 --delta 1e-6 --repeat 4 --seed 9 --public-rows 7 --no-baselines --explain"
+    )
+    done = CliRunner().invoke(learner_app, words.split())
+    assert done.stdout.splitlines()[3:5] == [*lines[3:4], "  step = 0.5: by its theorem"]
+    settings = SimulationSettings(
+        "t.csv", Path("s.json"), "psgd", {"n_rounds": 5}, 3, 0.5, "each", 2.0, 1e-6, 4, 9, 7, tables=("a=b",),
+        csv="missing=?",
+    )  # fmt: skip
+    assert asked[1] == (settings, {"with_baselines": False})
+    done = CliRunner().invoke(learner_app, ["simulate", "--format", "json"])
+    assert json.loads(done.stdout)["warnings"] == ["few rows", "and old ones"]
