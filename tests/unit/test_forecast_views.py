@@ -198,6 +198,15 @@ def test_a_forecast_is_made_of_all_its_parts() -> None:
     assert (view.outcome, view.no_forecast) == (None, reason.reason)
 
 
+def test_key_holders_are_told_how_long_sums_are_and_of_how_many() -> None:
+    def settle(spec: RunSpec, *_: object) -> tuple[RunSpec, dict[str, str]]:
+        return spec, {}
+
+    sums: Any = SimpleNamespace(hindrances_of=lambda answered, parties: (f"{answered} numbers of {parties}",))
+    view = asyncio.run(report._foresee(spec_of(), report._Answers(foreseen=sums), UNKNOWN, 2.0, settle=settle))
+    assert view.key_holders == (f"{view.costs.answered} numbers of 2",)
+
+
 def test_owners_of_given_sizes_are_asked_nothing() -> None:
     def settle(spec: RunSpec, *_: object) -> tuple[RunSpec, dict[str, str]]:
         return spec, {}
