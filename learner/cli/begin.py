@@ -107,7 +107,8 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
     """Return the host and port where a learner of this URL listens; raises InvalidInputError for a wrong one."""
     if url.scheme not in {"https", "http"} or not url.host or url.raw_path not in {b"", b"/"}:
         raise InvalidInputError(f"{url} is not https://host:port")
-    if not 0 < (url.port or 443) < _PORTS:
+    port = (80 if plain_http else 443) if url.port is None else url.port
+    if not 0 < port < _PORTS:
         raise InvalidInputError(f"{url}: a port is a number from 1 to {_PORTS - 1}")
     if "%" in url.host:
         raise InvalidInputError(f"{url}: a zone (%...) has a meaning on one machine only: give an address without it")
@@ -120,7 +121,7 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
         raise InvalidInputError(
             f"--listen {host}: nobody reaches this address within a container; leave the option out"
         )
-    return host, url.port or (80 if plain_http else 443)
+    return host, port
 
 
 def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:

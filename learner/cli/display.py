@@ -18,7 +18,7 @@ from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
 
     from parley.common.data.study import StudyKind
     from parley.learner.experiments.baselines import Baselines
@@ -95,7 +95,8 @@ def new_table(*headings: str, left: int = 1) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     for number, heading in enumerate(headings):
         longest = max(map(len, heading.split()))
-        table.add_column(heading, "left" if number < left else "right", min_width=longest, overflow="fold")
+        justify: JustifyMethod = "left" if number < left else "right"
+        table.add_column(heading, justify=justify, min_width=longest, overflow="fold")
     return table
 
 
@@ -106,7 +107,7 @@ def plain(text: str) -> str:
 
 def new_grid() -> Table:
     """Return a table of two columns without lines: a heading, and its content."""
-    return Table.grid("", "", padding=(0, 2))
+    return Table.grid(padding=(0, 2))
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]], console: Console) -> None:

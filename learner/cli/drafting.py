@@ -142,7 +142,7 @@ def _flag(option: str, name: str, value: str) -> str:
 def _faults_of(error: ValidationError, names: Sequence[str]) -> str:
     """Return what is wrong with a study, by column; the places inside pydantic's models are left out."""
     messages, follows = [], {("too_short", ("features",))}  # from the fault of a feature
-    for fault in error.errors(include_input=False, include_url=False, include_context=False):
+    for fault in error.errors():
         words = fault["msg"].removeprefix("Value error, ")
         match fault["loc"]:
             case loc if (fault["type"], loc) in follows or fault["type"] == "default_factory_not_called":
@@ -161,9 +161,9 @@ def _faults_of(error: ValidationError, names: Sequence[str]) -> str:
 def _ask_label(columns: Sequence[SurveyedColumn], ask: Prompt | None) -> str:
     if ask is None:
         raise InvalidInputError("--label: say which column is to be learnt")
-    label, names = "", {column.name for column in columns}
-    while label not in names:
-        label = ask("the column to be learnt", columns[-1].name)
+    names = {column.name for column in columns}
+    while (label := ask("the column to be learnt", columns[-1].name)) not in names:
+        pass
     return label
 
 

@@ -158,3 +158,115 @@ def test_a_table_of_ones_own_is_compared_too(tmp_path: Path) -> None:
     )
     assert result.baselines is not None
     assert result.accuracy.mean > (result.baselines.figures["majority"] or 1)
+
+
+# ── with few algorithms, so that each test is quick ──────────────────────────
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The algorithms that a run is compared with are few, and one of them hides whole parties."""
+    names = (*FEW, "describe", "parameter_average")
+    registry = AlgorithmRegistry(**{name: REGISTRY._entries[name] for name in names})  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "REGISTRY", registry)
+
+
+def two_splits() -> list[Split]:
+    """One split whose first owner has only one class, and one whose test examples have."""
+    y = np.concatenate([np.ones(200), LABELS[:200]])
+    train, _, facts = split(Logistic(), LABELS)
+    return [split(Logistic(), y), (train, Shard(np.full((10, 2), [-0.3, 0.9]), -np.ones(10)), facts)]
+
+
+@pytest.mark.usefixtures("few")
+def test_each_figure_is_a_mean_over_splits_and_owners() -> None:
+    found = baselines(two_splits(), "binary")
+    (first, _), (second, _) = (module._tried("local", [each], "binary")[0] for each in two_splits())
+    of_splits = module._tried("local", two_splits(), "binary")
+    assert [len(owners) for owners in of_splits] == [2, 2]
+    assert first.value < second.value == 1.0
+    values = [[score.value for score in owners] for owners in of_splits]
+    assert found.repeat == 2
+    assert list(found.figures) == ["majority", "pooled", "alone", "alone_worst"]
+    assert found.figures["majority"] == (0.625 + 1.0) / 2
+    assert found.figures["pooled"] == 1.0
+    assert found.figures["alone"] == (sum(values[0]) / 2 + sum(values[1]) / 2) / 2
+    assert found.figures["alone_worst"] == (min(values[0]) + min(values[1])) / 2
+    assert found.best == "dp_gd"
+    assert found.best_value == module._tried("dp_gd", two_splits(), "binary")[0][0].value / 2 + 0.5
+    assert found.auc.keys() == {"pooled", "alone", "best"}
+    assert found.auc["pooled"] == 1.0
+    assert (found.contends, found.best_is_run) == (True, False)
+
+
+@pytest.mark.usefixtures("few")
+def test_what_hides_whole_parties_is_compared_with_what_does_too_or_with_all() -> None:
+    one = [split(Logistic(), LABELS, k=4)]
+    assert baselines(one, "binary", "whole_party").best == "parameter_average"
+    assert baselines(one, "binary").best == "dp_gd"
+
+
+@pytest.mark.usefixtures("few")
+def test_a_real_label_has_r_squared_and_no_auc() -> None:
+    found = baselines([split(Squared(), np.linspace(-1, 1, 40))], "regression")
+    assert found.figures["majority"] == pytest.approx(0.0)
+    assert found.figures["pooled"] == pytest.approx(1.0, abs=0.05)
+    assert found.auc == {}
+    assert next(found.rows("regression"))[0] == "the mean"
+
+
+def test_a_constant_is_the_commonest_class_or_the_mean_of_training_examples() -> None:
+    X = np.full((4, 1), 0.5)
+    train, test = Shard(X, np.array([1.0, 1.0, -1.0, 1.0])), Shard(X, np.array([1.0, -1.0, -1.0, -1.0]))
+    assert constant(train, test, "binary") == 0.25
+    assert constant(train, test, "regression") == pytest.approx(1 - 1.75 / 0.75)
+    assert constant(test, test, "regression") == pytest.approx(0.0)
+    low = Shard(X, np.array([0.0, 0.0, 0.2, 0.2]))
+    high = Shard(X, np.array([0.1, 0.3, 0.3, 0.5]))
+    assert constant(low, high, "regression") == pytest.approx(1 - 0.06 / 0.02, rel=1e-3)
+
+
+def test_a_mean_score_leaves_out_splits_without_an_auc() -> None:
+    scores = [[Score(0.5, None), Score(1.0, 0.6)], [Score(0.0, None)], [Score(0.25, 0.8), Score(0.25, 0.9)]]
+    assert module._mean_score(scores) == pytest.approx((1.0 / 3, (0.6 + 0.85) / 2))
+    assert module._mean_score(scores[1:2]) == Score(0.0, None)
+    assert module._mean_score([]) is None
+
+
+def test_figures_are_a_document_beside_the_best() -> None:
+    figures = {"majority": 0.6, "pooled": None}
+    found = Baselines(3, figures, "psgd", 0.8, {"best": 0.9})
+    assert found.to_json() == {
+        "repeat": 3, "majority": 0.6, "pooled": None, "best": "psgd", "best_value": 0.8, "auc": {"best": 0.9},
+        "contends": True, "best_is_run": False,
+    }  # fmt: skip
+    assert list(found.rows("binary")) == [("the majority", 0.6, None), ("best at this budget, psgd", 0.8, 0.9)]
+
+
+def test_a_run_that_does_as_well_is_the_best() -> None:
+    found = Baselines(3, {}, "psgd", 0.8, {"pooled": 0.7, "best": 0.9})
+    same = found.beside_run("dp_gd", {"accuracy": 0.8}, contends=True, is_open=False)
+    assert (same.best, same.best_value, same.best_is_run, same.auc) == ("dp_gd", 0.8, True, found.auc)
+    real = found.beside_run("dp_gd", {"r_squared": 0.85, "rmse": 3.0, "auc": 0.5}, contends=True, is_open=False)
+    assert (real.best_value, real.auc) == (0.85, {"pooled": 0.7, "best": 0.5})
+    assert found.beside_run("dp_gd", {}, contends=True, is_open=True) == found
+
+
+def test_algorithms_that_carry_more_than_the_most_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, facts = split(Logistic(), LABELS, k=4)
+    algorithm, _ = settle("dp_gd", {}, facts)
+    questions = algorithm.questions(facts)
+    carried = sum(int(np.prod(question.message)) + question.answer for question in questions)
+    for most, is_long in ((carried, False), (carried - 1, True)):
+        monkeypatch.setattr(module, "_MOST_CARRIED", most)
+        assert module._takes_long(algorithm, facts) == is_long
+    train, test, _ = split(Logistic(), LABELS, k=4)
+    assert module._tried("dp_gd", [(train, test, facts)], "binary") == []
+    assert module._tried("psgd", [split(Squared(), LABELS)], "regression") == []
+
+
+def test_each_split_has_noise_of_its_own() -> None:
+    one = split(Logistic(), np.tile([1.0, -1.0, -1.0, -1.0], 5), epsilon=0.3)
+    (first,), (second,) = module._tried("dp_gd", [one, one], "binary")
+    assert first != second
+    assert module._tried("dp_gd", [one], "binary") == [[first]]

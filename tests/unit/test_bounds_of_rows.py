@@ -64,3 +64,8 @@ def test_the_command_prints_a_study_that_names_the_rows(tmp_path: Path) -> None:
     fitted = Study.model_validate_json(made.stdout)
     assert fitted.auxiliary == hashlib.sha256(table.read_bytes()).hexdigest()
     assert fitted == with_bounds_of(STUDY, ROWS, 0.1, fitted.auxiliary or "")
+    assert made.stdout == fitted.model_dump_json(indent=2) + "\n"
+    table.write_text(table.read_text().replace(",", "^"))
+    told = CliRunner().invoke(learner_app, ["bounds", str(study), str(table), "--csv", "separator=^"])
+    again = Study.model_validate_json(told.stdout)
+    assert again == with_bounds_of(STUDY, ROWS, 0.01, hashlib.sha256(table.read_bytes()).hexdigest())

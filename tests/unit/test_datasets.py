@@ -280,3 +280,90 @@ def test_dealing_keeps_every_row_and_its_label() -> None:
     assert isinstance(pooled, Shard)
     assert (pooled.X == train.X).all()
     assert (pooled.y == train.y).all()
+
+
+def test_a_quarter_is_held_out_and_the_others_are_trained_on() -> None:
+    shard = Shard(np.linspace(-1, 1, 11)[:, None] / 2, np.tile([1.0, -1.0], 6)[:11])
+    dataset = examples(SMALL, shard)
+    order = rng(5).permutation(11)
+    train, test = dataset.draw(rng(5))
+    assert test.X.tolist() == shard.X[order[:2]].tolist()
+    assert train.X.tolist() == shard.X[order[2:]].tolist()
+    assert dataset.fold is not None
+    train, test = dataset.fold(rng(5), 1, 4)
+    assert test.X.tolist() == shard.X[order[3:6]].tolist()
+    assert train.X.tolist() == shard.X[[*order[:3], *order[6:]]].tolist()
+    assert len(dataset.fold(rng(5), 0, 11)[1].y) == 1
+    assert (dataset.n_rows, dataset.study, dataset.unit, dataset.n_dropped, dataset.notes) == (11, SMALL, 1.0, 0, ())
+
+
+def test_four_examples_are_enough_and_three_too_few() -> None:
+    shard = Shard(np.full((4, 1), 0.5), np.ones(4))
+    assert len(examples(SMALL, shard).draw(rng())[1].y) == 1
+    with pytest.raises(InvalidInputError) as refused:
+        examples(SMALL, shard.take(np.arange(3)))
+    assert refused.value.detail == "3 examples are too few to hold some out for a test"
+
+
+def test_the_unit_of_a_real_label_is_half_its_range() -> None:
+    label = RealLabel(name="dose", lower=2, upper=6)
+    real = Study(name="real", features=SMALL.features[:1], label=label)
+    columns = {**small_columns(), "dose": np.full(40, 3.0)}
+    assert examples(real, shard_of(real, columns, clip=True)).unit == 2.0
+
+
+def test_a_file_tells_which_rows_are_empty_and_how_it_is_read(tmp_path: Path) -> None:
+    study = study_file(tmp_path, SMALL.model_copy(update={"missing": "drop"}))
+    rows = "".join(f"{i};{'' if i % 3 else i % 5},5;{i % 2}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text(f"age;dose;outcome\n{rows}".replace(";,5", ";"))
+    found = load_dataset(str(tmp_path / "t.csv"), study)
+    assert (found.n_rows, found.n_dropped, dict(found.missing)) == (20, 13, {"dose": 13})
+    assert found.notes == ("read as: semicolons, decimal comma",)
+    said = load_dataset(str(tmp_path / "t.csv"), study, csv="separator=; decimal=, missing=18")
+    assert (said.n_dropped, dict(said.missing)) == (14, {"dose": 13, "age": 1})
+
+
+def test_tables_that_a_query_reads_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,dose,outcome\n" + "".join(f"{i},1,{i % 2}\n" for i in range(8)))
+    query = "SELECT * FROM rows"
+    assert load_dataset(query, study_file(tmp_path), [f"rows={tmp_path / 't.csv'}"]).n_rows == 8
+
+
+def test_data_of_no_name_are_refused_in_full() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        load_dataset("breast.csv")
+    assert refused.value.detail == (
+        "data 'breast.csv' is none of wdbc, digits, simulated, simulated-ball; a file of data, or a query, needs a "
+        "study"
+    )
+
+
+def test_simulated_examples_are_new_and_on_the_sphere_or_in_the_ball() -> None:
+    on, inside = load_dataset("simulated").draw(rng()), load_dataset("simulated-ball").draw(rng())
+    assert np.linalg.norm(on[0].X, axis=-1) == pytest.approx(np.ones(1000), abs=1e-4)
+    assert np.linalg.norm(inside[0].X, axis=-1).min() < 0.9
+    assert (load_dataset("simulated").n_rows, load_dataset("simulated").unit) == (0, 1.0)
+    normal = rng().standard_normal(10)
+    assert set(on[0].y.tolist()) == {-1.0, 1.0}
+    assert (np.sign(on[1].X @ normal) == on[1].y).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 0), "parties must be positive and skew not negative, not 0 and 0.0"),
+        ((10, 11), "10 examples are too few for that many parties: each needs one"),
+        ((100, 15, 3.0), "100 examples are too few for 15 parties of such shares"),
+    ],
+)
+def test_why_a_deal_is_impossible_is_said_in_full(arguments: tuple[int, ...], message: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        shard_sizes(*arguments)
+    assert refused.value.detail == message
+
+
+def test_deals_at_their_limits() -> None:
+    assert shard_sizes(3, 3) == (1, 1, 1)
+    assert shard_sizes(7, 1, 2.0) == (7,)
+    assert sizes_by_shares(10, (3, 1)) == (8, 2)
+    assert sum(random_sizes(9, 1, rng())) == 9

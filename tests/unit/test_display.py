@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
+from rich.table import Table
 
-from parley.learner.cli.display import show_members, show_receipts
+from parley.learner.cli.display import show_members, show_receipts, show_runs
 
 
 def lines_of(console: Console) -> list[list[str]]:
@@ -37,3 +39,16 @@ def test_opened_rounds_are_shown_with_who_signed() -> None:
         ["round", "contributors", "opened", "by", "signed"],
         ["3", "a,", "b", "notary", "0123456789abcdef…"],
     ]
+
+
+def test_names_and_words_are_aligned_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Table] = []
+    monkeypatch.setattr(Console, "print", lambda _, table: made.append(table))
+    show_members([], Console())
+    show_receipts([], Console())
+    show_runs([], Console())
+    assert [[column.justify for column in table.columns] for table in made] == [
+        ["left"] * 4, ["left"] * 4, ["left"] * 5 + ["right"] * 2,
+    ]  # fmt: skip
+    assert [column.no_wrap for column in made[2].columns] == [True, True, False, False, False, True, True]
+    assert [column.min_width for column in made[2].columns] == [None] * 7

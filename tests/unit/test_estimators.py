@@ -20,22 +20,30 @@ from sklearn.utils.validation import has_fit_parameter
 
 from parley.common.algorithms import settle
 from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.layout import DesignLayout
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, build_loss
+from parley.common.learning.model import Model
+from parley.common.privacy.account import Cost
 from parley.common.privacy.guarantee import Guarantee
-from parley.common.privacy.noise import SeededNoise
+from parley.common.privacy.noise import SeededNoise, SystemNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
-from parley.common.runs.pricing import transcript
+from parley.common.runs.pricing import price, transcript
 from parley.learner import estimators
 from parley.learner.estimators import (
     FederatedClassifier,
+    PrivacyBudget,
     PrivateClassifier,
     PrivateLinearRegression,
     PrivateLogisticRegression,
+    array_runs,
+    private,
 )
+from parley.learner.estimators.array_runs import ArrayRun
+from parley.learner.estimators.budget import EstimatorError
 
 N, D = 600, 3
 
@@ -320,3 +328,159 @@ def test_a_lambda_that_noise_would_drown_is_warned_of_from_public_numbers() -> N
 @pytest.mark.parametrize("name", estimators.__all__)
 def test_each_estimator_is_imported_by_its_name(name: str) -> None:
     assert getattr(estimators, name).__name__ == name
+
+
+MESSAGES: list[tuple[dict[str, Any], str]] = [
+    ({"classes": (1,)}, "there must be 2 to 100 classes, not 1 class"),
+    ({"classes": range(101)}, "there must be 2 to 100 classes, not 101 classes"),
+    ({"classes": (0, 7)}, "y has labels that are not among classes"),
+    ({"classes": [[0, 1]]}, "classes must be a list of numbers, or one of words"),
+    (
+        {"bounds": None},
+        "bounds are missing: give (lower, upper), public numbers in the units of X; no scale is taken from data",
+    ),
+    ({"bounds": (0, 1, 2)}, "bounds must be (lower, upper), each a number or one for each of the 3 columns"),
+    ({"bounds": ((0, 0, -np.inf), 1)}, "bounds must be finite, and those of column 'x2' are -inf and 1"),
+    ({"loss": "huber", "mechanism": "centers"}, "there is no private 'huber' loss by mechanism 'centers'"),
+    ({"owners": 2}, "several owners train together by mechanism = descent alone, and a delta above 0"),
+    ({"calibration": 3}, "calibration must be a word, not 3"),
+    ({"epsilon": 10**400}, "epsilon is beyond what floating point holds, 1.8e308"),
+    ({"regularization": None}, "regularization must be a number, not None"),
+    ({"owners": "2"}, "owners must be a whole number, at least 1, not '2'"),
+    ({"budget": (1.0, 0.0)}, "budget must be a PrivacyBudget, not (1.0, 0.0)"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), MESSAGES, ids=[str(given) for given, _ in MESSAGES])
+def test_what_cannot_be_right_is_said_in_full(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(EstimatorError) as refused:
+        fitted(**given)
+    assert refused.value.detail == message
+
+
+def test_three_classes_of_a_loss_for_two_are_refused_with_what_to_take() -> None:
+    with pytest.raises(EstimatorError) as refused:
+        fitted(3, loss="huber")
+    assert refused.value.detail == (
+        "Only binary classification is supported of the huber loss by mechanism auto: for 3 classes take loss = "
+        "logistic, mechanism = descent, output, one_against_rest or centroids"
+    )
+
+
+def test_a_hundred_classes_and_two_are_the_most_and_the_least() -> None:
+    X, y = rows()
+    assert len(PrivateClassifier(bounds=(-2, 4), classes=range(100), random_state=0).fit(X, y).classes_) == 100
+    assert PrivateClassifier(bounds=(-2, 4), classes=(1, 0), random_state=0).fit(X, y).classes_.tolist() == [0, 1]
+
+
+def test_which_losses_and_mechanisms_take_several_classes_is_told_to_scikit_learn() -> None:
+    def takes_several(**given: Any) -> bool:  # noqa: ANN401 -- parameters
+        told: bool = PrivateClassifier(**given).__sklearn_tags__().classifier_tags.multi_class
+        return told
+
+    for mechanism in ("auto", "descent", "output", "one_against_rest", "centroids"):
+        assert takes_several(mechanism=mechanism)
+    assert not takes_several(mechanism="objective")
+    assert not takes_several(mechanism="generalized")
+    assert not takes_several(loss="huber")
+
+
+def test_the_default_is_a_budget_of_one_and_no_delta() -> None:
+    defaults = PrivateClassifier().get_params()
+    assert defaults == {
+        "bounds": None, "epsilon": 1.0, "delta": 0.0, "mechanism": "auto", "loss": "logistic",
+        "regularization": "auto", "calibration": "tight", "row_norm": "own", "fit_intercept": True, "classes": None,
+        "owners": 1, "budget": None, "random_state": None,
+    }  # fmt: skip
+
+
+def test_a_warning_names_the_callers_line_and_a_budgets_delta_is_warned_of() -> None:
+    X, y = rows()
+    with pytest.warns(UserWarning, match=r"^a delta of 0\.01 is above 1/600") as warned:
+        PrivateClassifier(bounds=(-2, 4), budget=PrivacyBudget(5.0, 0.01)).fit(X, y)
+    assert [warning.filename for warning in warned] == [__file__]
+
+
+def run_of(owners: int, delta: float = 1e-5) -> ArrayRun:
+    """A run of owners of the rows."""
+    study = PrivateClassifier(bounds=(-2, 4))._study(D, 2)
+    return ArrayRun.settled(study, 601, "dp_gd", {"n_rounds": 3}, owners=owners, epsilon=2.0, delta=delta)
+
+
+def test_a_run_is_of_owners_with_equal_parts() -> None:
+    one, three = run_of(1).facts, run_of(3).facts
+    assert (one.parties, one.n_examples.tolist(), one.secure_sum) == (("the examples",), [601], False)
+    assert three.parties == tuple(f"owner-{i} of the examples" for i in (1, 2, 3))
+    assert (three.n_examples.tolist(), three.secure_sum) == ([200, 201, 200], True)
+    assert (three.epsilon.tolist(), three.delta.tolist(), three.n_features) == ([2.0] * 3, [1e-5] * 3, D + 1)
+    assert three.study is not None
+    assert three.loss == build_loss(three.study)
+
+
+def test_a_run_says_what_each_fit_on_arrays_assumes() -> None:
+    run = run_of(1)
+    plain = transcript(run.algorithm, run.facts.of(0)).assumptions
+    assert run.promise("one more").assumptions == (
+        *plain,
+        "bounds, row_norm, all other parameters, and what became of X before, do not follow from the examples",
+        "that fit refuses examples, and how long it takes, are not hidden",
+        (
+            "the promise is for one fit, and another on the same examples costs as much again; scores on them are not "
+            "covered"
+        ),
+        "one more",
+    )
+    assert "which classes there are is public: they were read from y" in promised().assumptions
+    assert not any("read from y" in words for words in promised(classes=(0, 1)).assumptions)
+
+
+@pytest.mark.parametrize("owners", [1, 3])
+def test_a_fit_pays_the_price_of_its_run(owners: int) -> None:
+    run, budget = run_of(owners), PrivacyBudget(9.0, 1e-4)
+    run.paid(budget, None)
+    (units,) = {price(run.algorithm, run.facts.of(i)).total.units for i in range(owners)}
+    assert budget._account.spent == Cost(*units)
+    assert budget.fits == 1
+    run.paid(None, None)
+    with pytest.raises(EstimatorError) as refused:
+        run.paid(budget, 5)
+    assert refused.value.detail == "a random_state voids the promise that a budget counts: give one of the two"
+    assert budget.fits == 1
+
+
+def test_noise_is_the_systems_or_a_seeds() -> None:
+    assert isinstance(array_runs._noise(None), SystemNoise)
+    expected = SeededNoise(int(np.random.RandomState(5).randint(2**31)))
+    drawn, again = (each.gaussian(np.full(4, 1e6), (4,)) for each in (array_runs._noise(5), expected))
+    assert drawn.tolist() == again.tolist()
+
+
+def test_a_budget_tells_its_delta_and_refuses_what_is_none() -> None:
+    budget = PrivacyBudget(2.0, 1e-5)
+    assert (budget.delta, budget.delta_left, budget.epsilon_spent, budget.epsilon_left) == (1e-5, 1e-5, 0.0, 2.0)
+    assert PrivacyBudget(1.0).delta == 0.0
+    assert repr(PrivacyBudget(2.5)) == "PrivacyBudget(epsilon_left=2.5, delta_left=0, fits=0)"
+    for given, message in (
+        (("1",), "epsilon must be a number, not '1'"),
+        ((1.0, True), "delta must be a number, not True"),
+        ((1.0, 10**400), "delta is beyond what floating point holds, 1.8e308"),
+    ):
+        arguments: Any = given
+        with pytest.raises(EstimatorError) as refused:
+            PrivacyBudget(*arguments)
+        assert refused.value.detail == message
+    for wrong in (0.0, -1.0):
+        with pytest.raises(EstimatorError, match="epsilon"):
+            PrivacyBudget(wrong)
+
+
+def test_coefficients_without_an_intercept_move_by_the_middle_of_the_bounds() -> None:
+    study = PrivateClassifier(bounds=((0, 2, -1), (4, 6, 1)), row_norm="largest", fit_intercept=False)._study(3, 2)
+    unit = DesignLayout.of(study).unit
+    slopes, constant = private._in_units(study, Model(np.array([1.0, 2.0, 3.0])))
+    assert slopes == pytest.approx(np.array([[0.5, 1.0, 3.0]]) * unit)
+    assert constant == pytest.approx(np.array([-(0.5 * 2 + 1.0 * 4)]) * unit)
+    own = PrivateClassifier(bounds=((0, 2, -1), (4, 6, 1)))._study(3, 2)
+    slopes, constant = private._in_units(own, Model(np.array([[1.0, 2.0, 3.0, 7.0]])))
+    assert slopes == pytest.approx(np.array([[0.5, 1.0, 3.0]]))
+    assert constant == pytest.approx(np.array([7.0 - 5.0]))

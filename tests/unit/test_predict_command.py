@@ -7,6 +7,7 @@ import io
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from typer.testing import CliRunner
 
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
 from parley.common.data.study import HuberLoss, LogisticLoss, Study
+from parley.common.errors import InvalidInputError
 from parley.common.runs.predictions import predict
 from parley.learner.cli.main import learner_app
+from parley.learner.models.feature_rows import FeatureRows
 from tests.support.models import document_of
 
 FEATURES = (
@@ -181,3 +184,75 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert target.read_text(encoding="utf-8").splitlines()[2] == "2,"
     _, err = run(tmp_path, document_of(TWO), GOOD, "--output", str(tmp_path / "none" / "out.csv"), code=3)
     assert "cannot be written" in err
+
+
+def test_predictions_are_written_to_the_letter(tmp_path: Path) -> None:
+    label = Label(name="ill", values=("nö", "yes"))
+    study = Study(name="s", features=FEATURES[1:2], label=label, loss=LogisticLoss(), intercept=False)
+    document = document_of(study) | {"weights": [0.0]}
+    table = "dose,name\n0.5,Ä\nx,b\n"
+    out, err = run(tmp_path, document, table, "--skip", "--proba", "--keep", "name", "--keep", "name")
+    assert out == "row,name,prediction,P(nö),P(yes)\n1,Ä,nö,0.5,0.5\n2,b,,,\n"
+    assert err == "2 rows; 1 of them have no prediction, because they do not fit the study\n"
+    out, _ = run(tmp_path, document, table, "--skip", "--proba", "--keep", "name", "--format", "json")
+    assert out == (
+        '{"row": 1, "name": "Ä", "prediction": "nö", "P(nö)": 0.5, "P(yes)": 0.5}\n'
+        '{"row": 2, "name": "b", "prediction": null, "P(nö)": null, "P(yes)": null}\n'
+    )
+    target = tmp_path / "ö.csv"
+    out, err = run(tmp_path, document, table.replace("x", "1"), "--output", str(target))
+    assert (out, err) == ("", f"2 rows in {target}\n")
+    assert target.read_text(encoding="utf-8") == "row,prediction\n1,nö\n2,nö\n"
+    _, err = run(tmp_path, document, table, code=3)
+    assert err == ("parley-learner: row 2: feature 'dose' is not a number; with --skip, such rows get no prediction\n")
+
+
+def test_a_number_is_predicted_and_has_no_probabilities(tmp_path: Path) -> None:
+    study = Study(name="s", features=FEATURES[1:2], label=RealLabel(name="rate", lower=10, upper=30))
+    document = document_of(study)
+    assert run(tmp_path, document, "dose\n1\n")[0].startswith("row,prediction\n1,")
+    _, err = run(tmp_path, document, "dose\n1\n", "--proba", code=3)
+    assert err == "parley-learner: a model with the loss 'squared' has no probabilities\n"
+
+
+@pytest.mark.parametrize("name", ["row", "prediction", "P(yes)"])
+def test_a_column_with_the_name_of_one_of_the_output_is_not_kept(tmp_path: Path, name: str) -> None:
+    table = GOOD.replace("note", name)
+    _, err = run(tmp_path, document_of(TWO), table, "--keep", "id", "--keep", name, code=3)
+    assert err == f"parley-learner: the column {name!r} cannot be kept: the output has a column of that name\n"
+
+
+def test_a_table_is_read_from_standard_input_of_either_kind(tmp_path: Path) -> None:
+    expected, _ = run(tmp_path, document_of(TWO), GOOD)
+    write_table(
+        pa.table({name: [record[name] for record in RECORDS] for name in ("age", "dose", "ward")}), tmp_path / "t"
+    )
+    for given in ((tmp_path / "t").read_bytes(), GOOD.encode()):
+        done = CliRunner().invoke(learner_app, ["predict", str(tmp_path / "model.json"), "-"], input=given)
+        assert done.stdout == expected, done.stderr
+
+
+@pytest.mark.parametrize(("n", "more"), [(5, ""), (6, " and 1 more"), (7, " and 2 more")])
+def test_five_columns_that_a_table_lacks_are_named(tmp_path: Path, n: int, more: str) -> None:
+    study = Study(name="s", features=tuple(Feature(name=f"x{i}", lower=0, upper=1) for i in range(n)), label=TWO.label)
+    _, err = run(tmp_path, document_of(study), "a,b\n1,2\n", code=3)
+    assert err.endswith(f"rows.csv lacks 'x0', 'x1', 'x2', 'x3', 'x4'{more}\n")
+    _, err = run(tmp_path, document_of(study), "a,b\n1,2\n", "--keep", "z", code=3)
+    assert f"'x4' and {n - 4} more\n" in err
+
+
+def test_rows_count_on_through_all_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("dose,name\n0.5,a\n1,b\nx,c\n")
+    study = Study(name="s", features=FEATURES[1:2], label=TWO.label)
+    rows = FeatureRows(path, study, ["name"])
+    whole = list(rows._stream.batches())
+    rows._stream = replace(rows._stream, read=lambda: [b.slice(i, 1) for b in whole for i in range(b.num_rows)])
+    found = list(rows.blocks(skip=True))
+    assert [(usable.tolist(), kept) for _, usable, kept in found] == [
+        ([True], [{"name": "a"}]),
+        ([True], [{"name": "b"}]),
+        ([False], [{"name": "c"}]),
+    ]
+    with pytest.raises(InvalidInputError, match="row 3: feature 'dose' is not a number"):
+        list(rows.blocks())

@@ -137,3 +137,15 @@ def test_the_command_writes_a_study_and_says_that_the_rows_must_be_public(tmp_pa
     written = CliRunner().invoke(learner_app, [*order, "--output", str(output)])
     assert (written.exit_code, written.stdout) == (0, "")
     assert Study.model_validate_json(output.read_bytes()) == made
+    assert printed.stdout == output.read_text() == made.model_dump_json(indent=2) + "\n"
+    found = with_projection_of(STUDY, rows(), 3, 0.95, made.projection.auxiliary)
+    told = (
+        f"3 of 7 dimensions hold {found.explained:.1%} of the variance of 200 public rows; 5.0% of them lie beyond "
+        f"the radius {made.projection.radius:.4g}. The rows must be public: a projection of private rows would reveal "
+        "them in part, and no guarantee counts it.\n"
+    )
+    assert (printed.stderr, written.stderr) == (told, told)
+    table.write_text(table.read_text().replace(",", "^"))
+    other = CliRunner().invoke(learner_app, [*order[:4], "--components", "2", "--csv", "separator=^"])
+    narrow = Study.model_validate_json(other.stdout)
+    assert narrow == with_projection_of(STUDY, rows(), 2, 1.0, hashlib.sha256(table.read_bytes()).hexdigest()).study

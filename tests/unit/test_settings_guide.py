@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
+from parley.common.errors import UnavailableError
+from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.settings import Limits, Settings, explain_settings, settings_in_effect
 from parley.common.service.tokens import hash_token
+from parley.common.storage.keys import identity_key
 from parley.learner.cli.main import learner_app
+from parley.learner.cli.options import LearnerOptions
 from parley.learner.settings import LearnerSettings
 from parley.party.cli.main import party_app
 from parley.party.keyholder.settings import KeyHolderSettings
@@ -124,3 +132,163 @@ def test_a_learner_that_would_not_start_says_which_setting(tmp_path: Path, more:
     assert words in done.stderr
     assert "sesame" not in done.output
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+# ── what `check` says, to the letter ─────────────────────────────────────────
+
+
+def checked(path: Path, *words: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(learner_app, ["check", "--config", str(path), *words])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_what_others_should_know_of_a_learner_is_told(tmp_path: Path) -> None:
+    path = learner_file(tmp_path, f'studies = "{tmp_path / "studies"}"')
+    (tmp_path / "studies").mkdir()
+    for name in ("b", "a"):
+        study = Study(
+            name=name, features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1"))
+        )
+        (tmp_path / "studies" / f"{name}.json").write_text(study.model_dump_json())
+    facts = {
+        "name": "learner", "public_key": "made at the first start", "parties": [], "key_holders": [],
+        "users": ["alice"], "studies": ["a", "b"], "tls": "no",
+    }  # fmt: skip
+    assert json.loads(checked(path, "--format", "json").stdout) == facts | {"reached": {}}
+    key = public_hex(identity_key(tmp_path / "state" / "identity.key"))
+    assert checked(path).stdout.splitlines() == [
+        "name  learner", f"public_key  {key}", "parties  ", "key_holders  ", "users  alice", "studies  a, b", "tls  no",
+    ]  # fmt: skip
+
+
+def test_a_learner_under_tls_says_so(tmp_path: Path) -> None:
+    made = CliRunner().invoke(learner_app, ["init", "https://localhost:8100", "--out", str(tmp_path / "learner")])
+    assert made.exit_code == 0, made.output
+    path = tmp_path / "learner" / "learner.toml"
+    assert json.loads(checked(path, "--format", "json").stdout)["tls"] == "yes"
+    key = tmp_path / "learner" / "secrets" / "authority.key"
+    key.unlink()
+    missing = f"parley-learner: joining.authority_key: {key}: No such file or directory\n"
+    assert checked(path, code=3).stderr == missing
+    (tmp_path / "learner" / "secrets" / "tls.key").unlink()
+    assert checked(path, code=3).stderr.startswith("parley-learner: tls: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('studies = "{folder}/nowhere"', "studies: {folder}/nowhere is no directory"),
+        ('public_data = {{loans = "{folder}/loans.csv"}}', "public_data: there is no study 'loans'"),
+        (
+            'joining = {{url = "https://a.example", authority = "{folder}/a.pem", authority_key = "{folder}/a.key"}}',
+            "joining.authority: {folder}/a.pem: No such file or directory",
+        ),
+        (
+            'parties = [{{name = "a", url = "http://127.0.0.1:1", token = "sesame-x", ca = "{folder}/no.pem"}}]',
+            "parties: 'a': ca: {folder}/no.pem: No such file or directory",
+        ),
+        (
+            (
+                'parties = [{{name = "a", url = "https://127.0.0.1:1", token = "sesame-x", '
+                'certificate = "{folder}/c.pem", key = "{folder}/c.key"}}]'
+            ),
+            "parties: 'a': certificate: {folder}/c.pem: No such file or directory",
+        ),
+        (
+            (
+                'key_holders = [{{name = "b", url = "http://127.0.0.1:1", token = "sesame-x", '
+                f'ca = "{{folder}}/no.pem", public_key = "{"0" * 64}"}}}}]'
+            ),
+            "key_holders: 'b': ca: {folder}/no.pem: No such file or directory",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_by_its_setting(tmp_path: Path, more: str, message: str) -> None:
+    path = learner_file(tmp_path, more.format(folder=tmp_path))
+    assert checked(path, code=3).stderr == f"parley-learner: {message.format(folder=tmp_path)}\n"
+
+
+def test_tracing_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr("parley.learner.cli.settings.require_extra", lambda *extra: asked.append(extra))
+    checked(learner_file(tmp_path, 'tracing = {endpoint = "http://127.0.0.1:4318"}'))
+    assert asked == [("tracing", "settings: tracing")]
+    checked(learner_file(tmp_path))
+    assert len(asked) == 1
+
+
+def test_members_that_connect_themselves_are_told_with_whether_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members: list[dict[str, object]] = [
+        {"name": "a", "connected": True}, {"name": "b", "connected": False}, {"name": "c", "connected": None},
+    ]  # fmt: skip
+
+    class Client:
+        def ask(self, *request: str) -> list[dict[str, object]]:
+            assert request == ("GET", "/v1/roster")
+            return members
+
+    monkeypatch.setenv("PARLEY_TOKEN", "t")
+    monkeypatch.setattr(LearnerOptions, "open", lambda _: nullcontext(Client()))
+    done = checked(learner_file(tmp_path), code=1)
+    assert done.stdout.splitlines()[-2:] == ["a: reached", "b: it has not connected"]
+    told = json.loads(checked(learner_file(tmp_path), "--format", "json", code=1).stdout)
+    assert told["reached"] == {"a": "yes", "b": "it has not connected"}
+    members[1]["connected"] = True
+    checked(learner_file(tmp_path))
+
+    def away(_: object) -> nullcontext[Client]:
+        raise UnavailableError("no learner answers")
+
+    monkeypatch.setattr(LearnerOptions, "open", away)
+    done = checked(learner_file(tmp_path))
+    assert done.stderr == "parley-learner: whether members have connected is not known: no learner answers\n"
+    monkeypatch.delenv("PARLEY_TOKEN")
+    assert checked(learner_file(tmp_path)).stderr == ""
+
+
+def test_peers_are_asked_by_their_names_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[tuple[str, str | None]], str, float]] = []
+
+    async def ask_all(clients: list[Any], question: Any, seconds: float) -> list[object]:  # noqa: ANN401 -- any peer
+        asked.append(([(it.name, it.receipts.key) for it in clients], question.__qualname__, seconds))
+        return [UnavailableError(f"{it.name} is away") if it.name in {"b", "d"} else object() for it in clients]
+
+    monkeypatch.setattr("parley.common.client.peer.ask_all", ask_all)
+    key = {name: f"{ord(name):064x}" for name in "abcd"}
+    parties, holders = (
+        ", ".join(
+            f'{{name = "{it}", url = "http://127.0.0.1:{ord(it)}", token = "t", public_key = "{key[it]}"}}'
+            for it in names
+        )
+        for names in ("ab", "cd")
+    )
+    outbound = f', {{name = "e", connects_with = "{hash_token("u")}", token = "t"}}'
+    for deadline, seconds in ((2.0, 2.0), (60.0, 5.0)):
+        more = f"parties = [{parties}{outbound}]\nkey_holders = [{holders}]\ndeadline_seconds = {deadline}"
+        done = checked(learner_file(tmp_path, more), code=1)
+        assert done.stdout.splitlines()[-4:] == ["a: reached", "b: b is away", "c: reached", "d: d is away"]
+        assert asked == [
+            ([("a", key["a"]), ("b", key["b"])], "PartyClient.facts", seconds),
+            ([("c", key["c"]), ("d", key["d"])], "KeyHolderClient.facts", seconds),
+        ]
+        asked.clear()
+    parties_line, holders_line = done.stdout.splitlines()[2:4]
+    assert (parties_line, holders_line) == ("parties  a, b, e", "key_holders  c, d")
+
+
+def test_a_learners_settings_in_effect_are_those_of_its_file(tmp_path: Path) -> None:
+    words = ["config", "--config", str(learner_file(tmp_path)), "--format", "json"]
+    rows = {row["key"]: row for row in json.loads(CliRunner().invoke(learner_app, words).stdout)}
+    assert (rows["name"]["value"], rows["name"]["source"]) == ("learner", "file")
+    assert (rows["state"]["value"], rows["state"]["source"]) == (str(tmp_path / "state"), "file")
+    lines = CliRunner().invoke(learner_app, words[:3]).stdout.splitlines()
+    assert len(lines) == len(rows)
+    assert any(line.startswith("name") and "file" in line for line in lines)
+    words = ["config", "--explain"]
+    explained = json.loads(CliRunner().invoke(learner_app, [*words, "--format", "json"]).stdout)
+    told = CliRunner().invoke(learner_app, words).stdout.splitlines()
+    assert told[1] == f"    {explained[0]['meaning']}"
+    assert told[0].startswith(explained[0]["key"])

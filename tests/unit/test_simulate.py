@@ -14,17 +14,29 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import parley.learner.experiments.simulation as module
-from parley.common.data.columns import Category, Feature, RealLabel
+from parley.common.algorithms import REGISTRY
+from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
+from parley.common.privacy.guarantee import Guarantee
 from parley.common.privacy.noise import SeededNoise
+from parley.common.protocol.algorithm import Choice
 from parley.learner.cli.display import measured
+from parley.learner.cli.main import learner_app
+from parley.learner.experiments.baselines import Baselines
 from parley.learner.experiments.datasets import WDBC, examples, load_dataset, simulated, wdbc_columns
-from parley.learner.experiments.simulation import SimulationSettings, deal_repetition, run_simulation
+from parley.learner.experiments.simulation import (
+    Metric,
+    SimulationResult,
+    SimulationSettings,
+    deal_repetition,
+    run_simulation,
+)
 
 DIGITS_DESCENT = {"n_rounds": 50, "step": 4.0, "regularization": 1e-4}
 SPREAD = 5.0
@@ -312,3 +324,248 @@ def test_public_rows_are_taken_from_the_examples_before_owners_get_theirs(labell
     assert len(fifth) == 4
     with pytest.raises(InvalidInputError, match="public_rows = 20 leaves the parties none of the 20 training examples"):
         module._set_aside(SimulationSettings(public_rows=20), train, labelled=labelled)
+
+
+# ── results, warnings and refusals to the letter ─────────────────────────────
+
+
+def test_a_result_says_all_of_its_settings_and_figures(doses: tuple[Path, Path]) -> None:
+    table, study = doses
+    settings = SimulationSettings(str(table), study, "pooled", repeat=2, parties=3, skew=1.0, reveal="each", seed=4)
+    result = run_simulation(settings)
+    document = json.loads(json.dumps(result.to_json()))
+    (promise,) = result.guarantees
+    metrics = {
+        name: {"mean": metric.mean, "sd": metric.sd, "values": list(metric.values)}
+        for name, metric in result.metrics.items()
+    }
+    assert metrics.keys() == {"rmse", "r_squared"}
+    assert (
+        document
+        == {
+            "data": str(table),
+            "study": str(study),
+            "algorithm": "pooled",
+            "parameters": {},
+            "parties": 3,
+            "skew": 1.0,
+            "reveal": "each",
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "repeat": 2,
+            "seed": 4,
+            "public_rows": None,
+            "shares": None,
+            "folds": None,
+            "tables": [],
+            "csv": None,
+            "kind": "regression",
+            "n_train": 1500,
+            "n_test": 500,
+            "n_rows": 2000,
+            "n_dropped": 0,
+            "constant": result.constant,
+            "warnings": [],
+            "chosen": {name: {"value": each.value, "why": each.why} for name, each in result.choices.items()},
+            "baselines": None,
+            "guarantees": [promise.to_json() | {"assumptions": list(promise.assumptions)}],
+        }
+        | metrics
+    )
+    assert run_simulation(SimulationSettings("simulated", repeat=1)).to_json()["study"] is None
+
+
+def test_a_metric_is_a_mean_and_a_deviation_of_one_repetition() -> None:
+    metric = Metric((1.0, 2.0, 6.0))
+    assert metric.to_json() == {"mean": 3.0, "sd": pytest.approx(math.sqrt(7)), "values": [1.0, 2.0, 6.0]}
+    assert Metric((3.0,)).sd == 0.0
+    assert module._by_name([{"a": 1.0, "b": 2.0}, {"a": 3.0}]) == {"a": Metric((1.0, 3.0)), "b": Metric((2.0,))}
+    assert (module.score_of("regression"), module.score_of("binary"), module.score_of("multiclass")) == (
+        "r_squared", "accuracy", "accuracy",
+    )  # fmt: skip
+
+
+def test_an_open_algorithm_is_chosen_from_the_facts_of_the_first_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, settings = load_dataset("wdbc"), SimulationSettings(algorithm="auto", parties=3, epsilon=2.5)
+    asked: list[Any] = []
+
+    def first(names: object, proposed: Any) -> tuple[str, str]:  # noqa: ANN401 -- a function
+        asked.extend([names, proposed("psgd")])
+        return "psgd", "it is likely"
+
+    monkeypatch.setattr(module, "most_promising", first)
+    chosen, choices = module._with_algorithm(settings, dataset)
+    assert chosen == replace(settings, algorithm="psgd")
+    assert choices == {"algorithm": Choice("psgd", "it is likely")}
+    names, (algorithm, facts, questions) = asked
+    assert names is REGISTRY
+    assert type(algorithm).__name__ == "Psgd"
+    assert (facts.parties, facts.epsilon.tolist(), facts.study) == (("party-1", "party-2", "party-3"), [2.5] * 3, WDBC)
+    assert questions == algorithm.questions(facts)
+    assert module._with_algorithm(SIMULATED, dataset) == (SIMULATED, {})
+    result = run_simulation(replace(settings, repeat=1))
+    assert (result.settings.algorithm, result.choices["algorithm"].why) == ("psgd", "it is likely")
+    assert result.choices.keys() > {"algorithm"}
+
+
+def test_a_repetitions_facts_are_those_of_its_data() -> None:
+    entries = SparseFeatures(name="entries", columns=6, entries=2)
+    study = Study(name="s", features=(entries,), label=Label(name="ill", values=("no", "yes")))
+    dataset = replace(load_dataset("wdbc"), study=study)
+    settings = SimulationSettings(parties=4, epsilon=0.7, delta=1e-6, reveal="each", skew=1.0)
+    train, test, facts = deal_repetition(settings, dataset, 0)
+    assert facts.row_entries == study.row_entries
+    assert facts.row_entries is not None
+    assert (facts.study, facts.norm, facts.n_features) == (study, train.norm, 31)
+    assert (facts.epsilon.tolist(), facts.delta.tolist(), facts.secure_sum) == ([0.7] * 4, [1e-6] * 4, False)
+    assert facts.n_examples.tolist() == [43, 85, 128, 171] == train.n_examples.tolist()
+    assert (len(test.y), facts.public, facts.public_shape) == (142, None, None)
+    assert deal_repetition(replace(settings, reveal="sum"), simulated(20, 3), 0)[2].secure_sum
+    assert deal_repetition(replace(settings, reveal="sum"), simulated(20, 3), 0)[2].study is None
+
+
+@pytest.mark.parametrize(("algorithm", "width"), [("ensemble_vote", 31), ("feature", 32)])
+def test_public_rows_are_those_that_the_algorithm_needs(algorithm: str, width: int) -> None:
+    settings = SimulationSettings(algorithm=algorithm, parties=3, public_rows=17)
+    train, _, facts = deal_repetition(settings, load_dataset("wdbc"), 0)
+    assert facts.public_shape == (17, width)
+    assert facts.public is not None
+    assert facts.public.shape == (17, width)
+    assert train.n_examples.sum() == 427 - 17
+
+
+def test_a_fifth_but_at_most_two_thousand_examples_are_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = Shard(np.zeros((29, 1)), np.ones(29))
+    assert len(module._set_aside(SimulationSettings(), train, labelled=False)[0]) == 5
+    monkeypatch.setattr(module, "_MOST_PUBLIC", 4)
+    assert len(module._set_aside(SimulationSettings(), train, labelled=False)[0]) == 4
+    assert len(module._set_aside(SimulationSettings(public_rows=28), train, labelled=False)[0]) == 28
+
+
+def test_warnings_are_told_in_full() -> None:
+    missing = {f"c{i}": 2000 - i for i in range(7)}
+    dataset = replace(simulated(10, 2), n_rows=3000, n_dropped=1501, missing=missing)
+    dropped = (
+        "1,501 of 3,000 rows (50.03%) miss a value and are empty ones: nothing is learnt from them or measured on "
+        "them; most often missing: c0 in 2,000, c1 in 1,999, c2 in 1,998, c3 in 1,997, c4 in 1,996"
+    )
+    commonest = "no better than predicting the commonest class for all, 0.6000: look at the AUC, which is 0.5 of that"
+    pooled = (
+        "all data pooled, without privacy, come to 0.6100, hardly more than a constant: the columns do not predict the "
+        "label, or the study's bounds are far wider than its values, so that rows hardly differ; no epsilon changes "
+        "that"
+    )
+    assert list(module.warnings(dataset, 0.6, 0.6, 0.61)) == [dropped, commonest, pooled]
+    assert list(module.warnings(dataset, 0.6, 0.6)) == [dropped, commonest]
+    assert list(module.warnings(replace(dataset, n_dropped=1500), 0.75, 0.6, 0.7)) == []
+    assert module.no_better_than_a_constant("binary", 0.525, 0.5) is None
+    hardly = "hardly better than predicting the commonest class for all, 0.5000"
+    assert module.no_better_than_a_constant("multiclass", 0.5249, 0.5) == hardly
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"repeat": 0}, "repeat must be positive and seed not negative, not 0, 0"),
+        ({"seed": -1}, "repeat must be positive and seed not negative, not 20, -1"),
+        ({"reveal": "all"}, "reveal must be 'sum' or 'each', not 'all'"),
+        ({"public_rows": 0}, "public_rows must be positive, not 0"),
+        ({"folds": 1}, "folds must be at least 2, not 1"),
+        ({"shares": "random", "skew": 1.0}, "shares replace a skew: give one of the two"),
+        ({"shares": (1.0,) * 4}, "shares must be 5 positive numbers, not (1.0, 1.0, 1.0, 1.0)"),
+        (
+            {"shares": (1.0, 1.0, 1.0, 1.0, math.inf)},
+            "shares must be 5 positive numbers, not (1.0, 1.0, 1.0, 1.0, inf)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_settings_is_said_in_full(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        SimulationSettings(**wrong)
+    assert refused.value.detail == message
+
+
+def test_the_smallest_settings_that_can_be_are_taken() -> None:
+    SimulationSettings(repeat=1, seed=0, public_rows=1, folds=2, shares=(1e-9,) * 5)
+    SimulationSettings(shares="random")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "parameters", "message"),
+    [
+        ("auto", {"step": 1.0}, "parameters are those of an algorithm: name one, or leave them open too"),
+        ("describe", {}, "describe trains no model, so there is none to measure; there are auto, "),
+        ("magic", {}, "unknown algorithm 'magic'; there are auto, "),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_before_data_are_read(
+    algorithm: str, parameters: dict[str, Any], message: str
+) -> None:
+    settings = SimulationSettings("absent.csv", algorithm=algorithm, parameters=parameters)
+    with pytest.raises(InvalidInputError) as refused:
+        run_simulation(settings)
+    assert refused.value.detail.startswith(message)
+
+
+def test_data_that_are_new_each_time_have_no_folds() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        run_simulation(replace(SIMULATED, folds=2))
+    assert refused.value.detail == "data 'simulated' are drawn again each time, so they have no folds"
+
+
+# ── the command ──────────────────────────────────────────────────────────────
+
+
+def test_the_command_prints_a_result_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    promise = Guarantee(1.0, 1e-5, "transcript", "tight", assumptions=("noise is random",))
+    asked: list[Any] = []
+
+    def run(settings: SimulationSettings, progress: Any, **terms: Any) -> SimulationResult:  # noqa: ANN401
+        asked.append((settings, terms))
+        progress(1, 2)
+        return SimulationResult(
+            settings,
+            "binary",
+            {"accuracy": Metric((0.5, 0.75))},
+            900,
+            300,
+            (promise,),
+            {"algorithm": Choice("dp_gd", "it does best"), "step": Choice(0.5, "by its theorem")},
+            Baselines(2, {"majority": 0.6}, "psgd", 0.7),
+            0.6,
+            2000,
+            1500,
+            ("few rows", "and old ones"),
+        )
+
+    monkeypatch.setattr(module, "run_simulation", run)
+    done = CliRunner().invoke(learner_app, ["simulate", "--repeat", "2", "--epsilon", "30"])
+    lines = [
+        "dp_gd: accuracy 0.6250, sd 0.1768, over 2 repetitions",
+        "  beside it, over 2 repetitions: the majority 0.6000, best at this budget, psgd 0.7000",
+        "  1,500 of the table's 2,000 rows miss a value and are empty ones",
+        "  algorithm = dp_gd: it does best",
+        "  epsilon 1, delta 1e-05 for one record replaced, against anyone who sees the transcript (tight calibration)",
+        "  that holds if:",
+        "    - Noise is random.",
+    ]
+    assert done.stdout.splitlines() == lines
+    assert done.stderr.splitlines() == [
+        "warning: an epsilon of 30 promises next to nothing: 1 is a strong promise, 10 a weak one",
+        "warning: few rows",
+        "warning: and old ones",
+    ]
+    assert asked == [(SimulationSettings(repeat=2, epsilon=30.0), {"with_baselines": True})]
+    words = (
+        "simulate --data t.csv --study s.json --table a=b --csv missing=? --algorithm psgd -p n_rounds=5 --parties 3 "
+        "--skew 0.5 --reveal each --epsilon 2 --delta 1e-6 --repeat 4 --seed 9 --public-rows 7 --no-baselines --explain"
+    )
+    done = CliRunner().invoke(learner_app, words.split())
+    assert done.stdout.splitlines()[3:5] == [*lines[3:4], "  step = 0.5: by its theorem"]
+    settings = SimulationSettings(
+        "t.csv", Path("s.json"), "psgd", {"n_rounds": 5}, 3, 0.5, "each", 2.0, 1e-6, 4, 9, 7, tables=("a=b",),
+        csv="missing=?",
+    )  # fmt: skip
+    assert asked[1] == (settings, {"with_baselines": False})
+    done = CliRunner().invoke(learner_app, ["simulate", "--format", "json"])
+    assert json.loads(done.stdout)["warnings"] == ["few rows", "and old ones"]

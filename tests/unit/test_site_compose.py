@@ -114,9 +114,15 @@ def test_a_learner_on_loopback_is_not_reached_from_a_container(url: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("url", "published"), [("https://learner.example:8100", "8100:8100"), ("https://localhost", "127.0.0.1:443:443")]
+    ("url", "published", "host"),
+    [
+        ("https://learner.example:8100", "8100:8100", "0.0.0.0"),  # noqa: S104 -- what is tested
+        ("https://localhost", "127.0.0.1:443:443", "0.0.0.0"),  # noqa: S104 -- as above
+        ("https://[::1]:8100", "[::1]:8100:8100", "::"),
+        ("https://[2001:db8::1]", "443:443", "::"),
+    ],
 )
-def test_a_learner_is_published_where_its_url_says(tmp_path: Path, url: str, published: str) -> None:
+def test_a_learner_is_published_where_its_url_says(tmp_path: Path, url: str, published: str, host: str) -> None:
     out = tmp_path / "learner"
     done = CliRunner().invoke(learner_app, ["init", url, "--out", str(out), "--compose"])
     assert done.exit_code == 0, done.output
@@ -124,7 +130,7 @@ def test_a_learner_is_published_where_its_url_says(tmp_path: Path, url: str, pub
     container = yaml.safe_load((out / "docker-compose.learner.yml").read_text())["services"]["learner"]
     assert container["ports"] == [published]
     assert container["image"] == "parley-learner:${PARLEY_TAG:-latest}"
-    assert 'host = "0.0.0.0"' in (out / "learner.toml").read_text()
+    assert f'host = "{host}"' in (out / "learner.toml").read_text()
 
 
 def test_a_learner_that_listens_on_loopback_is_no_containers(tmp_path: Path) -> None:

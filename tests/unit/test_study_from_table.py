@@ -18,11 +18,15 @@ from typer.testing import CliRunner, Result
 
 from parley.common.data.columns import Category, RealLabel
 from parley.common.data.study import Study
+from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidDataError
 from parley.common.files.examples import load_examples
 from parley.common.files.sources import DataSource
 from parley.common.files.studies import read_study
 from parley.common.files.study_fit import SurveyedColumn, fit_of_file, survey_table
+from parley.common.runs.certificate import SignedStudy
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.storage.keys import identity_key
 from parley.learner.cli.main import learner_app
 from parley.party.cli.main import party_app
 
@@ -676,3 +680,90 @@ def test_rows_of_a_database_are_drafted_checked_and_simulated(tmp_path: Path, mo
     assert "not said; add these" in private.stderr
     nowhere = run(learner_app, ["study", "init", query, "--public", "--label", "ill", "--force"])
     assert "Table with name visits does not exist" in nowhere.stderr
+
+
+# ── what `study init` prints and writes, to the letter ───────────────────────
+
+
+def test_a_draft_is_told_with_what_its_author_should_look_at(tmp_path: Path) -> None:
+    data = table(
+        tmp_path, patient_id=list(range(40)), age=[30, 40, 50, 60] * 10, ill=["no", "yes"] * 20, case_id=list(range(40))
+    )
+    done = init(data, "--public", "--label", "ill", "--column", "case_id", "--name", "wards", "--csv", "separator=,")
+    study, out = tmp_path / "study.json", tmp_path / "t.csv"
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{study}: wards, binary, 2 columns to learn 'ill' from\n"
+    assert done.stderr.splitlines() == [
+        "  left out 'patient_id': looks like an identifier: by its name",
+        "  take one all the same by --column NAME; --leave-out NAME leaves another out",
+        "  warning: 'case_id' looks like an identifier: by its name",
+        "  read every bound, value and description: owners approve them as they stand",
+        f"next: parley-learner study check {study} --data TABLE",
+        f"or try it at once, on this file: parley-learner simulate --data {out} --csv separator=, --study {study}",
+    ]
+    written = study.read_text(encoding="utf-8")
+    assert written == read_study(study).model_dump_json(indent=2, exclude_none=True) + "\n"
+    done = init(data, "--public", "--label", "ill", "--leave-out", "case_id", "--force", "--format", "json")
+    assert json.loads(done.stdout) == {
+        "file": str(study),
+        "name": "t",
+        "left_out": {"patient_id": "looks like an identifier: by its name", "case_id": "as you said"},
+        "doubtful": {},
+        "fits": True,
+        "dropped": 0.0,
+        "blanks": {},
+    }
+    refused = init(data, "--public", "--label", "ill")
+    assert refused.stderr == (f"parley-learner: {study} is there already: say --force to write over it, or --out\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--bounds", "age"), "--bounds: 'age' must be COLUMN=..."),
+        (("--values", "ill"), "--values: 'ill' must be COLUMN=..."),
+        (("--unit", "age"), "--unit: 'age' must be COLUMN=..."),
+        (("--describe", "age"), "--describe: 'age' must be COLUMN=..."),
+        (("--fill", "age"), "--fill: 'age' must be COLUMN=..."),
+        (("--share", "no"), "--share: 'no' must be COLUMN=..."),
+        (("--share", "no=much"), "--share no: it must be a number between 0 and 1"),
+        (("--bounds", "age=1"), "bounds of 'age': two numbers, LOWER:UPPER"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_named(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    data = table(tmp_path, age=[30, 40, 40], ill=["no", "yes", "no"])
+    assert init(data, "--public", "--label", "ill", *words).stderr == f"parley-learner: {message}\n"
+
+
+def test_a_columns_name_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    columns: dict[str, list[object]] = {"a": [1, 2, 2], "a=b": [1, 2, 2], "ill": ["no", "yes", "no"]}
+    data = table(tmp_path, **columns)
+    words = ("--bounds", "a=b=0:7", "--bounds", "a=0:9", "--unit", "a=b=kg", "--describe", "a=x=y")
+    study = made(data, "--public", "--label", "ill", *words)
+    told = {column.name: column.model_dump() for column in study.named}
+    assert (told["a=b"]["upper"], told["a=b"]["unit"], told["a"]["upper"]) == (7, "kg", 9)
+    assert told["a"]["description"] == "x=y"
+
+
+def test_a_signed_study_is_written_beside_it_and_its_words_are_told(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[30, 40, 40], ill=["no", "yes", "no"])
+    made(data, "--public", "--label", "ill")
+    folder = tmp_path / "learner"
+    run = CliRunner().invoke
+    begun = run(learner_app, ["init", "http://127.0.0.1:8100", "--plain-http", "--out", str(folder), "--name", "us"])
+    assert begun.exit_code == 0, begun.output
+    study, config = str(tmp_path / "study.json"), str(folder / "learner.toml")
+    done = run(learner_app, ["study", "sign", study, "--config", config])
+    target = tmp_path / "study.signed.json"
+    words = " ".join(words_of(public_hex(identity_key(folder / "state" / "identity.key"))))
+    assert done.stdout == f"{target}\n"
+    assert done.stderr.splitlines() == [
+        f"owners compare the words of us's key: {words}",
+        f"next: parley-party study check {target} --data TABLE",
+    ]
+    signed = SignedStudy.model_validate_json(target.read_text())
+    assert (signed.learner, signed.study) == ("us", read_study(tmp_path / "study.json"))
+    assert target.read_text().endswith("}\n")
+    checked = run(learner_app, ["study", "check", str(target), "--data", str(data), "--clip"])
+    assert checked.exit_code == 0
+    assert "us" in checked.stderr

@@ -16,10 +16,11 @@ from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidInputError
 from parley.common.runs.certificate import signed_certificate
-from parley.common.runs.model_document import read_document
+from parley.common.runs.model_document import Promise, read_document
 from parley.common.runs.pricing import is_of_sums
 from parley.common.secure_sum.envelope import public_hex
 from parley.learner.cli.main import learner_app
+from parley.learner.models import verification
 from parley.learner.models.card import model_card
 from parley.learner.models.verification import PublicKeys, verification_of, verify_document
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
@@ -188,6 +189,178 @@ def test_every_alteration_is_named(document: Document, name: str) -> None:
     alter(document)
     verdict = verify_document(document, known())
     assert any(fault in named for named in verdict.faults), verdict.faults
+
+
+ALL_FAULTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("fewer contributors", "date", "accuracy", "addition"), ()),
+    "weight": ("weights: not what the learner signed", "evaluation: of other weights"),
+    "contributor": (
+        "contributors: not what the learner signed",
+        "contributors: the specification does not name party-9",
+        "approvals: none of party-9",
+    ),
+    "epsilon": ("guarantees: not what the learner signed", "guarantees: not what follows from the specification"),
+    "rounds": ("rounds: not what the learner signed", "rounds: 11, and the specification asks 10"),
+    "column": ("column_names: not what the learner signed", "column_names: not what the specification says"),
+    "adjacency": (
+        "adjacency: not what the learner signed",
+        "adjacency: whole_party, and the algorithm's is replace_one",
+    ),
+    "algorithm": ("algorithm: not what the learner signed", "algorithm: not what the specification says"),
+    "study": ("study_digest: not what the learner signed", "study_digest: not what the specification says"),
+    "specification": (
+        "certificate: not what the learner signed",
+        "spec_digest: not what the specification says",
+        "parameters: not what the specification says",
+        "rounds: 10, and the specification asks 11",
+        "specification: not what party-1 approved",
+        "specification: not what party-2 approved",
+        "specification: not what party-3 approved",
+        "roster: the roster's session is not the approved run's",
+    ),
+    "run": (
+        "certificate: not what the learner signed",
+        "receipt of party-1: it is of no approval of this run",
+        "receipt of party-2: it is of no approval of this run",
+        "receipt of party-3: it is of no approval of this run",
+        "roster: the roster's session is not the approved run's",
+    ),
+    "price": ("certificate: not what the learner signed", "approval of party-2: not what it signed"),
+    "no approval": ("certificate: not what the learner signed", "approvals: none of party-2, party-3"),
+    "another's approval": (
+        "certificate: not what the learner signed",
+        "receipt of party-2: a receipt of 'party-1', not of party-2",
+        "roster: another key of party-2 than its receipt's",
+        "key of party-2: not the one that you know",
+    ),
+    "torn approval": ("certificate: not what the learner signed", "approval of party-2: it cannot be read"),
+    "roster's signature": ("certificate: not what the learner signed", "roster: not signed by party-3"),
+    "no signature": (
+        "certificate: not what the learner signed",
+        "roster: not signed by party-1",
+        "roster: not signed by party-2",
+        "roster: not signed by party-3",
+        "roster: not signed by key-holder-1",
+    ),
+    "no sum": ("certificate: not what the learner signed", "sum opened by key-holder-1: it signed none"),
+    "no sums": (
+        "certificate: not what the learner signed",
+        "sums: the run was a secure sum, and nothing that its key holders signed is here",
+    ),
+    "learner": (
+        "certificate: not what the learner signed",
+        "roster: another learner's",
+        "evaluation: its certificate is not what the learner signed",
+        "key of the learner: not the one that you know",
+    ),
+    "evaluation's cost": (
+        "evaluation: not what the learner signed",
+        "evaluation: its cost is not what follows from its specification",
+    ),
+    "evaluation's run": ("evaluation: of another run or study",),
+    "evaluation of another model": (
+        "evaluation: its certificate is not what the learner signed",
+        "evaluation: of other weights",
+        "evaluation: specification: not what party-1 approved",
+        "evaluation: specification: not what party-2 approved",
+        "evaluation: specification: not what party-3 approved",
+    ),
+}
+"""All faults of an alteration, where none depends on which character was changed."""
+
+
+@pytest.mark.parametrize("name", ALL_FAULTS)
+def test_what_an_alteration_breaks_is_all_named_and_nothing_else(document: Document, name: str) -> None:
+    alter, fault = ALTERATIONS[name]
+    alter(document)
+    faults = verify_document(document, known()).faults
+    assert faults == ALL_FAULTS[name] or (not ALL_FAULTS[name] and len(faults) == 1 and fault in faults[0])
+
+
+def test_an_approval_of_a_party_that_the_run_does_not_name_is_a_fault(document: Document) -> None:
+    approvals = document["certificate"]["approvals"]
+    approvals["party-9"] = approvals["party-1"]
+    assert verify_document(document).faults == (
+        "certificate: not what the learner signed",
+        "approval of party-9: the specification does not name it",
+        "receipt of party-9: a receipt of 'party-1', not of party-9",
+    )
+
+
+def test_five_parties_are_named_and_the_others_counted() -> None:
+    assert verification._named([f"p{i}" for i in range(5)]) == "p0, p1, p2, p3, p4"
+    assert verification._named([f"p{i}" for i in range(7)]) == "p0, p1, p2, p3, p4 and 2 more"
+
+
+def test_costs_agree_up_to_a_millionth() -> None:
+    assert verification._near(1.0, 1 + 0.9e-6)
+    assert not verification._near(1.0, 1 + 1.1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "agrees"),
+    [
+        ({}, True),
+        ({"epsilon": 1.0 + 5e-7}, True),
+        ({"epsilon": 1.1}, False),
+        ({"delta": 2e-5}, False),
+        ({"epsilon": None}, False),
+        ({"view": "model"}, False),
+        ({"trust": 1}, False),
+        ({"assumptions": ("a", "b", "more")}, True),
+        ({"assumptions": ("a",)}, False),
+    ],
+)
+def test_a_promise_agrees_with_the_derived_one_up_to_rounding(change: Document, agrees: bool) -> None:  # noqa: FBT001
+    terms = {
+        "epsilon": 1.0, "delta": 1e-5, "view": "transcript", "calibration": "tight", "adjacency": "replace_one",
+        "trust": 0, "assumptions": ("a", "b"),
+    }  # fmt: skip
+    derived, stated = Promise.model_validate(terms), Promise.model_validate(terms | change)
+    assert verification._agree(derived, stated) == agrees
+    nothing = Promise.model_validate(terms | {"epsilon": None})
+    assert verification._agree(nothing, nothing)
+    assert not verification._agree(nothing, derived)
+
+
+def test_what_the_command_prints_of_a_document_is_complete(document: Document, tmp_path: Path) -> None:
+    model, keys = tmp_path / "model.json", tmp_path / "keys.json"
+    model.write_text(json.dumps(document), encoding="utf-8")
+    claims = [f"holds    {claim}" for claim in verify_document(document).holds]
+    names = ["the learner", "party-1", "party-2", "party-3", "key-holder-1"]
+    asked = "assumed  these keys are theirs; ask each of them for its six words, and say --words NAME=WORDS:"
+    assert verify(str(model), "--save-keys", str(keys))[0].splitlines() == [
+        *claims, asked, *(f"  {name}" for name in names),
+    ]  # fmt: skip
+    assert keys.read_text() == known().model_dump_json(indent=2) + "\n"
+    of_all = known().by_name
+    spoken = [word for name in names for word in ("--words", f"{name}={' '.join(words_of(of_all[name]))}")]
+    compared = [f"holds    the key of {name} has the words that were read out" for name in names]
+    assert verify(str(model), *spoken)[0].splitlines() == [*claims, *compared]
+    report = json.loads(verify(str(model), *spoken[:2], "--format", "json")[0])
+    assert report == {
+        "holds": [claim.removeprefix("holds    ") for claim in claims], "faults": [], "keys": known().model_dump(),
+        "keys_assumed": True, "keys_compared": ["the learner"],
+    }  # fmt: skip
+    card = tmp_path / "card.md"
+    assert CliRunner().invoke(learner_app, ["card", str(model), "--output", str(card)]).exit_code == 0
+    assert card.read_text() == model_card(document, verification_of(document))
+    assert "- the learner signed every field of the document" in card.read_text()
+    document["rounds"] += 1
+    model.write_text(json.dumps(document), encoding="utf-8")
+    unsaved = tmp_path / "unsaved.json"
+    out, err = verify(str(model), "--keys", str(keys), "--save-keys", str(unsaved), code=1)
+    assert [line for line in out.splitlines() if line.startswith("ALTERED")] == [
+        "ALTERED  rounds: not what the learner signed",
+        "ALTERED  rounds: 11, and the specification asks 10",
+    ]
+    assert "assumed" not in out
+    assert (err, unsaved.exists()) == ("", False)
+    assert verify(str(model), "--keys", str(tmp_path / "none"), code=3)[1] == (
+        f"parley-learner: keys {tmp_path / 'none'} cannot be read (FileNotFoundError)\n"
+    )
+    keys.write_text("{}")
+    assert verify(str(model), "--keys", str(keys), code=3)[1].startswith(f"parley-learner: keys {keys}: learner: ")
 
 
 def test_a_learner_cannot_vouch_for_what_no_party_approved(document: Document) -> None:
