@@ -18,11 +18,12 @@ from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.accountant import epsilon_after
-from parley.common.privacy.events import ApproximateEvent, GaussianEvent
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.mechanisms.class_means import Centroids, centroids, class_sums
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
 from parley.common.privacy.noise import SeededNoise
+from parley.common.privacy.proofs import Additive, PostProcessing
 from parley.common.protocol.facts import FederationFacts
 from parley.learner.estimators import PrivateClassifier
 from tests.support.noises import ScaledNoise
@@ -87,6 +88,22 @@ def test_gaussian_noise_is_that_of_a_move_of_2() -> None:
 
 def test_a_pure_release_costs_its_epsilon_and_says_what_is_drawn_in_floating_point() -> None:
     assert site_of().event == ApproximateEvent(1.0, assumptions=(FLOATS,))
+
+
+@pytest.mark.parametrize(("terms", "law"), [({}, L2LaplaceEvent(1.0, D)), (GAUSSIAN, None)], ids=["pure", "gaussian"])
+def test_its_proof_is_that_of_the_noisy_sums_of_which_the_weights_are_a_function(
+    terms: dict[str, Any], law: L2LaplaceEvent | None
+) -> None:
+    """With Gaussian noise the event is its law; pure noise is drawn for each class, in as many numbers as a row has."""
+    sites = [site_of(**terms), site_of(**terms | {"epsilon": 3.0, "regularization": 0.5})]
+    sums = Centroids.prepare(sites, Shard.stack([rows(), rows(1)]))
+    proof = Centroids.proof(sites)
+    assert isinstance(proof, PostProcessing)
+    assert (proof.of, proof.places_only) == (Additive(law), False)
+    noisy = proof.release(sums, SeededNoise(1))
+    assert np.array_equal(noisy, Centroids.noisy_sums(sites, sums, SeededNoise(1)))
+    assert np.array_equal(proof.function(noisy), Centroids.answer(sites, sums, SeededNoise(1)))
+    assert sites[0].output_sensitivity == 2.0
 
 
 @pytest.mark.parametrize(("strength", "epsilon", "longest"), [(0.1, 1e6, 10.0), (1e-6, 1e6, 20.0), (1e-6, 1.0, 15.24)])

@@ -170,7 +170,9 @@ def corners(study: Study, n: int = 200) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-@pytest.mark.parametrize("row_norm", ["own", 0.5, *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("largest", 1.0, 1.5))])
+@pytest.mark.parametrize(
+    "row_norm", ["own", 0.5, *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("largest", 1.0, 1.5))]
+)
 def test_predictions_are_alike_at_the_corners_of_the_bounds(row_norm: object) -> None:
     rng, worst = np.random.default_rng(12), 0.0
     for n in (

@@ -22,16 +22,19 @@ from parley.common.errors import (
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
 from parley.common.runs.specification import Budget, Member, RunSpec
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Roster, RosterKeyHolder, RosterParty
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Chain
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger import ledger as module
-from parley.party.ledger.ledger import LEDGER, Ask, Ledger, OneTimeNoise, create_ledger
+from parley.party.ledger.ledger import LEDGER, AnswerRoom, Ask, Ledger, OneTimeNoise, create_ledger
 from parley.party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released, read_price
 from tests.support.ledgers import KEY, open_ledger
 
 LIMIT = Account(100, 12, composition="basic")
 PRICE = Price((6, 6, 6), (5, 5, 5), (7, 7, 8), (1, 1, 1), "whole_party")
+FREE = Price((0,), (0,), (0,), (0,), "whole_party")
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes")))
 IDENTITY = Identity("party", KEY)
 SPEC = RunSpec(
@@ -353,3 +356,48 @@ def test_a_receipt_that_others_signed_forbids_nothing(tmp_path: Path) -> None:
             approve(store, "more", price=Price((100,), (0,), (0,), (0,)))
         with pytest.raises(LedgerError, match="had 9 entries"):
             store.chain.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)).text)
+
+
+def invitation(*key_holders: str, d: int) -> bytes:
+    """A secure sum's roster of two parties, with keys of 2048 bits, as a learner sends it."""
+    keys = (f"{number:064x}" for number in range(9))
+    parties = tuple(RosterParty(name, next(keys), 1.0) for name in ("ann", "bob"))
+    holders = tuple(RosterKeyHolder(name, next(keys), f"{2**2047 + 1:x}") for name in key_holders)
+    return Signed(Roster("0" * 32, d, 2048, 2, 0, next(keys), parties, holders).body, b"signature").to_bytes()
+
+
+def test_room_is_for_twice_the_longest_answer_of_a_run_that_is_open(tmp_path: Path) -> None:
+    """Two integers are an NPY file of 144 bytes; 31 of a secure sum, two ciphertexts of 512 for each key holder."""
+    with open_ledger(tmp_path, LIMIT) as store:
+        room = AnswerRoom(store)
+        assert room.needed() == 0
+        approve(store, "plain")
+        assert room.needed() == 2 * 144
+        approve(store, "summed", price=FREE)
+        store.rounds.join("ann", "summed", invitation("carol", "dave", d=31))
+        assert room.needed() == 2 * 2 * 2 * 512
+        store.consents.end("ann", "summed")
+        assert room.needed() == 2 * 144
+        store.consents.end("ann", "plain")
+        assert room.needed() == 0
+
+
+def test_a_run_that_cannot_be_read_needs_no_room_and_none_is_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        room, read, number = AnswerRoom(store), [], store.chain.attachment
+
+        def attachment(entry: int, name: str) -> bytes:
+            read.append((entry, name))
+            return number(entry, name)
+
+        monkeypatch.setattr(store.chain, "attachment", attachment)
+        approve(store)
+        store.rounds.join("ann", "run", b"no roster")
+        read.clear()
+        assert room.needed() == 0
+        approve(store, "other", price=FREE)
+        read.clear()
+        assert room.needed() == room.needed() > 0
+        assert read == [(5, "spec")]
