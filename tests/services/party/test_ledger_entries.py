@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from parley.common.data.study import Study
 from parley.common.errors import (
     BudgetExhaustedError,
     ConflictError,
+    DataChangedError,
+    ForbiddenError,
     InvalidInputError,
     LedgerError,
     NotFoundError,
@@ -28,8 +31,23 @@ from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Chain
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger import ledger as module
-from parley.party.ledger.ledger import LEDGER, AnswerRoom, Ask, Ledger, OneTimeNoise, create_ledger
-from parley.party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released, read_price
+from parley.party.ledger.books import OWNER
+from parley.party.ledger.ledger import LEDGER, SALT, AnswerRoom, Ask, Ledger, OneTimeNoise, create_ledger
+from parley.party.ledger.records import (
+    Answered,
+    Approved,
+    Begun,
+    DataPin,
+    Ended,
+    Joined,
+    Limited,
+    OwnerAsked,
+    OwnerDenied,
+    Pinned,
+    Refused,
+    Released,
+    read_price,
+)
 from tests.support.ledgers import KEY, open_ledger
 
 LIMIT = Account(100, 12, composition="basic")
@@ -288,6 +306,183 @@ def test_a_price_is_read_as_it_was_written_or_not_at_all() -> None:
     for content in (b"", b"[]", b"{}", b'{"epsilon": [1]}', b'"text"', b"\xff"):
         with pytest.raises(LedgerError, match="the price list cannot be read"):
             read_price(content)
+
+
+# ── the owner's own runs, its word, and its data ─────────────────────────────
+
+TERMS = b'{"epsilon": 1, "model": "tree"}'
+
+
+def test_a_run_of_the_owners_own_is_begun_once_and_keeps_its_terms(tmp_path: Path, clock: Clock) -> None:
+    """It never expires, takes the room of what has expired, and has a salt of its own."""
+    with open_ledger(tmp_path, LIMIT, reservation_days=1) as store:
+        approve(store, price=Price((95,), (1,), (0,), (0,)))
+        clock.now += 86_400
+        book = store.consents.begin_own("mine", "leader", TERMS, 9, PRICE)
+        assert store.consents.begin_own("mine", "leader", TERMS, 9, PRICE) is book
+        entries = store.entries()
+        assert [entry.record for entry in entries[3:]] == [
+            Ended("ann", "run", "expired"),
+            Approved(OWNER, "mine", "", "", "", "leader", digest(TERMS), "none", 9, PRICE.total, "whole_party", 10**11),
+        ]
+        assert (book.number, store.consents.record(book)) == (5, entries[4].record)
+        assert store.chain.attachment(5, "spec") == TERMS
+        assert read_price(store.chain.attachment(5, "price")) == PRICE
+        salt = store.chain.attachment(5, SALT)
+        assert len(salt) == 32
+        assert store.consents.open_runs() == []
+        with pytest.raises(ConflictError, match=r"^mine was begun with other terms, epsilon 1, not 2: say the same"):
+            store.consents.begin_own("mine", "leader", b'{"epsilon": 2, "model": "tree"}', 9, PRICE)
+        with pytest.raises(ConflictError, match="other terms, model tree, not bush, depth None, not 3: "):
+            store.consents.begin_own("mine", "leader", b'{"model": "bush", "depth": 3}', 9, PRICE)
+        store.consents.begin_own("second", "leader", TERMS, 9, FREE)
+        assert store.chain.attachment(6, SALT) != salt
+        with pytest.raises(BudgetExhaustedError):
+            store.consents.begin_own("third", "leader", TERMS, 9, Price((95,), (1,), (0,), (0,)))
+        assert len(store.entries()) == 6
+        store.consents.end(OWNER, "mine", "owner")
+        with pytest.raises(ConflictError, match=r"^mine has ended$"):
+            store.consents.begin_own("mine", "leader", TERMS, 9, PRICE)
+
+
+def test_a_failure_charges_what_is_left_of_a_run_once_even_after_its_end(tmp_path: Path, clock: Clock) -> None:
+    dear = Price((3, 5, 9), (2, 2, 2), (1, 1, 2), (0, 0, 0), "whole_party")
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store, price=dear)
+        store.rounds.answer(Ask("ann", "run", 1, "query"), say(b"one"))
+        store.consents.end("ann", "run")
+        assert not store.consents.has_failed("ann", "run")
+        for _ in range(2):
+            store.consents.fail("ann", "run")
+        assert store.consents.has_failed("ann", "run")
+        assert [entry.record for entry in store.entries()[4:]] == [
+            Ended("ann", "run", "learner"),
+            Ended("ann", "run", "failed", Cost(6, 0, 1, 0), "whole_party"),
+        ]
+        assert store.account().spent == dear.total
+        approve(store, "second", price=dear)
+        store.consents.fail("ann", "second")
+        assert store.account().spent == dear.total + dear.total
+        assert store.account().reserved == Cost(0, 0)
+        for key in (("ann", "no"), ("bob", "run")):
+            with pytest.raises(NotFoundError, match=f"run {key[1]} is not known here"):
+                store.consents.fail(*key)
+
+
+def wish(run: str = "run", purpose: str = "why") -> RunProposal:
+    return RunProposal(run=run, spec=SPEC, user="alice", purpose=purpose)
+
+
+def test_the_owner_is_asked_once_and_its_yes_is_an_ordinary_consent(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        book = store.questions.ask("ann", wish(), PRICE, 100.9)
+        assert store.questions.ask("ann", wish(purpose="another"), PRICE, 5) is book
+        assert store.entries()[-1].record == OwnerAsked("ann", "run", SPEC.digest, PRICE.total, 100)
+        assert (book.number, book.expires, book.denied) == (3, 1100, None)
+        assert store.questions.read(book) == (wish(), PRICE)
+        changed = wish().model_copy(update={"spec": SPEC.model_copy(update={"parameters": {"n_rounds": 3}})})
+        with pytest.raises(ConflictError, match=r"^the owner was asked about run run with another specification: ask"):
+            store.questions.ask("ann", changed, PRICE, 5)
+        assert [(learner, each.number) for learner, each in other.questions.pending()] == [("ann", 3)]
+        assert store.account().reserved == Cost(0, 0)
+        consent = other.questions.allow("ann", "run")
+        assert (consent.spec, consent.price) == (SPEC, PRICE)
+        assert store.questions.allow("ann", "run").price == PRICE, "said twice"
+        approved = store.entries()[-1].record
+        assert isinstance(approved, Approved)
+        assert (approved.learner, approved.user, approved.purpose, approved.spec) == (
+            "ann",
+            "alice",
+            "why",
+            SPEC.digest,
+        )
+        assert len(store.entries()) == 4
+        assert (store.questions.pending(), store.account().reserved) == ([], PRICE.total)
+        for _ in range(2):
+            assert store.questions.deny("ann", "run", "unread")
+        assert [entry.record for entry in store.entries()[4:]] == [Ended("ann", "run", "owner")]
+        with pytest.raises(ConflictError, match=r"^run run has ended \(owner\)$"):
+            other.questions.allow("ann", "run")
+
+
+def test_the_owners_no_stays_and_a_question_waits_to_the_second(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        store.questions.ask("ann", wish("one"), PRICE, 100)
+        store.questions.ask("ann", wish("two"), PRICE, 100)
+        for reason in ("not for marketing", "twice"):
+            assert not other.questions.deny("ann", "one", reason)
+        assert store.entries()[-1].record == OwnerDenied("ann", "one", "not for marketing")
+        assert len(store.entries()) == 5
+        assert store.questions.ask("ann", wish("one"), PRICE, 100).denied == "not for marketing"
+        with pytest.raises(ConflictError, match=r"^run one was denied, and its learner has been told$"):
+            store.questions.allow("ann", "one")
+        clock.now += 99
+        assert [each.question.run for _, each in store.questions.pending()] == ["two"]
+        clock.now += 1
+        assert store.questions.pending() == []
+        with pytest.raises(ConflictError, match=r"^run two waited too long for an answer: its question has expired$"):
+            store.questions.allow("ann", "two")
+        assert not store.questions.deny("ann", "two")
+        assert store.entries()[-1].record == OwnerDenied("ann", "two", "")
+        for ask in (store.questions.allow, store.questions.deny):
+            for key in (("ann", "three"), ("bob", "one")):
+                with pytest.raises(NotFoundError, match=f"^the owner was not asked about run {key[1]}$"):
+                    ask(*key)
+
+
+def test_so_many_questions_of_a_learner_wait_at_a_time(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_PENDING", 2)
+    with open_ledger(tmp_path, LIMIT) as store:
+        for learner, run in (("ann", "one"), ("bob", "one"), ("ann", "two")):
+            store.questions.ask(learner, wish(run), PRICE, 100)
+        with pytest.raises(ForbiddenError, match=r"^2 runs of ann wait for the owner already$") as refused:
+            store.questions.ask("ann", wish("three"), PRICE, 100)
+        assert refused.value.facts == {"rule": "owner"}
+        store.questions.ask("bob", wish("two"), PRICE, 100)
+        clock.now += 100
+        store.questions.ask("ann", wish("three"), PRICE, 100)
+        assert [(learner, each.question.run) for learner, each in store.questions.pending()] == [("ann", "three")]
+
+
+def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, clock: Clock) -> None:
+    """The learners' runs end then, not the owner's; no entry has a digest of rows that anyone can confirm."""
+    data = DataPin("rows.csv", {"t": "rows"}, "study", b"rows")
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        assert store.pin(data) == []
+        entry = store.entries()[-1]
+        salt = store.chain.attachment(entry.number, SALT)
+        assert len(salt) == 32
+        assert entry.record == Pinned("rows.csv", {"t": "rows"}, "study", data.keyed(salt))
+        for ledger in (store, other):
+            assert (ledger.pin(data), ledger.pin(data, accept=True), len(ledger.entries())) == ([], [], 3)
+        for changed, parts in (
+            (replace(data, rows=b"others"), ["the rows"]),
+            (replace(data, study="another"), ["the study"]),
+            (replace(data, source="rows.db"), ["where they come from"]),
+            (replace(data, tables={"t": "others"}), ["where they come from"]),
+            (DataPin("", {}, "", b""), ["the rows", "the study", "where they come from"]),
+        ):
+            assert store.pin(changed) == parts
+        approve(store, price=FREE)
+        store.consents.begin_own("mine", "leader", TERMS, 9, FREE)
+        later = replace(data, rows=b"others")
+        assert other.pin(later, accept=True) == ["the rows"]
+        ended, pinned = other.entries()[5:]
+        assert ended.record == Ended("ann", "run", "owner")
+        assert isinstance(pinned.record, Pinned)
+        assert pinned.record.rows == later.keyed(other.chain.attachment(pinned.number, SALT))
+        assert other.books.runs[OWNER, "mine"].ended is None
+        store.chain.look()
+        for ledger, is_right in ((other, True), (store, False)):
+            if is_right:
+                approve(ledger, "next", price=FREE)
+                continue
+            with pytest.raises(DataChangedError, match="the owner has accepted other data since this service loaded"):
+                approve(ledger, "last", price=FREE)
+            with pytest.raises(DataChangedError):
+                ledger.rounds.answer(Ask("ann", "next", 1, "query"), say(b"one"))
 
 
 # ── receipts ─────────────────────────────────────────────────────────────────
