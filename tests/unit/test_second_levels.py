@@ -250,6 +250,14 @@ def test_the_proof_of_a_release_puts_it_in_its_place(secure_sum: bool) -> None: 
         assert np.array_equal(placed, released)
 
 
+def test_an_owner_who_learns_weighs_by_its_own_rows_unless_it_says_otherwise() -> None:
+    given = {"second": "own", "aggregator": "party-2"}
+    assert FeatureMethod.for_owner("party-2", {}) == given
+    assert FeatureMethod.for_owner("party-2", {"step": 0.5}) == given | {"step": 0.5}
+    others = {"second": "full", "aggregator": "party-3"}
+    assert FeatureMethod.for_owner("party-2", others) == others
+
+
 # ── a tree ───────────────────────────────────────────────────────────────────
 
 

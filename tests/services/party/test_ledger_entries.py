@@ -581,18 +581,20 @@ def test_a_run_that_cannot_be_read_needs_no_room_and_none_is_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
-        room, read, number = AnswerRoom(store), [], store.chain.attachment
+        room, read, stored = AnswerRoom(store), [], store.chain.attachment
+        approve(store, "of-another-version", price=FREE)
 
         def attachment(entry: int, name: str) -> bytes:
             read.append((entry, name))
-            return number(entry, name)
+            return b"{}" if entry == 3 else stored(entry, name)
 
         monkeypatch.setattr(store.chain, "attachment", attachment)
         approve(store)
         store.rounds.join("ann", "run", b"no roster")
         read.clear()
         assert room.needed() == 0
+        assert read == [(3, "spec"), (5, "invitation")]
         approve(store, "other", price=FREE)
         read.clear()
         assert room.needed() == room.needed() > 0
-        assert read == [(5, "spec")]
+        assert read == [(6, "spec")]

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from parley.common.algorithms import REGISTRY, build_algorithm
 from parley.common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputError
+from parley.common.learning.classifiers import DecisionTree
 from parley.common.privacy.account import Price
 from parley.common.privacy.guarantee import View
 from parley.common.protocol.messages import Query
@@ -23,7 +24,7 @@ from parley.common.service.tokens import hash_token
 from parley.common.wire.party_api import RunProposal
 from parley.party.answers.party import AgreedRun, Party
 from parley.party.api.app import create_party_app
-from parley.party.policy import review, rules_of, sum_policy, terms
+from parley.party.policy import key_cautions, pins_of, review, rules_of, sum_policy, terms
 from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, completed, propose, run_spec
@@ -247,6 +248,55 @@ def test_what_an_owner_insists_on_in_a_sum_is_what_the_settings_say(cluster: Clu
         ) as refused:
             sum_policy(owner, learner)
         assert refused.value.facts == {"rule": "secure_sum"}
+
+
+def test_an_owner_is_told_which_keys_count_for_nothing_and_whom_to_ask(cluster: Cluster) -> None:
+    def pins(*names: str, compared: bool) -> list[dict[str, Any]]:
+        keys = (f"{sum(map(ord, name)):064x}" for name in names)
+        return [{"name": name, "public_key": next(keys), "compared": compared} for name in names]
+
+    sums = {
+        "key_holders": pins("holder", compared=True) + pins("bob", "ann", compared=False),
+        "parties": pins("party-3", "party-2", compared=False) + pins("party-4", compared=True),
+    }
+
+    def of_holder(name: str) -> str:
+        return (
+            f"the key of the key holder {name} was not compared, so it opens no sum of yours: ask its operator, not "
+            f"the learner's, for its six words, by telephone: parley-party pin {name} WORDS"
+        )
+
+    of_parties = (
+        "the keys of party-3, party-2 were not compared, so a sum counts them as the learner's own: ask each owner "
+        "for the six words, by telephone: parley-party pin NAME WORDS"
+    )
+    settings = cluster.party_settings("party-1", secure_sum=sums)
+    assert key_cautions(settings) == [of_holder("bob"), of_holder("ann"), of_parties]
+    assert key_cautions(settings, ["y", "x"])[2:] == [of_holder("x"), of_holder("y"), of_parties]
+    without = cluster.party_settings("party-1")
+    assert key_cautions(without) == []
+    assert key_cautions(without, ["x"]) == [of_holder("x")]
+    assert pins_of(settings, "learner").model_dump() == {
+        "learner": None,
+        "key_holders": {"holder": sums["key_holders"][0]["public_key"]},
+        "parties": {"party-4": sums["parties"][2]["public_key"]},
+        "minimum_key_bits": 3072,
+    }
+    assert pins_of(without, "learner").model_dump() == {
+        "learner": None,
+        "key_holders": {},
+        "parties": {},
+        "minimum_key_bits": 0,
+    }
+
+
+def test_only_a_partys_own_classifier_is_in_its_terms(cluster: Cluster) -> None:
+    spec = run_spec(cluster)
+    assert terms(spec, "party-2").facts.classifiers == ()
+    assert terms(spec, "party-2", DecisionTree(kind="tree")).facts.classifiers == (None, DecisionTree(kind="tree"))
+    assert terms(spec, "party-1", DecisionTree(kind="tree")).facts.classifiers == (DecisionTree(kind="tree"), None)
+    assert terms(spec, "party-1").facts.run == spec.digest
+    assert terms(spec, "party-1").shift == 0
 
 
 def test_no_budget_allows_a_run_without_noise(cluster: Cluster) -> None:
