@@ -151,6 +151,12 @@ def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock
         assert [store.rounds.last_answer("ann", run) for run in ("two", "one", "no")] == [b"two[]", None, None]
         assert [store.consents.find("ann", "no"), store.consents.find("bob", "one")] == [None, None]
         assert store.rounds.recall(Ask("bob", "one", 1, "")) is None
+        assert store.rounds.recall(Ask("ann", "two", 2, "query")) is None
+        recalled = store.rounds.recall(Ask("ann", "two", 1, "query"))
+        assert recalled == store.rounds.answer(Ask("ann", "two", 1, "query"), say(b"another"))
+        with pytest.raises(ConflictError, match=r"^round 1 of run two was asked another question before$"):
+            store.rounds.recall(Ask("ann", "two", 1, "other"))
+        assert [store.consents.approved_today(learner) for learner in ("ann", "bob")] == [3, 0]
         for missing in (
             store.consents.end,
             store.consents.release,
@@ -455,8 +461,9 @@ def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, cloc
         salt = store.chain.attachment(entry.number, SALT)
         assert len(salt) == 32
         assert entry.record == Pinned("rows.csv", {"t": "rows"}, "study", data.keyed(salt))
-        for ledger in (store, other):
-            assert (ledger.pin(data), ledger.pin(data, accept=True), len(ledger.entries())) == ([], [], 3)
+        approve(store, price=FREE)
+        assert (other.pin(data, accept=True), store.pin(data)) == ([], [])
+        assert (len(store.entries()), store.consents.open_runs()) == (4, [("ann", "run")])
         for changed, parts in (
             (replace(data, rows=b"others"), ["the rows"]),
             (replace(data, study="another"), ["the study"]),
@@ -465,7 +472,7 @@ def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, cloc
             (DataPin("", {}, "", b""), ["the rows", "the study", "where they come from"]),
         ):
             assert store.pin(changed) == parts
-        approve(store, price=FREE)
+        assert store.consents.open_runs() == [("ann", "run")]
         store.consents.begin_own("mine", "leader", TERMS, 9, FREE)
         later = replace(data, rows=b"others")
         assert other.pin(later, accept=True) == ["the rows"]
@@ -474,15 +481,20 @@ def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, cloc
         assert isinstance(pinned.record, Pinned)
         assert pinned.record.rows == later.keyed(other.chain.attachment(pinned.number, SALT))
         assert other.books.runs[OWNER, "mine"].ended is None
-        store.chain.look()
-        for ledger, is_right in ((other, True), (store, False)):
-            if is_right:
-                approve(ledger, "next", price=FREE)
-                continue
-            with pytest.raises(DataChangedError, match="the owner has accepted other data since this service loaded"):
-                approve(ledger, "last", price=FREE)
-            with pytest.raises(DataChangedError):
-                ledger.rounds.answer(Ask("ann", "next", 1, "query"), say(b"one"))
+
+
+def test_a_process_answers_about_the_data_that_it_has_loaded_alone(tmp_path: Path, clock: Clock) -> None:
+    data = DataPin("rows.csv", {"t": "rows"}, "study", b"rows")
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        assert store.pin(data) == []
+        assert other.pin(replace(data, rows=b"others"), accept=True) == ["the rows"]
+        approve(other, "next", price=FREE)
+        with pytest.raises(DataChangedError, match="the owner has accepted other data since this service loaded"):
+            approve(store, "last", price=FREE)
+        with pytest.raises(DataChangedError):
+            store.rounds.answer(Ask("ann", "next", 1, "query"), say(b"one"))
+    with open_ledger(tmp_path, LIMIT) as without:
+        approve(without, "last", price=FREE)  # as an owner's command does, which loads none
 
 
 # ── receipts ─────────────────────────────────────────────────────────────────
