@@ -129,3 +129,13 @@ def test_a_receipt_that_the_keeper_did_not_sign_forbids_nothing(tmp_path: Path) 
             chain.check_receipt(text)
     add(chain, 2)
     chain.close()
+
+
+def test_a_chain_has_no_sums_and_has_replaced_no_other_unless_it_says_so(tmp_path: Path) -> None:
+    chain = SignedChain(tmp_path / "log", chain_schema(NAME, 0x7E57), lambda *_: None, Identity("party", KEY), "Go on.")
+    add(chain, 1)
+    assert read_receipt(chain.receipt()).totals == {}
+    other = write_receipt(KEY, signer="party", ledger="ab" * 32, head=chain.head)
+    with pytest.raises(LedgerError, match="an old copy"):
+        chain.check_receipt(other.text)
+    chain.close()
