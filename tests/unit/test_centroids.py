@@ -145,6 +145,11 @@ def test_sparse_rows_and_stacks_are_answered_alike(terms: dict[str, Any]) -> Non
     assert np.array_equal(one, sparse)
     both = Centroids.prepare([site, other], Shard.stack([rows(), rows(1)]))
     assert np.array_equal(both, [class_sums(rows(), K), class_sums(rows(1), K)])
+    assert both.dtype == np.int64
+    weights = Centroids.read([site, other], both)
+    assert np.array_equal(
+        weights, [Centroids.read([each], sums) for each, sums in zip([site, other], both, strict=True)]
+    )
     assert Centroids.answer([site, other], both, SeededNoise(1)).shape == (2, K * D)
 
 

@@ -243,6 +243,7 @@ def test_the_proof_of_a_release_puts_it_in_its_place(secure_sum: bool) -> None: 
     assert released.shape == (D,)
     placed = proof.function(released)
     assert np.array_equal(placed, algorithm.local(query, prepared, of.of(2), SeededNoise(1)))
+    assert placed.dtype == np.int64
     if secure_sum:
         assert np.array_equal(placed.reshape(K, D)[2], released)
         assert not np.delete(placed.reshape(K, D), 2, axis=0).any()
@@ -287,6 +288,7 @@ def test_a_stack_answers_level_by_level_as_each_site_does_alone(secure_sum: bool
         together = algorithm.local(query, algorithm.prepare(SHARDS, of.everyone), of.everyone, noise)
         alone = [algorithm.local(query, SHARDS.party(index), of.of(index), SeededNoise(index)) for index in range(K)]
         assert np.array_equal(together, alone)
+        assert together.dtype == np.int64
         assert together.shape == (K, K * D if secure_sum else D)
         assert np.flatnonzero(together.any(axis=1)).tolist() == members
         for index in members if secure_sum else ():
