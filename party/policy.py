@@ -153,10 +153,11 @@ def trained_by_sums(study: Study) -> tuple[str, ...]:
 
 
 def policy_cautions(policy: Policy, n_examples: int) -> tuple[str, ...]:
-    """Return cautions about a policy whose delta is above 1/n, where n counts records, or is 1 for all of the data."""
-    n, unit = (n_examples, "records") if policy.adjacency == "replace_one" else (1, "party")
+    """Return cautions about a policy whose delta is above 1/n, where n counts records; none if it hides all of them."""
+    if policy.adjacency == "whole_party":
+        return ()  # the promise is to one, and a delta is below 1
     largest_delta = max(policy.delta, policy.max_delta_per_run)
-    return tuple(f"policy: {words}" for words in delta_caution(largest_delta, n, unit))
+    return tuple(f"policy: {words}" for words in delta_caution(largest_delta, n_examples))
 
 
 def key_cautions(settings: PartySettings, invited: Iterable[str] = ()) -> list[str]:

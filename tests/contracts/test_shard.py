@@ -136,6 +136,13 @@ def test_a_stack_gives_back_its_parts(parts: list[tuple[FloatArray, FloatArray]]
     assert not stack.X[~stack.mask].any()
 
 
+def test_numbers_of_any_kind_become_reals_and_marks_of_any_kind_whether_a_row_counts() -> None:
+    shard = Shard([[1, 0], [0, 1]], [1, -1], np.array([1, 0]))  # type: ignore[arg-type]
+    assert (shard.X.dtype, shard.y.dtype, shard.mask.dtype) == (np.float64, np.float64, np.bool_)
+    assert shard.n_examples == 1
+    assert Shard(shard.X, shard.y).mask.dtype == Shard.adopt(shard.X.copy(), shard.y.copy()).mask.dtype == np.bool_
+
+
 def test_arrays_that_do_not_fit_each_other_are_refused() -> None:
     X = np.zeros((3, 2))
     for args in ((X, np.ones(2)), (np.zeros(3), np.ones(())), (X, np.ones(3), np.ones(2, dtype=np.bool_))):

@@ -247,7 +247,7 @@ def test_runs_are_summed_up_in_the_order_in_which_they_came() -> None:
         answered(1, "gradient"),
         Joined("ann", "run"),
         answered(3, "labels"),
-        Ended("ann", "run", "owner"),
+        Ended("ann", "run", "owner", Cost(7, 1)),
         Refused("bob", "run", "gop", "algorithms", "no"),
         Refused("bob", "run", "gop", "max_rounds", "no"),
     ]
@@ -256,7 +256,7 @@ def test_runs_are_summed_up_in_the_order_in_which_they_came() -> None:
     assert (refused.first, refused.last, refused.ended) == (101, 108, None)
     assert refused.refusals == {"algorithms": 2, "max_rounds": 1}
     assert run == RunSummary(
-        "ann", "run", APPROVED, Cost(4, 4), Cost(0, 0), 2, {"gradient", "labels"}, 102, 106, "owner"
+        "ann", "run", APPROVED, Cost(11, 5), Cost(0, 0), 2, {"gradient", "labels"}, 102, 106, "owner"
     )
     assert refused.seen == "nothing"
     assert run.seen == "2 noisy answers (gradient, labels)"

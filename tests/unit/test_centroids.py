@@ -18,11 +18,12 @@ from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.accountant import epsilon_after
-from parley.common.privacy.events import ApproximateEvent, GaussianEvent
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.mechanisms.class_means import Centroids, centroids, class_sums
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
 from parley.common.privacy.noise import SeededNoise
+from parley.common.privacy.proofs import Additive, PostProcessing
 from parley.common.protocol.facts import FederationFacts
 from parley.learner.estimators import PrivateClassifier
 from tests.support.noises import ScaledNoise
@@ -89,6 +90,22 @@ def test_a_pure_release_costs_its_epsilon_and_says_what_is_drawn_in_floating_poi
     assert site_of().event == ApproximateEvent(1.0, assumptions=(FLOATS,))
 
 
+@pytest.mark.parametrize(("terms", "law"), [({}, L2LaplaceEvent(1.0, D)), (GAUSSIAN, None)], ids=["pure", "gaussian"])
+def test_its_proof_is_that_of_the_noisy_sums_of_which_the_weights_are_a_function(
+    terms: dict[str, Any], law: L2LaplaceEvent | None
+) -> None:
+    """With Gaussian noise the event is its law; pure noise is drawn for each class, in as many numbers as a row has."""
+    sites = [site_of(**terms), site_of(**terms | {"epsilon": 3.0, "regularization": 0.5})]
+    sums = Centroids.prepare(sites, Shard.stack([rows(), rows(1)]))
+    proof = Centroids.proof(sites)
+    assert isinstance(proof, PostProcessing)
+    assert (proof.of, proof.places_only) == (Additive(law), False)
+    noisy = proof.release(sums, SeededNoise(1))
+    assert np.array_equal(noisy, Centroids.noisy_sums(sites, sums, SeededNoise(1)))
+    assert np.array_equal(proof.function(noisy), Centroids.answer(sites, sums, SeededNoise(1)))
+    assert sites[0].output_sensitivity == 2.0
+
+
 @pytest.mark.parametrize(("strength", "epsilon", "longest"), [(0.1, 1e6, 10.0), (1e-6, 1e6, 20.0), (1e-6, 1.0, 15.24)])
 def test_cosines_are_no_longer_than_lambda_and_the_noise_say(strength: float, epsilon: float, longest: float) -> None:
     """At epsilon 1 noise is 2 sqrt(D (D + 1)) = 8.94 long, and a class's sum of N / K = 28.6 rows at most so long."""
@@ -128,6 +145,11 @@ def test_sparse_rows_and_stacks_are_answered_alike(terms: dict[str, Any]) -> Non
     assert np.array_equal(one, sparse)
     both = Centroids.prepare([site, other], Shard.stack([rows(), rows(1)]))
     assert np.array_equal(both, [class_sums(rows(), K), class_sums(rows(1), K)])
+    assert both.dtype == np.int64
+    weights = Centroids.read([site, other], both)
+    assert np.array_equal(
+        weights, [Centroids.read([each], sums) for each, sums in zip([site, other], both, strict=True)]
+    )
     assert Centroids.answer([site, other], both, SeededNoise(1)).shape == (2, K * D)
 
 

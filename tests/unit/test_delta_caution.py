@@ -115,5 +115,9 @@ def test_an_owners_policy_counts_its_own_records() -> None:
 
     assert policy_cautions(policy(), 10_000) == ()
     assert WORDS in policy_cautions(policy(), 10_001)[0]
-    assert WORDS in policy_cautions(policy(max_delta_per_run=0.5), 100)[0]
-    assert policy_cautions(policy(delta=0.5, adjacency="whole_party"), 10**6) == ()
+    (words,) = policy_cautions(policy(max_delta_per_run=0.5), 100)
+    assert words == (
+        "policy: a delta of 0.5 is above 1/100, and the promise is to 100 records: it allows that about 50 of them are "
+        "published whole; take one far below 0.01"
+    )
+    assert policy_cautions(policy(delta=0.9, adjacency="whole_party"), 10**6) == ()

@@ -18,8 +18,9 @@ from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Huber, Logistic, Loss, Softmax
 from parley.common.privacy.calibration import gaussian_delta, gaussian_sigma
-from parley.common.privacy.events import ApproximateEvent, GaussianEvent
+from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2LaplaceEvent, LaplaceEvent
 from parley.common.privacy.guarantee import Guarantee
+from parley.common.privacy.proofs import Additive
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Question, Reply
 from parley.common.runs.pricing import guarantees
@@ -100,6 +101,23 @@ def test_the_noise_of_all_votes_is_foreseen(loss: Loss, *, pure: bool) -> None:
         assert algorithm.deviation_of_votes(of) == pytest.approx(deviation)
         assert algorithm.noise_on_slope(of) == pytest.approx(deviation / 4 / math.sqrt(N)), "a mean over rows and votes"
         assert replace(algorithm, calibration="paper").noise_on_slope(of) == 0.0
+
+
+@TWO_LOSSES
+@PURE
+@pytest.mark.parametrize("release", ["counts", "statistic"])
+def test_the_proof_of_votes_is_the_law_of_their_noise(loss: Loss, release: str, *, pure: bool) -> None:
+    """With a delta it is the event's. Pure noise is of each count, or one vector of all numbers of a statistic."""
+    of, query = budgets(loss, pure=pure, secure_sum=False), Query(1, "votes", ROWS)
+    vote, soft = ensemble("ensemble_vote"), ensemble("ensemble_soft", release=release)
+    numbers = D * classes_of(loss) if loss.outputs > 1 else D
+    for own, epsilon in [(of.of(index), EPSILONS[index]) for index in range(4)] + [(of.everyone, 0.5)]:
+        assert vote.proof(query, own) == Additive(LaplaceEvent(epsilon) if pure else None)
+        law = LaplaceEvent(epsilon) if release == "counts" else L2LaplaceEvent(epsilon, numbers)
+        assert soft.proof(query, own) == Additive(law if pure else None)
+        assert replace(soft, calibration="paper").proof(query, own) is None
+        if pure:
+            assert (vote.pure_law(own), soft.pure_law(own)) == (LaplaceEvent(epsilon), law)
 
 
 # ── on the model ─────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from parley.common.privacy.calibration import gaussian_delta, gaussian_mu
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective
 from parley.common.privacy.mechanisms.output import OutputPerturbation, generalized, hessian_bound, output
-from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms, stacked
 from parley.common.privacy.noise import SeededNoise
 from tests.unit.test_convergence import D, N, neighbour, shards
 
@@ -278,3 +278,9 @@ def test_the_hinge_is_solved_as_the_narrowest_huber_loss_that_surely_can_be() ->
     assert output(terms(Hinge(), regularization=1e-4)).loss != Huber(0.01)
     assert isinstance(output(terms(Hinge(), regularization=1e-3)).loss, Huber)
     assert isinstance(objective(terms()), ObjectivePerturbation)
+
+
+def test_values_of_sites_are_reals_shaped_like_their_stack() -> None:
+    counts = stacked([3, 4], np.zeros((2, 5)))
+    assert (counts.tolist(), counts.dtype) == ([3.0, 4.0], np.float64)
+    assert stacked([3], np.zeros(5)).shape == ()

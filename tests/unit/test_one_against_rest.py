@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Hinge, Logistic, Softmax
+from parley.common.privacy.events import L2LaplaceEvent
 from parley.common.privacy.mechanisms.objective import objective
 from parley.common.privacy.mechanisms.one_against_rest import OneAgainstRest, one_against_rest
 from parley.common.privacy.mechanisms.site import SiteTerms
@@ -74,6 +76,33 @@ def test_the_costs_of_all_classes_are_charged(law: str, delta: float) -> None:
     short = of_several(law="gaussian", delta=1e-6, calibration="jain_thakurta")
     assert short.event.epsilon == pytest.approx(K * short.of_class.epsilon)
     assert short.event.epsilon > 1.0
+
+
+def test_its_tilts_are_minus_the_gradients_of_each_classs_risk() -> None:
+    """At each answer, by the definition of the logistic loss; rows that were dropped count for nothing."""
+    (shard, classes), site = rows(), of_several()
+    mask = np.arange(N) % 7 > 0
+    answers = np.random.default_rng(4).normal(size=(5, K * D))
+    tilts = site.tilts_of(Shard(shard.X, shard.y, mask), answers)
+    assert tilts.shape == (5, K, D)
+    for run, model in enumerate(answers.reshape(5, K, D)):
+        for one, weights in enumerate(model):
+            sign = np.where(classes == one, 1.0, -1.0)
+            slopes = mask * -sign / (1 + np.exp(sign * (shard.X @ weights)))
+            due = -(site.of_class.strength * weights + slopes @ shard.X)
+            assert tilts[run, one] == pytest.approx(due)
+
+
+def test_its_proof_is_that_of_a_tilt_for_each_class_by_a_kth_of_the_budget() -> None:
+    """A record moves a gradient by 2, and a determinant by 1 + 1 / (4 Lambda); a hundredth hides the solver's error."""
+    site, other = of_several(), of_several(epsilon=2.0)
+    proof = OneAgainstRest.proof([site, other])
+    assert proof.noise_of == site.tilts_of
+    assert proof.reach == 2.0
+    assert proof.law == L2LaplaceEvent(2.0 * site.of_class.tilt, D)
+    determinant = math.log(1 + 0.25 / site.of_class.strength)
+    assert proof.spent == pytest.approx((determinant + 0.01 / K, 0.0), rel=1e-12)
+    assert proof.law.epsilon + proof.spent[0] == pytest.approx(1 / K)
 
 
 def test_of_two_classes_it_is_objective_perturbation() -> None:

@@ -29,17 +29,22 @@ from parley.common.privacy.events import (
     ParallelEvent,
     SequentialEvent,
 )
+from parley.common.privacy.filter import l2_laplace_mu
 from parley.common.privacy.guarantee import Adjacency, Guarantee, View
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.runs import pricing
 from parley.common.runs.pricing import (
     ALWAYS,
+    RunCosts,
     against_co_owner,
+    costs_of,
     guarantees,
     highest_charge,
     if_all_collude,
+    longest_body,
     needed_delta,
     price,
+    price_at_once,
     schedule,
     transcript,
 )
@@ -333,6 +338,35 @@ def test_a_budget_allows_no_answer_without_noise_even_beside_others() -> None:
                 charge(run, OWN)
 
 
+GAUSSIAN_UNITS = math.ceil(gaussian_epsilon(0.125, 1e-5) * MICRO - 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("event", "due"),
+    [
+        (LaplaceEvent(0.25), Price((250_000,), (0,), (math.ceil(l2_laplace_mu(0.25, 1) ** 2 * SQUARE_UNITS),), (0,))),
+        (GaussianEvent(0.125), Price((GAUSSIAN_UNITS,), (10**13,), (SQUARE_UNITS // 64,), (0,))),
+        (NoEvent(), Price((1,), (0,), (0,), (0,))),
+    ],
+)
+def test_a_run_that_pays_for_all_at_once(event: Event, due: Price) -> None:
+    assert price_at_once(event, 1.0, 1e-5) == replace(due, adjacency=price_at_once(event, 1.0, 1e-5).adjacency)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.999, 0), (1 + 1e-9, 0), (1 + 1e-8, 10**13)])
+def test_it_spends_a_delta_where_its_pure_epsilon_is_more_than_was_agreed(epsilon: float, delta: int) -> None:
+    assert price_at_once(LaplaceEvent(epsilon), 1.0, 1e-5).delta == (delta,)
+
+
+def test_a_delta_that_is_spent_buys_a_little_epsilon() -> None:
+    """Of (epsilon, delta) noise e^epsilon falls by (1 + e^epsilon) for each unit of delta more than it has."""
+    slack = price_at_once(ApproximateEvent(0.25, 1e-7), 1.0, 1e-5)
+    less = math.exp(0.25) - (1e-5 - 1e-7) * (1 + math.exp(0.25)) / (1 - 1e-7)
+    assert slack.epsilon == (math.ceil(math.log(less) * MICRO),)
+    assert (slack.delta, slack.slack) == ((10**13,), (10**11,))
+    assert slack.gdp == (math.ceil(pure_mu(0.25) ** 2 * SQUARE_UNITS),)
+
+
 def test_a_long_run_is_composed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     composed = []
 
@@ -345,3 +379,56 @@ def test_a_long_run_is_composed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     due = pricing.price(spec.build(), spec.facts().of(0))
     assert len(set(due.epsilon)) == 1
     assert len(composed) <= 2  # without a delta, to see if it needs one, and with it
+
+
+# ── what a run costs to carry ────────────────────────────────────────────────
+
+WEIGHED = {"algorithm": "feature", "parameters": {"second": "full", "aggregator": "party-2"}}
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    return Cluster(tmp_path_factory.mktemp("three"), n_parties=3)
+
+
+def test_what_a_run_costs_to_carry_by_the_byte(three: Cluster) -> None:
+    """One round asks for d numbers, and the next asks about 2 d and for 2; each array has 128 bytes before it."""
+    spec, d = run_spec(three, **WEIGHED), three.study.n_features  # type: ignore[arg-type]
+    due = RunCosts(
+        asked=2 * d,
+        answered=d,
+        round_bytes=8 * (2 * d + 2) + 256,
+        bytes=8 * d + 256 + 8 * (2 * d + 2) + 256,
+        all_bytes=3 * (8 * d + 256 + 8 * (2 * d + 2) + 256),
+        memory_bytes=8 * 2 * d + 40 * d,
+        learner_bytes=3 * 32 * d + 112 * 2 * d,
+        noise_seconds=pytest.approx((d + 2) * 4e-7),
+        limit="limits.round_bytes",
+        longest=8 * 2 * d + 128,
+        fits=True,
+    )
+    assert d > 2
+    assert costs_of(spec, 8 * 2 * d + 128) == due
+    assert costs_of(spec, 8 * 2 * d + 127) == replace(due, fits=False)
+
+
+def test_a_secure_sums_answers_are_ciphertexts_of_so_many_integers_at_most(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 46 integers each, 768 bytes; the first round's answer is a stack of all three parties' models."""
+    spec, d = run_spec(three, secure_sum="paillier", **WEIGHED), three.study.n_features  # type: ignore[arg-type]
+    rounds = -(-3 * d // 46) * 768 + 256, 8 * 2 * d + 768 + 256
+    costs = costs_of(spec, 10**6)
+    assert (costs.asked, costs.answered, costs.limit, costs.fits) == (2 * d, 3 * d, "limits.body_bytes", True)
+    assert (costs.round_bytes, costs.bytes, costs.all_bytes) == (max(rounds), sum(rounds), 3 * sum(rounds))
+    assert costs.longest == 8 * 3 * d + 128
+    monkeypatch.setattr(pricing, "MAX_D", 3 * d)
+    assert costs_of(spec, 10**6) == costs
+    monkeypatch.setattr(pricing, "MAX_D", 3 * d - 1)
+    assert costs_of(spec, 10**6) == replace(costs, fits=False)
+    assert costs_of(run_spec(three, **WEIGHED), 10**6).fits  # type: ignore[arg-type]
+
+
+def test_a_run_that_asks_nothing_has_no_longest_question() -> None:
+    assert longest_body([]) == 0
+    assert longest_body([(0,), (3, 5), (4,)]) == 8 * 15 + 128

@@ -21,9 +21,11 @@ from parley.common.learning.losses import Hinge, Huber, Logistic, Loss
 from parley.common.privacy.account import Cost, delta_units
 from parley.common.privacy.calibration import gaussian_mu, gaussian_sigma
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.common.privacy.mechanisms.output import OutputPerturbation, exact, output
 from parley.common.privacy.mechanisms.site import Law, SiteCalibration
 from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.privacy.proofs import Additive, NoiseInside
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query
 from parley.common.runs.pricing import guarantees, highest_charge, price, schedule, transcript
@@ -73,6 +75,36 @@ def test_sites_of_all_kinds_together_answer_as_each_does_alone(name: str) -> Non
     together = algorithm.prepare(Shard.stack(parts), of.everyone)
     found = algorithm.local(QUERY, together, of.everyone, SeededNoise(3))
     assert (found == each_alone(algorithm, of, parts, one_stream=True)).all()
+
+
+def test_a_release_moves_by_what_output_perturbation_hides() -> None:
+    """Inside a minimisation nothing is said of it."""
+    of = facts(5)
+    algorithm = releases(
+        mechanism="output", regularization=0.05, sites=[{"party": "party-2", "mechanism": "objective"}]
+    )
+    due = [math.inf if index == 1 else output(algorithm.terms(of, index)[1]).reach for index in range(5)]
+    assert np.asarray(algorithm.sensitivity(QUERY, of.everyone)).tolist() == due
+    for index in range(5):
+        own = of.of(index)
+        assert float(algorithm.sensitivity(QUERY, own)) == due[index]
+        proof = algorithm.proof(QUERY, own)
+        assert isinstance(proof, NoiseInside) if index == 1 else proof == Additive()
+
+
+def test_the_proof_of_noise_inside_is_of_the_sites_own_rows() -> None:
+    """Of the one mechanism, from what it prepares."""
+    of, algorithm = facts(), releases(regularization=0.05)
+    own, shard = of.of(1), rows(41)
+    (site,), proof = algorithm.own_sites(own), algorithm.proof(QUERY, own)
+    assert isinstance(site, ObjectivePerturbation)
+    assert isinstance(proof, NoiseInside)
+    answers = np.random.default_rng(2).normal(size=(4, 3))
+    slopes = -shard.y / (1 + np.exp(shard.y * (answers @ shard.X.T)))  # of the logistic loss
+    tilts = -(site.strength * answers + slopes @ shard.X)
+    assert proof.noise_of(algorithm.prepare(shard, own), answers) == pytest.approx(tilts[:, None])
+    assert (proof.law, proof.reach) == (GaussianEvent(2.0 / site.tilt), 2.0)
+    assert proof.spent == pytest.approx((math.log(1 + 0.25 / site.strength) + 0.01, 1e-7), rel=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", CALIBRATIONS)

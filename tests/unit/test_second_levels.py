@@ -14,18 +14,29 @@ from parley.common.algorithms import build_algorithm
 from parley.common.algorithms._parameters import rounded
 from parley.common.algorithms._regularization import choose_regularization
 from parley.common.algorithms.dp_gd import DpGd
-from parley.common.algorithms.feature import All, FeatureMethod, Full, Own, Public
+from parley.common.algorithms.feature import (
+    All,
+    FeatureMethod,
+    Full,
+    MultilevelFeature,
+    Own,
+    Public,
+    in_span,
+    spanned,
+)
 from parley.common.algorithms.release import DRIFTS, MECHANISMS
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Huber, Loss
-from parley.common.privacy.events import L2LaplaceEvent
+from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, NoEvent
+from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.common.privacy.mechanisms.output import output
 from parley.common.privacy.mechanisms.site import SiteTerms
 from parley.common.privacy.noise import NoNoise, SeededNoise
+from parley.common.privacy.proofs import Additive, NoiseInside, PostProcessing
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Question, Reply
 from tests.support.noises import StackedNoise
-from tests.unit.test_feature import FULL, NAMES, PUBLIC, SHARDS, D, K, N, facts
+from tests.unit.test_feature import FULL, NAMES, PUBLIC, SHARDS, TREE, D, K, N, facts
 
 SIZES = np.array([300, 200, 100, 400, 50])
 EPSILONS, DELTAS = np.array([1.0, 2.0, 0.5, 4.0, 3.0]), np.array([1e-5, 1e-6, 1e-7, 1e-5, 1e-4])
@@ -126,6 +137,28 @@ def test_an_aggregator_answers_in_a_stack_as_by_itself() -> None:
         assert not together[[0, 2, 3, 4]].any()
 
 
+@pytest.mark.parametrize("second_mechanism", ["output", "objective"])
+def test_the_proof_of_its_answer_is_that_of_a_release_of_its_rows_in_the_span(second_mechanism: Any) -> None:  # noqa: ANN401
+    """Others answer zeros, about which there is nothing to prove; nor is anything proven of all at once."""
+    of, algorithm = facts(), method(**FULL, second_mechanism=second_mechanism, second_regularization=0.05)
+    basis = np.random.default_rng(5).normal(size=(K - 1, D))
+    query = Query(2, "weigh", basis)
+    assert [algorithm.proof(query, of.of(index)) for index in (0, 2, 3, 4)] == [None] * 4
+    assert algorithm.proof(query, of.everyone) is None
+    proof, rows = algorithm.proof(query, of.of(1)), SHARDS.party(1)
+    site = MECHANISMS[second_mechanism](SiteTerms(Huber(), N, K - 1, 0.05, 1.0, 1e-5))
+    if second_mechanism == "output":
+        assert proof == Additive()
+        return
+    assert isinstance(site, ObjectivePerturbation)
+    assert isinstance(proof, NoiseInside)
+    answers = np.random.default_rng(6).normal(size=(3, K - 1))
+    prepared = algorithm.prepare(rows, of.of(1))
+    assert np.array_equal(proof.noise_of(prepared, answers), site.tilts_of(in_span(basis, rows), answers))
+    assert (proof.law, proof.reach) == (GaussianEvent(2.0 / site.tilt), 2.0)
+    assert algorithm.event(2, of.of(1)) == site.event
+
+
 def test_noise_that_does_not_fit_is_refused_but_where_none_is_added() -> None:
     given = {"second_mechanism": "output", "second_regularization": 1e-3, "aggregator": "party-2"}
     small = replace(facts(), epsilon=np.full(K, 1e-6))
@@ -175,6 +208,128 @@ def test_an_owner_asks_its_own_data_and_anybody_else_gets_the_models() -> None:
     assert stop.value.value.weights is basis
 
 
+# ── the releases below ───────────────────────────────────────────────────────
+
+
+def reach_of(index: int, part: float = 1.0) -> float:
+    """How far a record moves the release of one of the sites that are unlike, at lambda .05 by a part of the budget."""
+    size, epsilon, delta = int(SIZES[index]), EPSILONS[index] * part, DELTAS[index] * part
+    return output(SiteTerms(Huber(), size, D, 0.05, epsilon, delta)).reach
+
+
+@pytest.mark.parametrize(("second", "part"), [("public", 1.0), ("full", 1.0), ("own", 1.0), ("all", 0.25)])
+def test_a_record_moves_the_release_of_every_site_that_has_one(second: str, part: float) -> None:
+    """All but the aggregator, by output perturbation; of noise inside a minimisation nothing is said."""
+    given = {"second": second, "first_part": 0.25, "aggregator": "party-2", "regularization": 0.05}
+    of, query, algorithm = unlike(), Query(1, "release", np.zeros(0), "each"), method(mechanism="output", **given)
+    due = [0.0 if second in {"full", "own"} and index == 1 else reach_of(index, part) for index in range(K)]
+    assert np.asarray(algorithm.sensitivity(query, of.everyone)).tolist() == due
+    assert [float(algorithm.sensitivity(query, of.of(index))) for index in range(K)] == due
+    within = np.asarray(method(**given).sensitivity(query, of.everyone)).tolist()
+    assert within == [math.inf if moved else 0.0 for moved in due]
+    weigh = Query(2, "weigh", np.eye(K - 1, D))
+    assert np.array_equal(algorithm.sensitivity(weigh, of.everyone), algorithm.level.sensitivity(weigh, of.everyone))
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_the_proof_of_a_release_puts_it_in_its_place(secure_sum: bool) -> None:  # noqa: FBT001
+    of = facts(secure_sum=secure_sum)
+    algorithm = method(**FULL | {"mechanism": "output", "regularization": 0.05})
+    query, prepared = Query(1, "release", np.zeros(0), "each"), algorithm.prepare(SHARDS.party(2), of.of(2))
+    proof = algorithm.proof(query, of.of(2))
+    assert isinstance(proof, PostProcessing)
+    assert (proof.of, proof.places_only) == (Additive(), True)
+    released = proof.release(prepared, SeededNoise(1))
+    assert released.shape == (D,)
+    placed = proof.function(released)
+    assert np.array_equal(placed, algorithm.local(query, prepared, of.of(2), SeededNoise(1)))
+    assert placed.dtype == np.int64
+    if secure_sum:
+        assert np.array_equal(placed.reshape(K, D)[2], released)
+        assert not np.delete(placed.reshape(K, D), 2, axis=0).any()
+    else:
+        assert np.array_equal(placed, released)
+
+
+def test_an_owner_who_learns_weighs_by_its_own_rows_unless_it_says_otherwise() -> None:
+    given = {"second": "own", "aggregator": "party-2"}
+    assert FeatureMethod.for_owner("party-2", {}) == given
+    assert FeatureMethod.for_owner("party-2", {"step": 0.5}) == given | {"step": 0.5}
+    others = {"second": "full", "aggregator": "party-3"}
+    assert FeatureMethod.for_owner("party-2", others) == others
+
+
+# ── a tree ───────────────────────────────────────────────────────────────────
+
+
+def tree(**parameters: object) -> MultilevelFeature:
+    built = build_algorithm("multilevel_feature", {"tree": TREE, "regularization": 0.05} | parameters)
+    assert isinstance(built, MultilevelFeature)
+    return built
+
+
+LEVELS = ("leaves", [0, 1, 2]), ("level-1", [3]), ("level-2", [4])
+
+
+def asked(round: int) -> Query:
+    """A round's question: at the leaves nothing, and above them models of all sites."""
+    models = np.random.default_rng(9).normal(size=(K, D)) if round > 1 else np.zeros(0)
+    return Query(round, LEVELS[round - 1][0], models, "each")
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_a_stack_answers_level_by_level_as_each_site_does_alone(secure_sum: bool) -> None:  # noqa: FBT001
+    """From its own rows and its own noise, in its own place; sites of other levels answer zeros."""
+    of, algorithm = facts(secure_sum=secure_sum), tree()
+    for round, (step, members) in enumerate(LEVELS, start=1):
+        query = asked(round)
+        assert algorithm.questions(of)[round - 1].step == step
+        noise = StackedNoise([SeededNoise(index) for index in range(K)])
+        together = algorithm.local(query, algorithm.prepare(SHARDS, of.everyone), of.everyone, noise)
+        alone = [algorithm.local(query, SHARDS.party(index), of.of(index), SeededNoise(index)) for index in range(K)]
+        assert np.array_equal(together, alone)
+        assert together.dtype == np.int64
+        assert together.shape == (K, K * D if secure_sum else D)
+        assert np.flatnonzero(together.any(axis=1)).tolist() == members
+        for index in members if secure_sum else ():
+            assert np.flatnonzero(together[index].reshape(K, D).any(axis=1)).tolist() == [index]
+
+
+def test_a_record_moves_a_release_of_the_tree_in_its_round_alone() -> None:
+    """In as many features as a node has children, or in those of the rows for a leaf."""
+    of, algorithm, widths = unlike(), tree(mechanism="output"), [D, D, D, 2, 2]
+    due = [
+        output(SiteTerms(Huber(), int(SIZES[index]), width, 0.05, EPSILONS[index], DELTAS[index]))
+        for index, width in enumerate(widths)
+    ]
+    for round, (_, members) in enumerate(LEVELS, start=1):
+        moved = [due[index].reach if index in members else 0.0 for index in range(K)]
+        assert algorithm.sensitivity(asked(round), of.everyone).tolist() == moved
+        assert [float(algorithm.sensitivity(asked(round), of.of(index))) for index in range(K)] == moved
+        events = [algorithm.event(round, of.of(index)) for index in range(K)]
+        assert events == [due[index].event if index in members else NoEvent() for index in range(K)]
+
+
+@pytest.mark.parametrize("mechanism", ["output", "objective"])
+def test_the_proof_of_a_nodes_release_is_in_the_views_of_its_rows(mechanism: Any) -> None:  # noqa: ANN401
+    """The model of the rows themselves is a function of it."""
+    of, algorithm, query, rows = facts(secure_sum=True), tree(mechanism=mechanism), asked(2), SHARDS.party(3)
+    assert [algorithm.proof(query, of.of(index)) for index in (0, 1, 2, 4)] == [None] * 4
+    proof, views = algorithm.proof(query, of.of(3)), in_span(spanned(query.message[:2]), rows)
+    assert isinstance(proof, PostProcessing)
+    site = MECHANISMS[mechanism](SiteTerms(Huber(), N, 2, 0.05, 1.0, 1e-5))
+    released = proof.release(rows, SeededNoise(1))
+    assert np.array_equal(released, site.answer([site], site.prepare([site], views), SeededNoise(1)))
+    assert np.array_equal(proof.function(released), algorithm.local(query, rows, of.of(3), SeededNoise(1)))
+    assert not proof.places_only
+    if isinstance(site, ObjectivePerturbation):
+        assert isinstance(proof.of, NoiseInside)
+        answers = np.random.default_rng(6).normal(size=(3, 2))
+        assert np.array_equal(proof.of.noise_of(rows, answers), site.tilts_of(views, answers))
+    else:
+        assert proof.of == Additive()
+
+
 # ── all sites ────────────────────────────────────────────────────────────────
 
 
@@ -203,6 +358,7 @@ def test_the_descent_has_the_terms_that_are_given() -> None:
     assert level.descent == dp_gd
     assert level.sensitivity(Query(2, "gradient", np.zeros(D)), unlike().everyone) == 2 * dp_gd.clip_norm == 2.0
     assert level.questions(unlike()) == dp_gd.questions(unlike())
+    assert level.proof(Query(2, "gradient", np.zeros(D)), unlike().everyone) == Additive()
     first = level.first_facts(unlike())
     assert (first.epsilon / EPSILONS).tolist() == pytest.approx([0.25] * K)
     assert (first.delta / DELTAS).tolist() == pytest.approx([0.25] * K)

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from parley.common.errors import LedgerError
-from parley.common.protocol.receipts import Binding, Head, Receipt, read_receipt, write_receipt
+from parley.common.protocol.receipts import Answer, Binding, Head, Receipt, read_receipt, write_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage import chain as chains
 from parley.common.storage.chain import SignedChain, chain_schema
@@ -128,4 +128,31 @@ def test_a_receipt_that_the_keeper_did_not_sign_forbids_nothing(tmp_path: Path) 
         with pytest.raises(LedgerError, match=r"not signed with the key of party|not of party"):
             chain.check_receipt(text)
     add(chain, 2)
+    chain.close()
+
+
+def test_a_chain_has_no_sums_and_has_replaced_no_other_unless_it_says_so(tmp_path: Path) -> None:
+    chain = SignedChain(tmp_path / "log", chain_schema(NAME, 0x7E57), lambda *_: None, Identity("party", KEY), "Go on.")
+    add(chain, 1)
+    assert read_receipt(chain.receipt()).totals == {}
+    other = write_receipt(KEY, signer="party", ledger="ab" * 32, head=chain.head)
+    with pytest.raises(LedgerError, match="an old copy"):
+        chain.check_receipt(other.text)
+    chain.close()
+
+
+def test_work_is_done_for_who_shows_a_receipt_of_the_chain_and_the_next_one_names_both(tmp_path: Path) -> None:
+    chain = open_chain(tmp_path)
+    add(chain, 1)
+    shown = chain.receipt("ann")
+    add(chain, 2)
+    value, text = chain.witnessed("ann", shown, lambda: Answer(b"body", ANSWER))
+    assert value == Answer(b"body", ANSWER)
+    receipt = read_receipt(text)
+    assert (receipt.to, receipt.shown, receipt.answer) == ("ann", read_receipt(shown).head, ANSWER)
+    none, text = chain.witnessed("bob", None, lambda: None)
+    receipt = read_receipt(text)
+    assert (none, receipt.to, receipt.shown, receipt.answer) == (None, "bob", None, None)
+    with pytest.raises(LedgerError):
+        chain.witnessed("ann", "none", pytest.fail)
     chain.close()

@@ -40,7 +40,7 @@ from parley.common.privacy.events import ApproximateEvent, GaussianEvent, L2Lapl
 from parley.common.privacy.mechanisms.additive import add_gaussian, add_l2_laplace, fitting, l2_laplace_deviation
 from parley.common.privacy.mechanisms.site import FLOATS, SiteRelease, SiteTerms, left_by_solver, stacked
 from parley.common.privacy.noise import Noise
-from parley.common.privacy.proofs import NoiseInside, Proof
+from parley.common.privacy.proofs import NoiseInside
 
 FOR_THE_SOLVER = 0.01
 """The part of epsilon and of delta that hides the solver's error."""
@@ -97,7 +97,7 @@ class ObjectivePerturbation(SiteRelease):
         return ApproximateEvent(self.epsilon, self.terms.spent[1], (*ASSUMED, *self.assumed))
 
     @classmethod
-    def proof(cls, sites: Sequence[Self]) -> Proof:
+    def proof(cls, sites: Sequence[Self]) -> NoiseInside:
         """Return the proof: the tilt is minus the gradient, at the answer, of the risk and its ridge.
 
         A record moves the gradient by 2 L, and the determinant of its derivative by a factor of 1 + c / Lambda.

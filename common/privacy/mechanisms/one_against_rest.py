@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from parley.common.privacy.events import ApproximateEvent
 from parley.common.privacy.mechanisms.objective import ObjectivePerturbation, objective
 from parley.common.privacy.mechanisms.site import SiteRelease, SiteTerms
 from parley.common.privacy.noise import Noise
-from parley.common.privacy.proofs import NoiseInside, Proof
+from parley.common.privacy.proofs import NoiseInside
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,16 @@ class OneAgainstRest(SiteRelease):
         return replace(self.of_class.event, epsilon=self.terms.epsilon * part, delta=self.terms.spent[1])
 
     @classmethod
-    def proof(cls, sites: Sequence[Self]) -> Proof:
+    def proof(cls, sites: Sequence[Self]) -> NoiseInside:
         """Return the proof of a tilt for each class, by a K-th of the budget."""
-        return replace(
-            cast("NoiseInside", ObjectivePerturbation.proof([sites[0].of_class])), noise_of=sites[0].tilts_of
-        )
+        return replace(ObjectivePerturbation.proof([sites[0].of_class]), noise_of=sites[0].tilts_of)
 
     def tilts_of(self, shard: Shard, answers: FloatArray) -> FloatArray:
         """Return the tilts (runs, K, d) that led to answers (runs, K d) on a shard."""
         k = self.terms.loss.outputs
-        models = np.split(answers, k, axis=-1)
-        parts = zip(each_against_rest(shard, k), models, strict=True)
-        return np.concatenate([self.of_class.tilts_of(part, model) for part, model in parts], axis=1)
+        models = answers.reshape(len(answers), k, self.terms.n_features)
+        parts = enumerate(each_against_rest(shard, k))
+        return np.concatenate([self.of_class.tilts_of(part, models[:, one]) for one, part in parts], axis=1)
 
     @property
     def deviation(self) -> float:

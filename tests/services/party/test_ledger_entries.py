@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from parley.common.data.study import Study
 from parley.common.errors import (
     BudgetExhaustedError,
     ConflictError,
+    DataChangedError,
+    ForbiddenError,
     InvalidInputError,
     LedgerError,
     NotFoundError,
@@ -22,16 +25,34 @@ from parley.common.errors import (
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
 from parley.common.runs.specification import Budget, Member, RunSpec
+from parley.common.secure_sum.envelope import Signed
+from parley.common.secure_sum.messages import Roster, RosterKeyHolder, RosterParty
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Chain
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger import ledger as module
-from parley.party.ledger.ledger import LEDGER, Ask, Ledger, OneTimeNoise, create_ledger
-from parley.party.ledger.records import Answered, Approved, Begun, Ended, Joined, Limited, Refused, Released, read_price
+from parley.party.ledger.books import OWNER
+from parley.party.ledger.ledger import LEDGER, SALT, AnswerRoom, Ask, Ledger, OneTimeNoise, create_ledger
+from parley.party.ledger.records import (
+    Answered,
+    Approved,
+    Begun,
+    DataPin,
+    Ended,
+    Joined,
+    Limited,
+    OwnerAsked,
+    OwnerDenied,
+    Pinned,
+    Refused,
+    Released,
+    read_price,
+)
 from tests.support.ledgers import KEY, open_ledger
 
 LIMIT = Account(100, 12, composition="basic")
 PRICE = Price((6, 6, 6), (5, 5, 5), (7, 7, 8), (1, 1, 1), "whole_party")
+FREE = Price((0,), (0,), (0,), (0,), "whole_party")
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes")))
 IDENTITY = Identity("party", KEY)
 SPEC = RunSpec(
@@ -130,6 +151,12 @@ def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock
         assert [store.rounds.last_answer("ann", run) for run in ("two", "one", "no")] == [b"two[]", None, None]
         assert [store.consents.find("ann", "no"), store.consents.find("bob", "one")] == [None, None]
         assert store.rounds.recall(Ask("bob", "one", 1, "")) is None
+        assert store.rounds.recall(Ask("ann", "two", 2, "query")) is None
+        recalled = store.rounds.recall(Ask("ann", "two", 1, "query"))
+        assert recalled == store.rounds.answer(Ask("ann", "two", 1, "query"), say(b"another"))
+        with pytest.raises(ConflictError, match=r"^round 1 of run two was asked another question before$"):
+            store.rounds.recall(Ask("ann", "two", 1, "other"))
+        assert [store.consents.approved_today(learner) for learner in ("ann", "bob")] == [3, 0]
         for missing in (
             store.consents.end,
             store.consents.release,
@@ -287,6 +314,189 @@ def test_a_price_is_read_as_it_was_written_or_not_at_all() -> None:
             read_price(content)
 
 
+# ── the owner's own runs, its word, and its data ─────────────────────────────
+
+TERMS = b'{"epsilon": 1, "model": "tree"}'
+
+
+def test_a_run_of_the_owners_own_is_begun_once_and_keeps_its_terms(tmp_path: Path, clock: Clock) -> None:
+    """It never expires, takes the room of what has expired, and has a salt of its own."""
+    with open_ledger(tmp_path, LIMIT, reservation_days=1) as store:
+        approve(store, price=Price((95,), (1,), (0,), (0,)))
+        clock.now += 86_400
+        book = store.consents.begin_own("mine", "leader", TERMS, 9, PRICE)
+        assert store.consents.begin_own("mine", "leader", TERMS, 9, PRICE) is book
+        entries = store.entries()
+        assert [entry.record for entry in entries[3:]] == [
+            Ended("ann", "run", "expired"),
+            Approved(OWNER, "mine", "", "", "", "leader", digest(TERMS), "none", 9, PRICE.total, "whole_party", 10**11),
+        ]
+        assert (book.number, store.consents.record(book)) == (5, entries[4].record)
+        assert store.chain.attachment(5, "spec") == TERMS
+        assert read_price(store.chain.attachment(5, "price")) == PRICE
+        salt = store.chain.attachment(5, SALT)
+        assert len(salt) == 32
+        assert store.consents.open_runs() == []
+        with pytest.raises(ConflictError, match=r"^mine was begun with other terms, epsilon 1, not 2: say the same"):
+            store.consents.begin_own("mine", "leader", b'{"epsilon": 2, "model": "tree"}', 9, PRICE)
+        with pytest.raises(ConflictError, match="other terms, model tree, not bush, depth None, not 3: "):
+            store.consents.begin_own("mine", "leader", b'{"model": "bush", "depth": 3}', 9, PRICE)
+        store.consents.begin_own("second", "leader", TERMS, 9, FREE)
+        assert store.chain.attachment(6, SALT) != salt
+        with pytest.raises(BudgetExhaustedError):
+            store.consents.begin_own("third", "leader", TERMS, 9, Price((95,), (1,), (0,), (0,)))
+        assert len(store.entries()) == 6
+        store.consents.end(OWNER, "mine", "owner")
+        with pytest.raises(ConflictError, match=r"^mine has ended$"):
+            store.consents.begin_own("mine", "leader", TERMS, 9, PRICE)
+
+
+def test_a_failure_charges_what_is_left_of_a_run_once_even_after_its_end(tmp_path: Path, clock: Clock) -> None:
+    dear = Price((3, 5, 9), (2, 2, 2), (1, 1, 2), (0, 0, 0), "whole_party")
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store, price=dear)
+        store.rounds.answer(Ask("ann", "run", 1, "query"), say(b"one"))
+        store.consents.end("ann", "run")
+        assert not store.consents.has_failed("ann", "run")
+        for _ in range(2):
+            store.consents.fail("ann", "run")
+        assert store.consents.has_failed("ann", "run")
+        assert [entry.record for entry in store.entries()[4:]] == [
+            Ended("ann", "run", "learner"),
+            Ended("ann", "run", "failed", Cost(6, 0, 1, 0), "whole_party"),
+        ]
+        assert store.account().spent == dear.total
+        approve(store, "second", price=dear)
+        store.consents.fail("ann", "second")
+        assert store.account().spent == dear.total + dear.total
+        assert store.account().reserved == Cost(0, 0)
+        for key in (("ann", "no"), ("bob", "run")):
+            with pytest.raises(NotFoundError, match=f"run {key[1]} is not known here"):
+                store.consents.fail(*key)
+
+
+def wish(run: str = "run", purpose: str = "why") -> RunProposal:
+    return RunProposal(run=run, spec=SPEC, user="alice", purpose=purpose)
+
+
+def test_the_owner_is_asked_once_and_its_yes_is_an_ordinary_consent(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        book = store.questions.ask("ann", wish(), PRICE, 100.9)
+        assert store.questions.ask("ann", wish(purpose="another"), PRICE, 5) is book
+        assert store.entries()[-1].record == OwnerAsked("ann", "run", SPEC.digest, PRICE.total, 100)
+        assert (book.number, book.expires, book.denied) == (3, 1100, None)
+        assert store.questions.read(book) == (wish(), PRICE)
+        changed = wish().model_copy(update={"spec": SPEC.model_copy(update={"parameters": {"n_rounds": 3}})})
+        with pytest.raises(ConflictError, match=r"^the owner was asked about run run with another specification: ask"):
+            store.questions.ask("ann", changed, PRICE, 5)
+        assert [(learner, each.number) for learner, each in other.questions.pending()] == [("ann", 3)]
+        assert store.account().reserved == Cost(0, 0)
+        consent = other.questions.allow("ann", "run")
+        assert (consent.spec, consent.price) == (SPEC, PRICE)
+        assert store.questions.allow("ann", "run").price == PRICE, "said twice"
+        approved = store.entries()[-1].record
+        assert isinstance(approved, Approved)
+        assert (approved.learner, approved.user, approved.purpose, approved.spec) == (
+            "ann",
+            "alice",
+            "why",
+            SPEC.digest,
+        )
+        assert len(store.entries()) == 4
+        assert (store.questions.pending(), store.account().reserved) == ([], PRICE.total)
+        for _ in range(2):
+            assert store.questions.deny("ann", "run", "unread")
+        assert [entry.record for entry in store.entries()[4:]] == [Ended("ann", "run", "owner")]
+        with pytest.raises(ConflictError, match=r"^run run has ended \(owner\)$"):
+            other.questions.allow("ann", "run")
+
+
+def test_the_owners_no_stays_and_a_question_waits_to_the_second(tmp_path: Path, clock: Clock) -> None:
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        store.questions.ask("ann", wish("one"), PRICE, 100)
+        store.questions.ask("ann", wish("two"), PRICE, 100)
+        for reason in ("not for marketing", "twice"):
+            assert not other.questions.deny("ann", "one", reason)
+        assert store.entries()[-1].record == OwnerDenied("ann", "one", "not for marketing")
+        assert len(store.entries()) == 5
+        assert store.questions.ask("ann", wish("one"), PRICE, 100).denied == "not for marketing"
+        with pytest.raises(ConflictError, match=r"^run one was denied, and its learner has been told$"):
+            store.questions.allow("ann", "one")
+        clock.now += 99
+        assert [each.question.run for _, each in store.questions.pending()] == ["two"]
+        clock.now += 1
+        assert store.questions.pending() == []
+        with pytest.raises(ConflictError, match=r"^run two waited too long for an answer: its question has expired$"):
+            store.questions.allow("ann", "two")
+        assert not store.questions.deny("ann", "two")
+        assert store.entries()[-1].record == OwnerDenied("ann", "two", "")
+        for ask in (store.questions.allow, store.questions.deny):
+            for key in (("ann", "three"), ("bob", "one")):
+                with pytest.raises(NotFoundError, match=f"^the owner was not asked about run {key[1]}$"):
+                    ask(*key)
+
+
+def test_so_many_questions_of_a_learner_wait_at_a_time(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_PENDING", 2)
+    with open_ledger(tmp_path, LIMIT) as store:
+        for learner, run in (("ann", "one"), ("bob", "one"), ("ann", "two")):
+            store.questions.ask(learner, wish(run), PRICE, 100)
+        with pytest.raises(ForbiddenError, match=r"^2 runs of ann wait for the owner already$") as refused:
+            store.questions.ask("ann", wish("three"), PRICE, 100)
+        assert refused.value.facts == {"rule": "owner"}
+        store.questions.ask("bob", wish("two"), PRICE, 100)
+        clock.now += 100
+        store.questions.ask("ann", wish("three"), PRICE, 100)
+        assert [(learner, each.question.run) for learner, each in store.questions.pending()] == [("ann", "three")]
+
+
+def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, clock: Clock) -> None:
+    """The learners' runs end then, not the owner's; no entry has a digest of rows that anyone can confirm."""
+    data = DataPin("rows.csv", {"t": "rows"}, "study", b"rows")
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        assert store.pin(data) == []
+        entry = store.entries()[-1]
+        salt = store.chain.attachment(entry.number, SALT)
+        assert len(salt) == 32
+        assert entry.record == Pinned("rows.csv", {"t": "rows"}, "study", data.keyed(salt))
+        approve(store, price=FREE)
+        assert (other.pin(data, accept=True), store.pin(data)) == ([], [])
+        assert (len(store.entries()), store.consents.open_runs()) == (4, [("ann", "run")])
+        for changed, parts in (
+            (replace(data, rows=b"others"), ["the rows"]),
+            (replace(data, study="another"), ["the study"]),
+            (replace(data, source="rows.db"), ["where they come from"]),
+            (replace(data, tables={"t": "others"}), ["where they come from"]),
+            (DataPin("", {}, "", b""), ["the rows", "the study", "where they come from"]),
+        ):
+            assert store.pin(changed) == parts
+        assert store.consents.open_runs() == [("ann", "run")]
+        store.consents.begin_own("mine", "leader", TERMS, 9, FREE)
+        later = replace(data, rows=b"others")
+        assert other.pin(later, accept=True) == ["the rows"]
+        ended, pinned = other.entries()[5:]
+        assert ended.record == Ended("ann", "run", "owner")
+        assert isinstance(pinned.record, Pinned)
+        assert pinned.record.rows == later.keyed(other.chain.attachment(pinned.number, SALT))
+        assert other.books.runs[OWNER, "mine"].ended is None
+
+
+def test_a_process_answers_about_the_data_that_it_has_loaded_alone(tmp_path: Path, clock: Clock) -> None:
+    data = DataPin("rows.csv", {"t": "rows"}, "study", b"rows")
+    with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
+        assert store.pin(data) == []
+        assert other.pin(replace(data, rows=b"others"), accept=True) == ["the rows"]
+        approve(other, "next", price=FREE)
+        with pytest.raises(DataChangedError, match="the owner has accepted other data since this service loaded"):
+            approve(store, "last", price=FREE)
+        with pytest.raises(DataChangedError):
+            store.rounds.answer(Ask("ann", "next", 1, "query"), say(b"one"))
+    with open_ledger(tmp_path, LIMIT) as without:
+        approve(without, "last", price=FREE)  # as an owner's command does, which loads none
+
+
 # ── receipts ─────────────────────────────────────────────────────────────────
 
 
@@ -353,3 +563,50 @@ def test_a_receipt_that_others_signed_forbids_nothing(tmp_path: Path) -> None:
             approve(store, "more", price=Price((100,), (0,), (0,), (0,)))
         with pytest.raises(LedgerError, match="had 9 entries"):
             store.chain.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)).text)
+
+
+def invitation(*key_holders: str, d: int) -> bytes:
+    """A secure sum's roster of two parties, with keys of 2048 bits, as a learner sends it."""
+    keys = (f"{number:064x}" for number in range(9))
+    parties = tuple(RosterParty(name, next(keys), 1.0) for name in ("ann", "bob"))
+    holders = tuple(RosterKeyHolder(name, next(keys), f"{2**2047 + 1:x}") for name in key_holders)
+    return Signed(Roster("0" * 32, d, 2048, 2, 0, next(keys), parties, holders).body, b"signature").to_bytes()
+
+
+def test_room_is_for_twice_the_longest_answer_of_a_run_that_is_open(tmp_path: Path) -> None:
+    """Two integers are an NPY file of 144 bytes; 31 of a secure sum, two ciphertexts of 512 for each key holder."""
+    with open_ledger(tmp_path, LIMIT) as store:
+        room = AnswerRoom(store)
+        assert room.needed() == 0
+        approve(store, "plain")
+        assert room.needed() == 2 * 144
+        approve(store, "summed", price=FREE)
+        store.rounds.join("ann", "summed", invitation("carol", "dave", d=31))
+        assert room.needed() == 2 * 2 * 2 * 512
+        store.consents.end("ann", "summed")
+        assert room.needed() == 2 * 144
+        store.consents.end("ann", "plain")
+        assert room.needed() == 0
+
+
+def test_a_run_that_cannot_be_read_needs_no_room_and_none_is_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        room, read, stored = AnswerRoom(store), [], store.chain.attachment
+        approve(store, "of-another-version", price=FREE)
+
+        def attachment(entry: int, name: str) -> bytes:
+            read.append((entry, name))
+            return b"{}" if entry == 3 else stored(entry, name)
+
+        monkeypatch.setattr(store.chain, "attachment", attachment)
+        approve(store)
+        store.rounds.join("ann", "run", b"no roster")
+        read.clear()
+        assert room.needed() == 0
+        assert read == [(3, "spec"), (5, "invitation")]
+        approve(store, "other", price=FREE)
+        read.clear()
+        assert room.needed() == room.needed() > 0
+        assert read == [(6, "spec")]

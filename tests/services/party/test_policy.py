@@ -12,9 +12,11 @@ from starlette.testclient import TestClient
 
 from parley.common.algorithms import REGISTRY, build_algorithm
 from parley.common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputError
-from parley.common.privacy.account import Price
+from parley.common.learning.classifiers import DecisionTree
+from parley.common.privacy.account import Cost, Price
 from parley.common.privacy.guarantee import View
 from parley.common.protocol.messages import Query
+from parley.common.runs.consent import ReviewedRun, dear
 from parley.common.runs.pricing import lengths
 from parley.common.runs.specification import PublicRows, RunSpec
 from parley.common.secure_sum.party import PartyPolicy
@@ -23,7 +25,7 @@ from parley.common.service.tokens import hash_token
 from parley.common.wire.party_api import RunProposal
 from parley.party.answers.party import AgreedRun, Party
 from parley.party.api.app import create_party_app
-from parley.party.policy import review, rules_of, sum_policy, terms
+from parley.party.policy import key_cautions, pins_of, review, rules_of, sum_policy, terms
 from parley.party.settings import Policy
 from tests.support.cluster import Cluster
 from tests.support.rounds import ASKING, completed, propose, run_spec
@@ -247,6 +249,126 @@ def test_what_an_owner_insists_on_in_a_sum_is_what_the_settings_say(cluster: Clu
         ) as refused:
             sum_policy(owner, learner)
         assert refused.value.facts == {"rule": "secure_sum"}
+
+
+def test_an_owner_is_told_which_keys_count_for_nothing_and_whom_to_ask(cluster: Cluster) -> None:
+    def pins(*names: str, compared: bool) -> list[dict[str, Any]]:
+        keys = (f"{sum(map(ord, name)):064x}" for name in names)
+        return [{"name": name, "public_key": next(keys), "compared": compared} for name in names]
+
+    sums = {
+        "key_holders": pins("holder", compared=True) + pins("bob", "ann", compared=False),
+        "parties": pins("party-3", "party-2", compared=False) + pins("party-4", compared=True),
+    }
+
+    def of_holder(name: str) -> str:
+        return (
+            f"the key of the key holder {name} was not compared, so it opens no sum of yours: ask its operator, not "
+            f"the learner's, for its six words, by telephone: parley-party pin {name} WORDS"
+        )
+
+    of_parties = (
+        "the keys of party-3, party-2 were not compared, so a sum counts them as the learner's own: ask each owner "
+        "for the six words, by telephone: parley-party pin NAME WORDS"
+    )
+    settings = cluster.party_settings("party-1", secure_sum=sums)
+    assert key_cautions(settings) == [of_holder("bob"), of_holder("ann"), of_parties]
+    assert key_cautions(settings, ["y", "x"])[2:] == [of_holder("x"), of_holder("y"), of_parties]
+    without = cluster.party_settings("party-1")
+    assert key_cautions(without) == []
+    assert key_cautions(without, ["x"]) == [of_holder("x")]
+    assert pins_of(settings, "learner").model_dump() == {
+        "learner": None,
+        "key_holders": {"holder": sums["key_holders"][0]["public_key"]},
+        "parties": {"party-4": sums["parties"][2]["public_key"]},
+        "minimum_key_bits": 3072,
+    }
+    assert pins_of(without, "learner").model_dump() == {
+        "learner": None,
+        "key_holders": {},
+        "parties": {},
+        "minimum_key_bits": 0,
+    }
+
+
+def test_only_a_partys_own_classifier_is_in_its_terms(cluster: Cluster) -> None:
+    spec = run_spec(cluster)
+    assert terms(spec, "party-2").facts.classifiers == ()
+    assert terms(spec, "party-2", DecisionTree(kind="tree")).facts.classifiers == (None, DecisionTree(kind="tree"))
+    assert terms(spec, "party-1", DecisionTree(kind="tree")).facts.classifiers == (DecisionTree(kind="tree"), None)
+    assert terms(spec, "party-1").facts.run == spec.digest
+    assert terms(spec, "party-1").shift == 0
+
+
+BOUND = "one run may cost at most"
+
+
+def objections(spec: RunSpec, compared: list[str] | None, **policy: object) -> list[tuple[str, str]]:
+    """What the first party's owner has against a run, by a policy that allows little."""
+    strict: dict[str, Any] = {"max_epsilon_per_run": 0.5, "max_delta_per_run": 1e-6, "max_rounds": 1}
+    rules = rules_of(Policy.model_validate(OWNERS | strict | policy), Limits(round_bytes=1024, body_bytes=1024))
+    return list(ReviewedRun.of(spec).objections(spec.parties[0], rules, compared))
+
+
+def test_every_rule_that_a_run_breaks_is_told_in_order_and_in_words(cluster: Cluster) -> None:
+    """A party refuses by the first; a learner foresees them all."""
+    spec = run_spec(cluster, algorithm="gop", parameters={})
+    run = ReviewedRun.of(spec)
+    assert (run.n_rounds, run.reveals_each, run.longest) == (1, False, lengths(spec.questions()))
+    policy = {"algorithms": ("psgd",), "adjacency": "whole_party", "minimum_contributors": 3}
+    due = [
+        ("algorithms", "the owner does not allow gop"),
+        ("algorithms", "gop needs a curator who holds all data"),
+        ("adjacency", "the owner protects all its data at once, and gop protects one record"),
+        ("max_epsilon_per_run", f"{BOUND} epsilon 0.5"),
+        ("max_delta_per_run", f"{BOUND} delta 1e-06"),
+        ("minimum_contributors", "each sum needs at least 3 contributors"),
+    ]
+    assert objections(spec, None, **policy) == due
+    assert objections(spec, [], **policy) == due, "without a secure sum nobody hides anybody"
+    long = run_spec(cluster, n_rounds=2)
+    assert objections(long, None, require_secure_sum=True) == [
+        ("max_rounds", "a run may have at most 1 round"),
+        ("max_epsilon_per_run", f"{BOUND} epsilon 0.5"),
+        ("max_delta_per_run", f"{BOUND} delta 1e-06"),
+        ("require_secure_sum", "the owner requires a secure sum"),
+    ]
+
+
+def test_all_that_is_wrong_with_a_secure_sum_is_told(cluster: Cluster) -> None:
+    spec = run_spec(cluster, secure_sum="paillier", algorithm="local", parameters={})
+    policy = {"max_epsilon_per_run": 2.0, "max_delta_per_run": 1e-4, "minimum_contributors": 3, "colluders": 1}
+    unpinned = ": the keys of 1 of its parties are not pinned, so each may be the learner's (parley-party pin)"
+    each = ("secure_sum", "local reveals each answer, so it has no secure sum")
+    assert objections(spec, ["party-1"], **policy) == [
+        each,
+        ("minimum_contributors", f"each sum needs at least 4 contributors{unpinned}"),
+        ("colluders", f"shared noise must tolerate at least 2 colluders{unpinned}"),
+    ]
+    no_key_holder = (
+        "the owner pins no public key of key holders, so there is no secure sum: ask a key holder's operator for its "
+        "six words, by telephone, and say parley-party pin NAME WORDS"
+    )
+    assert objections(spec, None, **policy) == [
+        ("secure_sum", no_key_holder),
+        each,
+        ("minimum_contributors", "each sum needs at least 3 contributors"),
+        ("colluders", "shared noise must tolerate at least 1 colluders"),
+    ]
+
+
+def test_a_cost_is_told_beside_what_one_run_may_cost(cluster: Cluster) -> None:
+    rules = rules_of(Policy.model_validate(OWNERS | {"adjacency": "whole_party", "view": "model"}))
+    exact = Cost(2 * 10**6, 10**14)
+    assert list(dear(exact, "whole_party", rules)) == []
+    assert list(dear(Cost(2_500_000, 2 * 10**14), "replace_one", rules)) == [
+        ("adjacency", "the owner protects all its data at once, and the run protects one record"),
+        ("max_epsilon_per_run", "the run costs epsilon 2.5 in the owner's model view; one may cost 2"),
+        ("max_delta_per_run", "the run costs delta 0.0002 in the owner's model view; one may cost 0.0001"),
+    ]
+    record = rules_of(Policy.model_validate(OWNERS))
+    for adjacency in ("replace_one", "whole_party"):
+        assert list(dear(exact, adjacency, record)) == []  # type: ignore[arg-type]
 
 
 def test_no_budget_allows_a_run_without_noise(cluster: Cluster) -> None:
