@@ -124,6 +124,7 @@ def test_a_norm_that_came_out_too_small_is_noticed_in_integers(monkeypatch: pyte
 
 
 @given(st.lists(raw(), min_size=1, max_size=4))
+@pytest.mark.long
 def test_a_stack_gives_back_its_parts(parts: list[tuple[FloatArray, FloatArray]]) -> None:
     assume(len({X.shape[1] for X, _ in parts}) == 1)
     shards = [Shard(*part) for part in parts]

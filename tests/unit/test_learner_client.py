@@ -498,6 +498,7 @@ class TestRequests:
 
 
 class TestRefusals:
+    @pytest.mark.long
     def test_every_kind_of_problem_is_its_exception_with_its_fields(self) -> None:
         kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, ParleyError)]
         assert len({each.kind for each in kinds}) == len(kinds)

@@ -32,6 +32,7 @@ class Theirs(DpGd):
 MAIN = "from parley.learner.cli.main import learner_app; learner_app()"
 
 
+@pytest.mark.long
 def test_an_extension_adds_an_algorithm_its_forecaster_and_a_baseline(tmp_path: Path) -> None:
     (tmp_path / "their_extension.py").write_text(EXTENSION, encoding="utf-8")
     (tmp_path / "their_algorithm.py").write_text(ALGORITHM, encoding="utf-8")

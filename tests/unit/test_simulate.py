@@ -115,6 +115,7 @@ def test_what_a_study_says_about_its_label_scales_a_regression(tmp_path: Path) -
     assert reached() < -1
 
 
+@pytest.mark.long
 def test_each_answers_noise_costs_accuracy_and_promises_the_same() -> None:
     settings = replace(SIMULATED, epsilon=1.0, delta=1e-5)
     total, each = (run_simulation(replace(settings, reveal=reveal)) for reveal in ("sum", "each"))

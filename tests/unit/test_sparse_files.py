@@ -110,6 +110,7 @@ def test_rows_are_those_of_the_same_columns_by_name(write: Any, terms: dict[str,
         max_size=9,
     )
 )
+@pytest.mark.long
 def test_libsvm_text_is_read_as_scikit_learn_reads_it(tmp_path_factory: pytest.TempPathFactory, rows: Rows) -> None:
     path = libsvm(tmp_path_factory.mktemp("svm"), [(label, sorted(entries)) for label, entries in rows])
     by_max = study(norm="max", intercept=False, features=tokens(columns=9, entries=9, bound=1.0))

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
@@ -52,6 +53,7 @@ def document() -> dict[str, object]:
     return document_of(STUDY) | {"evaluation": evaluation.model_dump(mode="json")}
 
 
+@pytest.mark.long
 def test_a_statistic_is_three_files(tmp_path: Path) -> None:
     checkout, old = Checkout.copied(tmp_path), document()
     place = "common/learning/statistics.py"
@@ -79,6 +81,7 @@ def test_a_statistic_is_three_files(tmp_path: Path) -> None:
     assert shown["digest"] == read_document(old).digests["evaluation"], "certificates of older documents hold"
 
 
+@pytest.mark.long
 def test_an_algorithm_is_two_files(tmp_path: Path) -> None:
     checkout, place = Checkout.copied(tmp_path), "common/algorithms/class_means.py"
     (entry,) = re.findall(r'`(class_means=".*?",)`', TEXT)

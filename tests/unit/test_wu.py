@@ -290,6 +290,7 @@ class TestLaws:
         assert gains[-1] > 10
 
 
+@pytest.mark.long
 def test_a_small_conservative_owner_ruins_the_fraud_model() -> None:
     """2 x 2,900 rows at epsilon = 10, then 200 more at epsilon = .1."""
     shard = published(CREDIT_CARD)
