@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -400,17 +401,21 @@ def test_no_more_connections_are_allowed_than_files(
                 raise OSError
             return iter(range(10))
 
+    def limits_of(kind: int) -> tuple[int, int]:
+        assert kind == resource.RLIMIT_NOFILE
+        return limit, -1
+
     monkeypatch.setattr(connections, "Path", Descriptors)
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda kind: (limit, {7: 0}.get(kind, -1)))  # type: ignore[attr-defined]
+    monkeypatch.setattr(resource, "getrlimit", limits_of)
     assert connections_allowed(Limits(), peers) == allowed
     assert connections_allowed(Limits(connections=3), peers) == 3
 
 
 def test_too_few_files_are_refused_with_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_count_open_files", lambda: 10)
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (49, 49))  # type: ignore[attr-defined]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (49, 49))
     assert connections_allowed(Limits(), 7) == 8
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (48, 48))  # type: ignore[attr-defined]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (48, 48))
     with pytest.raises(InvalidInputError) as refused:
         connections_allowed(Limits(), 7)
     assert refused.value.detail == (
@@ -421,7 +426,7 @@ def test_too_few_files_are_refused_with_what_is_needed(monkeypatch: pytest.Monke
 
 async def test_a_server_has_a_crowd_of_its_limits_or_of_what_it_is_told() -> None:
     config = uvicorn.Config(refuse, log_config=None)
-    for given, most, share in (((), 512, 256), (((), 7), 7, 3), (((), 70, 2), 70, 2)):
+    for given, most, share in (((), 512, 256), (((), 1), 1, 1), (((), 7), 7, 3), (((), 70, 2), 70, 2)):
         server = BoundedServer(config, Limits(), _nothing, *given)
         shared: Any = vars(server.crowd)["_share"]
         assert (server.crowd.most, shared.most) == (most, share)
