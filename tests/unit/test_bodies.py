@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any
 
+import httpx
 import pytest
+from fastapi import BackgroundTasks, Cookie, Depends, FastAPI, Header, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.background import BackgroundTask
@@ -18,9 +20,11 @@ from parley.common.secure_sum.envelope import Signed
 from parley.common.service.http import bodies
 from parley.common.service.http.bodies import (
     CountedBody,
+    StrictRoute,
     WholeBody,
     body,
     documented,
+    large_json,
     media_type_of,
     read_signed,
     read_whole,
@@ -28,6 +32,8 @@ from parley.common.service.http.bodies import (
     signed_response,
     strict_json,
 )
+from parley.common.service.problems import install
+from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits
 
 SIGNED = "application/x-parley-signed"
@@ -227,3 +233,112 @@ async def test_a_signed_message_has_its_own_type() -> None:
     with pytest.raises(TooLargeError) as too_large:
         await read_signed(longer)
     assert too_large.value.detail == "the body may have at most 1024 bytes (limits.body_bytes)"
+
+
+async def with_dependency() -> None:
+    """Nothing."""
+
+
+def routed() -> FastAPI:
+    """An application with routes of each kind."""
+    app = FastAPI()
+    app.router.route_class = StrictRoute
+    app.state.limits = Limits(json_bytes=1024, run_bytes=2048)
+    install(app)
+
+    @app.put("/small")
+    async def small(pair: Pair) -> int:
+        return pair.a
+
+    @app.put("/large")
+    @large_json
+    async def large(pair: Pair) -> int:
+        return pair.a
+
+    @app.put("/raw")
+    async def raw(request: Request) -> Response:
+        return Response(str(len(await request.body())))
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("path", "media", "size", "status", "told"),
+    [
+        ("/small", "application/json", 1024, 200, "7"),
+        ("/small", "application/json", 1025, 413, "the body may have at most 1024 bytes (limits.json_bytes)"),
+        ("/large", "application/json", 2048, 200, "7"),
+        ("/large", "application/json", 2049, 413, "the body may have at most 2048 bytes (limits.run_bytes)"),
+        ("/raw", "application/json", 1024, 200, "1024"),
+        ("/raw", "application/json", 1025, 413, "the body may have at most 1024 bytes (limits.json_bytes)"),
+        ("/raw", "text/plain", 3000, 200, "3000"),
+        ("/small", "text/plain", 20, 415, "the body must be application/json"),
+        ("/small", "text/plain", 0, 422, "the request does not have the form that is documented"),
+        ("/small", "application/json", 0, 422, "the request does not have the form that is documented"),
+    ],
+)
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_a_route_takes_as_much_json_as_it_says(  # noqa: PLR0913 -- a table
+    path: str, media: str, size: int, status: int, told: str, *, is_announced: bool
+) -> None:
+    content = b'{"a": 7}'.ljust(size)[:size]
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content[:9]
+        yield content[9:]
+
+    app = routed()
+    app.state.metrics = Metrics()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+        sent = content if is_announced else pieces()
+        answer = await client.put(path, content=sent, headers={"Content-Type": media})
+    assert answer.status_code == status
+    assert (answer.text if status == 200 else answer.json()["detail"]) == told
+
+
+async def by_path(request: Request, name: str) -> Response:
+    return Response(name)
+
+
+async def by_header(request: Request, name: Annotated[str, Header()]) -> Response:
+    return Response(name)
+
+
+async def by_cookie(request: Request, name: Annotated[str, Cookie()]) -> Response:
+    return Response(name)
+
+
+async def by_body(request: Request, pair: Pair) -> Response:
+    return Response(str(pair.a))
+
+
+async def by_request(request: Request) -> Response:
+    return Response()
+
+
+async def by_response(request: Request, response: Response) -> Response:
+    return response
+
+
+async def in_background(request: Request, tasks: BackgroundTasks) -> Response:
+    return Response()
+
+
+async def typed(request: Request) -> int:
+    return 1
+
+
+async def nothing() -> Response:
+    return Response()
+
+
+def test_only_a_route_that_takes_nothing_but_its_request_is_called_directly() -> None:
+    app, odd = routed(), (by_header, by_cookie, by_body, by_response, in_background, typed, nothing)
+    app.add_api_route("/path/{name}", by_path)
+    app.add_api_route("/query", by_path)
+    app.add_api_route("/depends", by_request, dependencies=[Depends(with_dependency)])
+    app.add_api_route("/alone", by_request)
+    for endpoint in odd:
+        app.add_api_route(f"/{endpoint.__name__}", endpoint)
+    direct = {route.path for route in app.routes if isinstance(route, StrictRoute) and route._takes_request_alone()}
+    assert direct == {"/raw", "/alone"}

@@ -111,7 +111,8 @@ async def test_the_silent_are_dropped_at_once_where_every_round_is_answered(monk
     assert [party.name for party in rounds.pool.active_parties] == ["a", "b"]
     await rounds.ask(a=AWAY, b=[3, 4])
     assert [name for name, *_ in rounds.asked] == ["a", "b"]
-    assert (rounds.pool.report.dropped, rounds.pool.active) == ({"a": "c is away"}, (1,))
+    assert rounds.pool.report.dropped == {"a": "c is away"}
+    assert list(rounds.pool.active) == [1]
     rounds.pool.end()
 
 
