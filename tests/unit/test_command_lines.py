@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from parley.common.service.commands import (
     FormatOption,
     Printer,
     deferred,
+    load_extensions,
     print_json_line,
     read_budgets,
     read_cohort,
@@ -225,3 +227,64 @@ def test_a_refusal_that_is_an_answer_keeps_its_words() -> None:
     with pytest.raises(Exception, match=r"^no$") as answer, refusal_is_no():
         raise error
     assert vars(answer.value)["error"] is error
+
+
+def test_a_command_has_the_name_that_it_is_given_and_can_be_called_by_programs() -> None:
+    tool, said = small(), list[str]()
+
+    @tool.command("tell", help="told otherwise")
+    def say(word: str) -> str:
+        """Say a word."""
+        said.append(word)
+        return word
+
+    assert tool(["tell", "this"], standalone_mode=False) == "this"
+    helped = CliRunner().invoke(tool, ["tell", "--help"]).stdout
+    assert ("told otherwise" in helped, "Say a word" in helped) == (True, False)
+    assert (tool.pretty_exceptions_enable, tool.rich_markup_mode) == (False, None)
+    assert say("that") == "that"
+    assert said == ["this", "that"]
+
+
+def test_the_options_of_a_group_stand_for_it_in_the_signature() -> None:
+    def show(name: Annotated[str, "a name"], where: Where) -> None:
+        """Nothing."""
+
+    command = ungrouped(show)
+    parameters = inspect.signature(command).parameters
+    assert list(parameters) == ["name", "url", "port"]
+    assert {each.kind for each in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert [each.default for each in parameters.values()] == [inspect.Parameter.empty] * 2 + [80]
+    assert parameters["name"].annotation == Annotated[str, "a name"]
+    assert parameters["url"].annotation.__metadata__[0].help == "where it is"
+    assert command.__annotations__ == {name: each.annotation for name, each in parameters.items()}
+
+
+def test_extensions_are_imported_in_turn_and_one_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imported: list[str] = []
+    lacking: dict[str, str | None] = {}
+
+    def load(name: str) -> None:
+        imported.append(name)
+        if name in lacking:
+            raise ModuleNotFoundError("no", name=lacking[name])
+
+    monkeypatch.setattr("parley.common.service.commands.import_module", load)
+    monkeypatch.delenv("PARLEY_EXTENSIONS", raising=False)
+    load_extensions()
+    monkeypatch.setenv("PARLEY_EXTENSIONS", " one.two, three ,,")
+    load_extensions()
+    assert imported == ["one.two", "three"]
+    for missing in ("one", "one.two"):
+        lacking["one.two"] = missing
+        with pytest.raises(SystemExit) as ended:
+            load_extensions()
+        assert ended.value.code == ExitCode.FAILED
+        words = "parley: PARLEY_EXTENSIONS names one.two, and there is no such module\n"
+        assert capsys.readouterr() == ("", words)
+    for other in ("on", "numpy", None):
+        lacking["one.two"] = other
+        with pytest.raises(ModuleNotFoundError):
+            load_extensions()
