@@ -177,7 +177,7 @@ async def test_what_is_no_request_is_refused_in_words_and_closed(sent: bytes, wo
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-async def test_a_head_may_have_as_many_bytes_as_its_limit_and_each_head_anew() -> None:
+async def test_a_head_may_have_as_many_bytes_as_its_limit_again_and_again() -> None:
     served = Served(head_bytes=1024)
     begin = b"GET / HTTP/1.1\r\nHost: here\r\nX: "
     for _ in range(2):

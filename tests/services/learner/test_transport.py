@@ -423,7 +423,7 @@ def test_what_is_no_whole_response_is_an_error_in_words(pieces: list[bytes], wor
 
 
 class Wire:
-    """A connection's streams: what is written, and pieces to read, of which one may be an error."""
+    """A connection's streams: what is written, and pieces to read; one may be an error."""
 
     def __init__(self, *pieces: bytes | Exception) -> None:
         self.pieces, self.written, self.asked = list(pieces), list[bytes](), list[int]()
