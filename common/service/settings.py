@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Put the environment, with ``*_FILE`` read, over the file."""
         if isinstance(env_settings, EnvSettingsSource):
-            prefix = settings_cls.model_config.get("env_prefix", "").lower()
+            prefix = settings_cls.model_config["env_prefix"].lower()
             ours = {name.upper(): value for name, value in env_settings.env_vars.items() if name.startswith(prefix)}
             read = _with_files_read(ours, "environment variable ")
             env_settings.env_vars = {name.lower(): value for name, value in read.items()}
@@ -254,7 +254,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _refuse_unknown_variables(cls: type[Settings]) -> None:
     """Raise InvalidInputError that names a misspelt variable, which would otherwise be ignored."""
-    prefix = cls.model_config.get("env_prefix", "").lower()
+    prefix = cls.model_config["env_prefix"].lower()
     for variable in os.environ:
         name = variable.lower()
         if name.startswith(prefix):
@@ -351,7 +351,7 @@ def _meaning(model: type[BaseModel], field: FieldInfo) -> str:
 
 def settings_in_effect(settings: Settings) -> Iterator[SettingInEffect]:
     """List every setting in effect, with secrets hidden."""
-    prefix = type(settings).model_config.get("env_prefix", "").upper()
+    prefix = type(settings).model_config["env_prefix"]
     variables = frozenset(name.upper().removesuffix("_FILE") for name in os.environ)
 
     def walk(model: BaseModel, path: tuple[str, ...]) -> Iterator[SettingInEffect]:

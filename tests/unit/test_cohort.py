@@ -261,9 +261,8 @@ async def test_a_cohort_of_too_few_that_are_prepared_is_late(monkeypatch: pytest
 
 async def test_a_cohort_waits_for_its_owners_while_its_rule_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = AwaitingOwnerError("b asks its owner", party="b")
-    rule = Cohort(least=1, owner_hours=1)
-    for waited in (None, 3599.0, 3600.0):
-        asked = Asked(monkeypatch, a=[YES], b=[waits])
+    for waited, hours in ((None, 1e-4), (3599.0, 1), (3600.0, 1)):
+        asked, rule = Asked(monkeypatch, a=[YES], b=[waits]), Cohort(least=1, owner_hours=hours)
         given = () if waited is None else (waited,)
         proposed = propose(asked.parties, PROPOSAL, 5, 60, rule, *given)
         if waited == 3600.0:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,12 @@ import structlog
 
 from parley.common.service import logs
 from parley.common.service.tracing import Tracer, trace_with
+
+SECRET = "0.271828"
+
+
+def fail() -> None:
+    raise ValueError(SECRET)
 
 
 def full_disk() -> TextIO:
@@ -79,3 +87,63 @@ def test_a_line_has_the_identifier_of_its_trace(capsys: pytest.CaptureFixture[st
     traced, untraced = map(json.loads, capsys.readouterr().err.splitlines())
     assert traced["trace"] == "0af7651916cd43dd8448eb211c80319c"
     assert "trace" not in untraced
+
+
+TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+
+
+@pytest.mark.usefixtures("structlog_as_it_was")
+def test_lines_are_objects_with_level_and_time_in_utc_and_those_of_libraries_are_warnings_without_tracebacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    logs.configure()
+    logger = structlog.get_logger()
+    with structlog.contextvars.bound_contextvars(request="r1"):
+        logger.debug("too little")
+        logger.info("served", round=1)
+    library = logging.getLogger("a library")
+    library.info("too little")
+    try:
+        fail()
+    except ValueError:
+        library.exception("it %s", "failed")
+    logs.configure(level=logging.WARNING)
+    structlog.get_logger().info("too little")
+    structlog.get_logger().warning("enough")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert all(re.fullmatch(TIME, line.pop("timestamp")) for line in lines)
+    assert lines == [
+        {"request": "r1", "level": "info", "event": "served", "round": 1},
+        {"level": "error", "event": "it failed"},
+        {"level": "warning", "event": "enough"},
+    ]
+
+
+@pytest.mark.usefixtures("structlog_as_it_was")
+def test_lines_for_people_have_no_colours_and_go_where_standard_error_is_now(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.configure("text")
+    logger = structlog.get_logger()
+    logger.info("served", round=1)
+    logging.getLogger("a library").error("failed")
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(TIME + r" \[info     \] served +round=1", first)
+    assert re.fullmatch(TIME + r" \[error    \] failed *", second)
+    monkeypatch.setattr(sys, "stderr", moved := io.StringIO())
+    logger.info("moved")
+    assert re.fullmatch(TIME + r" \[info     \] moved *\n", moved.getvalue())
+    assert len(logging.getLogger().handlers) == 1
+
+
+def test_an_errors_place_is_where_it_was_raised() -> None:
+    with pytest.raises(ValueError, match=SECRET) as caught:
+        fail()
+    assert logs.place_of(caught.value) == f"{__file__}:{fail.__code__.co_firstlineno + 1}"
+    assert logs.place_of(ValueError()) == "unknown"
+
+
+def test_what_is_written_to_a_stream_that_loses_it_counts_as_written() -> None:
+    stream = logs._standard_error()
+    assert stream.write("\n") == 1

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import Field, HttpUrl, SecretStr
+from pydantic_settings import SettingsConfigDict
 from typer.testing import CliRunner, Result
 
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.errors import UnavailableError
+from parley.common.errors import InvalidInputError, UnavailableError
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.settings import Limits, Settings, explain_settings, settings_in_effect
 from parley.common.service.tokens import hash_token
 from parley.common.storage.keys import identity_key
+from parley.common.strict import Setting
 from parley.learner.cli.main import learner_app
 from parley.learner.cli.options import LearnerOptions
 from parley.learner.settings import LearnerSettings
@@ -292,3 +296,136 @@ def test_a_learners_settings_in_effect_are_those_of_its_file(tmp_path: Path) -> 
     told = CliRunner().invoke(learner_app, words).stdout.splitlines()
     assert told[1] == f"    {explained[0]['meaning']}"
     assert told[0].startswith(explained[0]["key"])
+
+
+class Kind(Setting):
+    """A kind of thing.
+
+    And more about it.
+    """
+
+    kind: Literal["one"]
+    size: Annotated[int | None, Field(description="how large")] = None
+
+
+class Other(Setting):
+    """Another kind."""
+
+    kind: Literal["other"] = "other"
+    names: Annotated[dict[str, float], Field(default_factory=dict, description="numbers by name")]
+
+
+class Some(Settings):
+    """Settings of every kind."""
+
+    model_config = SettingsConfigDict(env_prefix="PARLEY_SOME_")
+
+    text: Annotated[str, Field(description="a text")]
+    secret: Annotated[SecretStr | None, Field(description="a secret")] = None
+    path: Annotated[Path, Field(description="a place")] = Path("a/b")
+    mode: Annotated[Literal["quick", "slow"], Field(description="how")] = "slow"
+    url: Annotated[HttpUrl | None, Field(description="where")] = None
+    days: Annotated[tuple[date, ...], Field(description="when")] = (date(2027, 1, 2),)
+    own: Annotated[Other, Field(description="one of its own")] = Other(names={"a": 0.5})
+    things: Annotated[list[Kind | Other], Field(default_factory=list, description="things")]
+    either: Annotated[bool | float, Field(description="either")] = True
+
+
+def test_every_kind_of_setting_is_explained_in_words() -> None:
+    explained = list(explain_settings(Some))
+    assert [each.head for each in explained] == [
+        "version  (whole number; 1 if not given)",
+        "text  (text, required)",
+        "secret  (secret; nothing if not given)",
+        'path  (path; "a/b" if not given)',
+        'mode  ("quick" or "slow"; "slow" if not given)',
+        "url  (URL; nothing if not given)",
+        'days  (list of day; ["2027-01-02"] if not given)',
+        "own  (table; nothing if not given)",
+        "things  (list of table; [] if not given)",
+        "either  (true or false or number; true if not given)",
+        'own.kind  ("other"; "other" if not given)',
+        'own.names  (table of number by name; {"a": 0.5} if not given)',
+        'things[].kind  ("one", required)',
+        "things[].size  (whole number; nothing if not given)",
+        'things[].kind  ("other"; "other" if not given)',
+        "things[].names  (table of number by name; {} if not given)",
+    ]
+    assert [each.meaning for each in explained[1:]] == [
+        *["a text", "a secret", "a place", "how", "where", "when", "one of its own", "things", "either"],
+        *["Another kind.", "numbers by name", "A kind of thing.", "how large", "Another kind.", "numbers by name"],
+    ]
+
+
+def test_every_kind_of_value_is_shown_with_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    monkeypatch.setenv("PARLEY_SOME_SECRET_FILE", str(tmp_path / "secret"))
+    monkeypatch.setenv("parley_some_own__kind", "other")
+    monkeypatch.setenv("PARLEY_SOME_THINGS", '[{"kind": "one", "size": 3}]')
+    (tmp_path / "some.toml").write_text('text = "é"\nurl = "https://a.example"\n[own]\nnames = {b = 1}\n')
+    assert [each.line for each in settings_in_effect(Some.load(tmp_path / "some.toml"))] == [
+        "version = 1  (default)",
+        'text = "é"  (file)',
+        'secret = "(hidden)"  (environment)',
+        'path = "a/b"  (default)',
+        'mode = "slow"  (default)',
+        'url = "https://a.example/"  (file)',
+        'days = ["2027-01-02"]  (default)',
+        'own.kind = "other"  (environment)',
+        'own.names = {"b": 1.0}  (file)',
+        'things = [{"kind": "one", "size": 3}]  (environment)',
+        "either = true  (default)",
+    ]
+    monkeypatch.setenv("PARLEY_SOME_OWN", '{"names": {}}')
+    shown = {each.key: each.source for each in settings_in_effect(Some.load(tmp_path / "some.toml"))}
+    assert (shown["own.kind"], shown["own.names"], shown["text"]) == ("environment", "environment", "file")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"text = 3\nmore = 1", "settings {}: "),
+        (b"version = 2", "settings {}: "),
+        (b'text = "', "settings {}: not a TOML file: see end of document"),
+        (b"text = sesame", "settings {}: not a TOML file: see line 1, column 8"),
+        (b"\xff\x00\xff", "settings {}: not a TOML file, for it is not UTF-8"),
+        (b'secret_file = "/nowhere"', "settings {}: secret_file: No such file or directory"),
+        (None, "settings {}: No such file or directory: say --config FILE"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "some.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidInputError) as refused:
+        Some.load(path)
+    assert refused.value.detail.startswith(words.format(path))
+    assert "sesame" not in refused.value.detail
+
+
+def test_a_file_that_is_no_file_or_no_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError) as folder:
+        Some.load(tmp_path)
+    assert folder.value.detail == f"settings {tmp_path}: Is a directory"
+    (tmp_path / "secret").write_bytes(b"\xff\x00\xff")
+    monkeypatch.setenv("PARLEY_SOME_SECRET_FILE", str(tmp_path / "secret"))
+    with pytest.raises(InvalidInputError) as binary:
+        Some.load()
+    assert binary.value.detail == "environment variable PARLEY_SOME_SECRET_FILE: not a text"
+
+
+def test_a_variable_that_is_no_setting_or_holds_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_SOME_TEXT", "a")
+    assert (Some.load().text, Some.load().source) == ("a", None)
+    monkeypatch.setenv("parley_some_txt", "b")
+    with pytest.raises(InvalidInputError, match=r"^the environment variable parley_some_txt is not a setting$"):
+        Some.load()
+    monkeypatch.delenv("parley_some_txt")
+    monkeypatch.setenv("PARLEY_SOME_OWN", "{")
+    with pytest.raises(InvalidInputError, match=r"^settings of the environment: .*own"):
+        Some.load()
+    monkeypatch.setenv("PARLEY_SOME_OWN", '{"kind": "none"}')
+    with pytest.raises(InvalidInputError, match=r"^settings of the environment: own"):
+        Some.load()

@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
-from parley.common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError, UnavailableError
 from parley.common.service.compose import IMAGE_USER, ContainerService, check_reachable, data_folder
 from parley.learner.cli.main import learner_app
 from parley.party.commands import config_words
@@ -96,6 +96,21 @@ def test_what_is_there_stays_and_a_folder_of_roots_is_handed_over(
     service.file.write_text("mine\n")
     service.write()
     assert service.file.read_text() == "mine\n"
+
+
+def test_a_file_that_the_disk_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str | None] = []
+
+    def full(_: Path, text: str, encoding: str | None = None) -> int:
+        assert text.startswith("# party: docker compose -f docker-compose.party.yml up -d")
+        written.append(encoding)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UnavailableError) as refused:
+        party(tmp_path).write()
+    assert refused.value.detail == f"{tmp_path}/docker-compose.party.yml cannot be written: No space left on device"
+    assert written == ["utf-8"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,13 +18,13 @@ from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
 from parley.common import parley_version
-from parley.common.errors import ForbiddenError, InvalidInputError, UnavailableError
+from parley.common.errors import ForbiddenError, InvalidInputError, ShareUsedUpError, UnavailableError
 from parley.common.routes import Route
-from parley.common.service.application import Boundary, _Reply, answers, caller, completed, service
+from parley.common.service import problems
+from parley.common.service.application import Boundary, _address, _Reply, answers, caller, completed, service
 from parley.common.service.fair_use import CallerTurns
 from parley.common.service.http.connections import SIGNED_IN
 from parley.common.service.http.pages import page_headers, parts_of
-from parley.common.service.problems import internal
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import Limits, Shares
 from parley.common.service.tokens import AnyCaller, KnownToken, NamedCaller, Tokens, hash_token
@@ -367,9 +368,13 @@ async def test_a_request_is_answered_or_refused_by_its_reason(
 
 
 def test_an_unforeseen_error_is_told_as_nothing_but_that() -> None:
-    answer = internal()
+    answer = problems.internal()
     assert (answer.status_code, answer.media_type) == (500, "application/problem+json")
     assert b'"title":"Internal"' in bytes(answer.body)
+    told = problems.problem(418, "a-kind", "why", more=1)
+    assert json.loads(bytes(told.body)) == problem(418, "a-kind", "why", more=1) | {"title": "A kind"}
+    assert problems.of_error(ShareUsedUpError("all")).headers["retry-after"] == "1"
+    assert _address({"client": None}) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -437,9 +442,11 @@ async def test_the_log_tells_refusals_failed_sign_ins_and_places_of_errors() -> 
                 await client.put("/v1/words/9")
             many = await client.put("/v1/words/9")
             await client.put("/v1/words/1?secret", headers=ANN, **WORD)
+            await client.put(f"/v1/words/{'0' * 300}1", headers=ANN, **WORD)
             await client.put("/v1/words/0", headers=ANN, **WORD)
     sign_in = {"event": "sign-in", "log_level": "warning", "why": "absent", "peer": "192.0.2.7"}
-    place = lines[-1].pop("place")
+    place, long = lines[-1].pop("place"), lines.pop(-2)
+    assert long["path"] == f"/v1/words/{'0' * 190}"
     assert lines == [
         sign_in,
         sign_in | {"then": "unlogged for a minute"},

@@ -14,6 +14,7 @@ from parley.common.service.tokens import (
     SignInError,
     Tokens,
     hash_token,
+    new_token,
 )
 
 DAY = date(2027, 1, 31)
@@ -49,6 +50,27 @@ def test_the_next_to_expire_is_one_that_still_counts() -> None:
     assert tokens(DAY - timedelta(1)).next_expiry() == OLD
     assert tokens(DAY).next_expiry() == NEW
     assert tokens(DAY + timedelta(365)).next_expiry() is None
+    assert Tokens((NEW, OLD), lambda: DAY - timedelta(1)).next_expiry() == OLD, "their order does not matter"
+
+
+def test_a_token_is_new_each_time_and_of_256_bits() -> None:
+    first, second = new_token(), new_token()
+    assert first != second
+    assert len(first) == len(second) == 43, "six bits a character"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "words"),
+    [
+        (None, "a bearer token is needed"),
+        ("Bearer other", "the bearer token is not known here"),
+        ("BEARER  old ", "the bearer token has expired: ask for a new one"),
+    ],
+)
+def test_a_failed_sign_in_says_what_is_wrong(authorization: str | None, words: str) -> None:
+    with pytest.raises(SignInError) as refused:
+        tokens(DAY).identify(authorization)
+    assert refused.value.detail == words
 
 
 def test_replaced_tokens_count_at_once() -> None:

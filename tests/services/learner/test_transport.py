@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +15,15 @@ from pydantic import ValidationError
 
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.peer import Line
-from parley.common.client.transport import LONGEST_ANSWER, PeerRequest, PeerResponse
+from parley.common.client.transport import (
+    LONGEST_ANSWER,
+    Connection,
+    ConnectionPool,
+    Connections,
+    PeerRequest,
+    PeerResponse,
+    _Incoming,
+)
 from parley.common.errors import InvalidInputError
 from parley.common.service.serve import tls_context
 from parley.common.service.settings import Tls
@@ -321,3 +330,190 @@ async def test_a_token_that_has_changed_is_read_again_and_the_request_sent_once_
     file.unlink()
     assert (await line.ask("GET", "/v1/budget")).status == 200
     assert service.requests[3:] == [("Bearer new", "/v1/budget")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "head"),
+    [
+        (PeerRequest("GET", "/x?y"), b"GET /x?y HTTP/1.1\r\n\r\n"),
+        (
+            PeerRequest("GET", "/", [("A", "b"), ("C", "")], b"xyz"),
+            b"GET / HTTP/1.1\r\nA: b\r\nC: \r\nContent-Length: 3\r\n\r\n",
+        ),
+        (PeerRequest("PUT", "/"), b"PUT / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"),
+        (PeerRequest("POST", "/"), b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"),
+        (PeerRequest("DELETE", "/"), b"DELETE / HTTP/1.1\r\n\r\n"),
+    ],
+)
+def test_a_head_has_its_lines_and_the_length_of_a_body(request_: PeerRequest, head: bytes) -> None:
+    assert request_.head() == head
+    assert request_.longest == 2**26
+    for odd in ("\r", "\n", "\r\n", "\0", "é"):
+        with pytest.raises(httpx.LocalProtocolError, match="the end of a line within a line, or no ASCII"):
+            PeerRequest("GET", "/", [("A", f"b{odd}")]).head()
+
+
+def incoming(*pieces: bytes) -> _Incoming:
+    """A response after these pieces have come."""
+    made = _Incoming()
+    for piece in pieces:
+        made.feed(piece)
+    return made
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "is_complete", "leaves_open"),
+    [
+        ([OK + b"Content-Length: 2\r\n\r\n", b"o"], False, False),
+        ([OK + b"Content-Length: 2\r\n\r\n", b"o", b"k"], True, True),
+        ([OK + b"Content-Length: 2\r\nConnection: close\r\n\r\nok"], True, False),
+        ([OK + b"Content-Length: 2\r\n\r\nok" + OK], True, False),
+        ([b"HTTP/1.1 103 Hints\r\nContent-Length: 9\r\nX: y\r\n\r\n", OK + b"content-length: 2\r\n\r\nok"], True, True),
+        ([OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\no\r\n", b"1\r\nk\r\n0\r\nX-Last: 1\r\n\r\n"], True, True),
+        ([OK + b"\r\nok"], False, False),
+        ([OK + b"\r\nok", b""], True, False),
+    ],
+)
+def test_a_response_is_read_piece_by_piece(pieces: list[bytes], *, is_complete: bool, leaves_open: bool) -> None:
+    response = incoming(*pieces)
+    assert (response.is_complete, response.leaves_open) == (is_complete, leaves_open)
+    assert (response.status, response.size) == (200, len(b"".join(response.pieces)))
+    assert b"".join(response.pieces) == b"ok"[: response.size]
+    assert response.headers.keys() <= {b"content-length", b"transfer-encoding", b"connection"}
+    assert b"x-last" not in response.headers
+
+
+def test_the_first_header_of_a_name_counts() -> None:
+    response = incoming(OK + b"X-A: 1\r\nx-a: 2\r\nB: 3\r\n\r\n")
+    assert response.headers == {b"x-a": b"1", b"b": b"3"}
+    begun = incoming(b"HTTP/1.1 103 Hints\r\nX: y\r\n\r\n")
+    assert (begun.status, begun.headers, begun.is_complete, begun.leaves_open) == (0, {}, False, False)
+    after = incoming(OK + b"Content-Length: 2\r\n\r\nok", b"HTTP/1.1 500 No\r\nContent-Length: 2\r\nX: y\r\n\r\nno")
+    assert (after.status, after.pieces, after.leaves_open) == (200, [b"ok"], False)
+
+
+CLOSED = "the connection was closed in mid-response"
+ENDLESS = "a response whose head or framing does not end"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        ([b""], CLOSED),
+        ([OK, b""], CLOSED),
+        ([OK + b"Content-Length: 3\r\n\r\nok", b""], CLOSED),
+        ([OK + b"Transfer-Encoding: chunked\r\n\r\n", b""], CLOSED),
+        ([OK + b"X: " + b"y" * (2**16 - 19)], ENDLESS),
+        ([OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", b"0\r\nX: ", b"y" * 2**16], ENDLESS),
+    ],
+)
+def test_what_is_no_whole_response_is_an_error_in_words(pieces: list[bytes], words: str) -> None:
+    with pytest.raises(httpx.RemoteProtocolError) as failed:
+        incoming(*pieces)
+    assert str(failed.value) == words
+    incoming(OK + b"X: " + b"y" * (2**16 - 20))
+    incoming(OK + b"X: y\r\nContent-Length: 0\r\n\r\n" + b"\r\n" * 2**15)
+    incoming(OK + b"Content-Length: 200000\r\n\r\n", *[b"x" * 50_000] * 3)
+    with pytest.raises(httpx.RemoteProtocolError) as no_http:
+        incoming(b"no HTTP")
+    assert str(no_http.value) not in {"", "None"}
+
+
+class Wire:
+    """A connection's streams: what is written, and pieces to read; one may be an error."""
+
+    def __init__(self, *pieces: bytes | Exception) -> None:
+        self.pieces, self.written, self.asked = list(pieces), list[bytes](), list[int]()
+        self.closed = self.drained = 0
+
+    def write(self, data: bytes) -> None:
+        self.written.append(bytes(data))
+
+    async def drain(self) -> None:
+        self.drained += 1
+
+    async def read(self, most: int) -> bytes:
+        self.asked.append(most)
+        piece = self.pieces.pop(0)
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def at_eof(self) -> bool:
+        return not self.pieces
+
+    def close(self) -> None:
+        self.closed += 1
+
+    async def wait_closed(self) -> None:
+        raise OSError
+
+
+class Pool(ConnectionPool):
+    """Connections over these wires."""
+
+    def __init__(self, *wires: Wire) -> None:
+        super().__init__()
+        self.wires = list(wires)
+
+    async def _another(self) -> Connection:
+        wire: Any = self.wires.pop(0)
+        return Connection(wire, wire)
+
+
+WHOLE = OK + b"Content-Length: 2\r\n\r\nok"
+
+
+async def test_a_connection_is_used_again_while_it_is_open_and_closed_when_it_is_of_no_use() -> None:
+    wires = Wire(WHOLE, WHOLE), Wire(WHOLE + OK, b"more"), Wire(OSError("gone"), b"")
+    pool = Pool(*wires)
+    request = PeerRequest("PUT", "/", (), b"a" * (2**17 + 5))
+    for _ in range(2):
+        response = await pool.send(request)
+        assert (response.status, response.headers, response.content) == (200, {b"content-length": b"2"}, b"ok")
+    assert [len(piece) for piece in wires[0].written] == [len(request.head()) + 2**16, 2**16, 5] * 2
+    assert b"".join(wires[0].written) == (request.head() + request.content) * 2
+    assert (wires[0].asked, wires[0].drained) == ([2**16] * 2, 6)
+    await pool.send(request)
+    assert [wire.closed for wire in wires] == [1, 1, 0], "one that has ended, and one that sent more"
+    with pytest.raises(httpx.NetworkError, match=r"^gone$"):
+        await pool.send(request)
+    assert wires[2].closed == 1
+
+
+async def test_no_more_is_read_than_is_wanted_and_idle_connections_are_closed() -> None:
+    wire = Wire(OK + b"Content-Length: 9\r\n\r\nabc", b"d", b"e")
+    pool = Pool(wire)
+    response = await pool.send(PeerRequest("GET", "/", longest=3))
+    assert (response.content, wire.closed, wire.pieces) == (b"abcd", 1, [b"e"])
+    kept = Wire(WHOLE, b"")
+    pool.wires.append(kept)
+    await pool.send(PeerRequest("GET", "/"))
+    (idle,) = pool._idle
+    assert asyncio.get_running_loop().time() - idle.used_at < 60
+    await pool.close()
+    assert (kept.closed, pool._idle) == (1, [])
+    await pool.close()
+
+
+async def test_a_connection_goes_to_the_port_of_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    async def connect(host: str, port: int, *, ssl: object) -> None:
+        asked.append((host, port, ssl))
+        raise OSError("nobody")
+
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    context = ssl.create_default_context()
+    for url in ("http://a.example", "https://a.example", "https://[::1]:8100", "http://a.example:8101"):
+        with pytest.raises(httpx.NetworkError, match=r"^nobody$"):
+            await Connections(httpx.URL(url), context).send(PeerRequest("GET", "/"))
+    assert asked == [
+        ("a.example", 80, None),
+        ("a.example", 443, context),
+        ("::1", 8100, context),
+        ("a.example", 8101, None),
+    ]
