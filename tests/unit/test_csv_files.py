@@ -630,10 +630,14 @@ def pattern(folder: Path, *texts: str) -> str:
 
 
 def read(
-    folder: Path, *texts: str, said: str | None = None, kept: Mapping[str, tuple[str, ...]] | None = None, **ways: bool
+    folder: Path,
+    *texts: str,
+    said: str | None = None,
+    kept: Mapping[str, tuple[str, ...]] | None = None,
+    as_texts: bool = False,
 ) -> tuple[dict[str, str], dict[str, list[Any]], list[str]]:
     """The types, the columns and the notes of a table of files; ``kept`` are its columns of texts."""
-    stream = file_table(pattern(folder, *texts), kept or {}, parse_csv_format(said), **ways)
+    stream = file_table(pattern(folder, *texts), kept or {}, parse_csv_format(said), as_texts=as_texts)
     kinds = {field.name: str(field.type) for field in stream.schema}
     columns = pa.Table.from_batches(stream.batches(), stream.schema).to_pydict()
     return kinds, columns, stream.notes

@@ -396,7 +396,7 @@ def test_lines_of_libsvm_are_labels_and_entries(tmp_path: Path, monkeypatch: pyt
             [(1.0, 2.0), (4.0, -1.0)], [], [(2.0, 0.5), (float("nan"), 1.0), (3.0, float("nan")), (9.0, float("nan"))],
             [(1.0, 1.0), (2.0, 2.0)],
         ])  # fmt: skip
-        assert [label for _, labels in read for label in labels.tolist()] == [1.0, -1.0, 1.0, ""]
+        assert [label for _, labels in read for label in np.asarray(labels).tolist()] == [1.0, -1.0, 1.0, ""]
         assert all(not entries.missing.any() and not entries.unequal.any() for entries, _ in read)
     stream = libsvm_table(path, SPARSE)
     assert stream.name == f"data file {path}"
