@@ -596,6 +596,12 @@ def test_a_block_that_is_read_holds_the_end_of_a_row(blocks: list[bytes], reads:
     assert source.closed
 
 
+def test_an_error_does_not_wait_for_ever_for_a_reader_that_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_files, "_LAST_READ", 0.01)
+    with pytest.raises(KeyError), csv_files._Source(iter([b"1\n"])):
+        raise KeyError
+
+
 def test_a_row_without_end_is_not_gathered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_files, "_LONGEST_ROW", 8)
     source = csv_files._Source(iter([b"1" * 4, b"2" * 4, b"3" * 4, b"4\n"]))

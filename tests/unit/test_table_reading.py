@@ -391,6 +391,7 @@ def test_lines_of_libsvm_are_labels_and_entries(tmp_path: Path, monkeypatch: pyt
         n_rows, names, blocks = sparse_blocks(path, SPARSE)
         read = list(blocks)
         assert (n_rows, tuple(names)) == (4, ("index", "value", "bad"))
+        assert len(read) == {1: 4, 2: 2, 100: 1}[lines]
         rows = [row for entries, _ in read for row in as_lists(entries)]
         assert str(rows) == str([
             [(1.0, 2.0), (4.0, -1.0)], [], [(2.0, 0.5), (float("nan"), 1.0), (3.0, float("nan")), (9.0, float("nan"))],
@@ -446,6 +447,14 @@ def test_sparse_rows_of_several_files_are_one_shard_and_a_fault_names_its_file(t
         with pytest.raises(UnfitDataError) as refused:
             load_source(DataSource(source=f"{tmp_path}/{pattern}.{kind}"), SPARSE)
         assert refused.value.file == file
+
+
+def test_a_place_beyond_all_floats_is_out_of_range_and_no_broken_file(tmp_path: Path) -> None:
+    table = pa.table({"index": [[2**53 + 1], [1]], "value": [[1.0], [1.0]], "bad": ["1", "-1"]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(UnfitDataError) as refused:
+        load_examples(tmp_path / "t.parquet", SPARSE)
+    assert {name: dict(counts) for name, counts in refused.value.rows.items()} == {"index": {"place out of range": 1}}
 
 
 def test_lists_of_a_query_are_sparse_rows(tmp_path: Path) -> None:
