@@ -78,7 +78,7 @@ def test_a_file_that_begins_with_blanks_alone_is_empty_or_has_too_long_a_line(
 
 
 def zeros(even: int, odd: int, n: int = 200) -> bytes:
-    """So many bytes, of which so many at even and odd places are 0."""
+    """So many bytes; so many at even places, and at odd ones, are 0."""
     content = bytearray(b"x" * n)
     content[: 2 * even : 2] = bytes(even)
     content[1 : 2 * odd : 2] = bytes(odd)
@@ -372,7 +372,7 @@ def test_a_row_of_too_many_or_too_few_cells_is_told_by_its_line(tmp_path: Path, 
     assert refused(tmp_path, content) == reason
 
 
-def test_names_of_which_one_is_missing_are_to_be_completed(tmp_path: Path) -> None:
+def test_where_a_name_is_missing_names_are_to_be_completed(tmp_path: Path) -> None:
     words = "name each column, that of row numbers too, and end all lines alike, with or without commas"
     assert refused(tmp_path, "a,b\n" + "1,2,3\n" * 3) == f"line 2 has 3 cells, {_WIDTHS}, as most lines: {words}"
 

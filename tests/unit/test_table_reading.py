@@ -241,7 +241,7 @@ def test_the_first_of_several_files_with_a_fault_is_told_with_how_it_was_read(tm
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
-def test_columns_that_are_absent_are_told_whatever_else_there_is(tmp_path: Path, kind: str) -> None:
+def test_columns_that_are_absent_are_told_beside_any_others(tmp_path: Path, kind: str) -> None:
     for names, absent in ((["a", "b", "c", "d"], ["x", "w", "y"]), (["y", "b", "c", "x"], ["w"])):
         WRITERS[kind](ROWS.rename_columns(names), tmp_path / f"t.{kind}")
         for source in (
