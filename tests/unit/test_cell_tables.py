@@ -254,6 +254,7 @@ def test_records_are_sent_some_rows_at_a_time(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_child_sends_the_table_that_it_reads_as_often_as_wanted(tmp_path: Path) -> None:
     path = json_file(tmp_path, '{"a": 1}\n{"a": 0.5, "b": "x"}')
     stream = json_table(path)
@@ -345,6 +346,7 @@ def test_rows_of_a_sheet_are_sent_some_at_a_time(tmp_path: Path) -> None:
     assert batches[1].to_pylist()[-1] == {"a": 2499.0, "b": "b2499"}
 
 
+@pytest.mark.long
 def test_of_several_sheets_the_one_that_is_named_is_read_or_the_only_filled_one(tmp_path: Path) -> None:
     path = tmp_path / "t.xlsx"
     write_workbook(path, notes="", visits=in_xml(["a"], [1]), empty="")

@@ -352,6 +352,34 @@ def test_a_last_line_of_totals_is_refused_until_it_is_said_to_be_a_row_or_none(
     assert refused(tmp_path, content) == reason + told
 
 
+def test_the_last_line_is_looked_at_from_the_middle_of_a_character_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_files, "_TAIL", 3)
+    assert saved(tmp_path, "a,b\n1,ü2\n").n_lines == 1
+    monkeypatch.setattr(csv_files, "_TAIL", 11)
+    assert refused(tmp_path, "a,b\n1,ü2\ntotal,9\n").startswith("line 3, the last, begins as one of totals")
+
+
+def test_no_row_is_read_of_no_columns_or_of_bare_lines_alone(tmp_path: Path) -> None:
+    assert all_rows(saved(tmp_path, "a,b\n,\n")) == []
+    assert all_rows(saved(tmp_path, "a,b\n")) == []
+    assert list(saved(tmp_path, "a,b\n1,2\n").batches({})) == []
+
+
+def test_cells_are_of_the_types_and_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
+    file = saved(tmp_path, 'a;b;c\n1,5;x;NA\n;"y";\n')
+    file.signs = NumberSigns.of("comma")
+    kinds = {"c": pa.string(), "a": pa.float64(), "b": pa.string()}
+    (batch,) = file.batches(kinds, {"NA"})
+    assert batch.schema == pa.schema(list(kinds.items()))
+    assert batch.to_pydict() == {"c": ["NA", ""], "a": [1.5, None], "b": ["x", "y"]}
+    (batch,) = file.batches({"c": pa.float64()}, {"NA"})
+    assert batch.to_pydict() == {"c": [None, None]}
+    with pytest.raises(pa.ArrowInvalid):
+        list(file.batches({"c": pa.float64()}))
+
+
 _WIDTHS = "and the line of names 2"
 _BELOW = f"{_WIDTHS}: if it stands below the table, say end= in --csv, or data.csv in the settings"
 
