@@ -268,6 +268,36 @@ def test_what_values_mean_is_said_of_every_kind_of_source(tmp_path: Path) -> Non
         assert loaded.notes == ("read as: semicolons, decimal comma",)
 
 
+def test_values_are_compared_as_they_are_spelt_in_a_query_too(tmp_path: Path) -> None:
+    study = STUDY.model_copy(update={"features": (Category(name="w", values=("1.50", "NA")),)})
+    (tmp_path / "t.csv").write_text("w,y\n1.50,no\nNA,yes\n")
+    for source in ("{}/t.csv", "{}/*.csv", "FROM t"):
+        tables: Any = {"t": f"{tmp_path}/t.csv"} if source == "FROM t" else {}
+        shard = load_source(DataSource(source=source.format(tmp_path), tables=tables), study).shard
+        assert (shard.X[:, :2] > 0).tolist() == [[True, False], [False, True]]
+
+
+@pytest.mark.parametrize("number", ["1", "1,5"])
+def test_values_stay_as_they_are_beside_numbers_with_signs(tmp_path: Path, number: str) -> None:
+    study = STUDY.model_copy(update={"features": (STUDY.features[0], Category(name="w", values=("1,234", "NA")))})
+    (tmp_path / "t.csv").write_text(f"x;w;y\n{number};1,234;no\n2;NA;yes\n2;-9;yes\n")
+    with pytest.raises(UnfitDataError) as refused:
+        load_source(DataSource(source=f"{tmp_path}/t.csv", csv=CsvFormat(missing=("-9",))), study)
+    assert {name: dict(counts) for name, counts in refused.value.rows.items()} == {"w": {"missing": 1}}
+    with pytest.raises(UnfitDataError) as refused:
+        load_source(DataSource(source=f"{tmp_path}/t.csv"), study)
+    assert {name: dict(counts) for name, counts in refused.value.rows.items()} == {"w": {"unknown category": 1}}
+
+
+def test_files_of_several_kinds_are_refused_by_their_pattern(tmp_path: Path) -> None:
+    WRITERS["csv"](ROWS, tmp_path / "t.csv")
+    WRITERS["parquet"](ROWS, tmp_path / "t.parquet")
+    for read in (file_table, lambda pattern: load_source(DataSource(source=pattern), STUDY)):
+        with pytest.raises(InvalidDataError) as refused:
+            read(f"{tmp_path}/*")
+        assert refused.value.detail == f"data files {tmp_path}/*: they are of several kinds: csv, parquet"
+
+
 def test_numbers_are_read_as_texts_where_one_is_none(tmp_path: Path) -> None:
     """With signs of their own, a missing one, or no number at all."""
     for text, told in (("1,5", None), ("1.234", "bounds"), ("NA", "missing"), ("x", "not numeric")):
