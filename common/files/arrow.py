@@ -94,8 +94,8 @@ def _numbers(array: Any) -> FloatArray | None:  # noqa: ANN401 -- as above
     kind = array.type
     if kind != _REAL:
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            empty = compute.is_in(array, value_set=pa.array(["", *MISSING_TEXTS], kind))
-            array = compute.if_else(empty, pa.scalar(None, kind), array)
+            empty = compute.is_in(array, value_set=pa.array(["", *MISSING_TEXTS]))
+            array = compute.if_else(empty, None, array)
         elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
             return None
         try:

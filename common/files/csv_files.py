@@ -894,8 +894,8 @@ class CsvTable:
         ]
         if not missing:
             return cells
-        empty = compute.is_in(compute.utf8_trim_whitespace(cells), value_set=pa.array(missing, cells.type))
-        return compute.if_else(empty, pa.scalar(None, cells.type), cells)
+        empty = compute.is_in(compute.utf8_trim_whitespace(cells), value_set=pa.array(missing))
+        return compute.if_else(empty, None, cells)
 
     def missing(self, texts: TextColumns | None = None) -> frozenset[str]:
         """Return the texts that stand for a missing number, without the declared ones, as columns may be renamed."""

@@ -103,8 +103,8 @@ class NumberSigns:
         The signs that separate thousands in these cells are added to ``seen``.
         """
         trimmed = compute.utf8_trim_whitespace(cells)
-        empty = compute.is_in(trimmed, value_set=pa.array(["", *missing], trimmed.type))
-        trimmed = compute.if_else(empty, pa.scalar(None, trimmed.type), trimmed)
+        empty = compute.is_in(trimmed, value_set=pa.array(["", *missing]))
+        trimmed = compute.if_else(empty, None, trimmed)
         odd = "[ ,'’\\x{a0}\\x{202f}\\x{2009}]" if self.decimal == "point" else "[ .,'’\\x{a0}\\x{202f}\\x{2009}]"
         signed = compute.fill_null(compute.match_substring_regex(trimmed, odd), fill_value=False)
         if not _any(signed):
@@ -120,7 +120,7 @@ class NumberSigns:
         if seen is not None:
             numbers = trimmed.filter(fits)
             seen.update(s for s in self.thousands if _any(compute.match_substring_regex(numbers, _THOUSANDS[s])))
-        spelt = compute.if_else(fits, plain, pa.scalar(_NO_NUMBER, trimmed.type))
+        spelt = compute.if_else(fits, plain, _NO_NUMBER)
         return compute.if_else(signed, spelt, trimmed)
 
 

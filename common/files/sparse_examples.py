@@ -88,7 +88,7 @@ def libsvm_table(path: Path, study: Study) -> TableStream:
     def read() -> Iterator[Any]:
         for labels, entry_texts in _split_lines(path):
             entries = _entries(entry_texts)
-            starts = pa.array(entries.starts, pa.int32())
+            starts = pa.array(entries.starts)
             lists = [pa.ListArray.from_arrays(starts, pa.array(column)) for column in (entries.places, entries.values)]
             yield pa.record_batch([*lists, pa.array(labels)], schema=schema)
 

@@ -78,7 +78,7 @@ def test_a_file_that_begins_with_blanks_alone_is_empty_or_has_too_long_a_line(
 
 
 def zeros(even: int, odd: int, n: int = 200) -> bytes:
-    """So many bytes, of which so many at even and odd places are 0."""
+    """So many bytes; so many at even places, and at odd ones, are 0."""
     content = bytearray(b"x" * n)
     content[: 2 * even : 2] = bytes(even)
     content[1 : 2 * odd : 2] = bytes(odd)
@@ -352,6 +352,34 @@ def test_a_last_line_of_totals_is_refused_until_it_is_said_to_be_a_row_or_none(
     assert refused(tmp_path, content) == reason + told
 
 
+def test_the_last_line_is_looked_at_from_the_middle_of_a_character_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_files, "_TAIL", 3)
+    assert saved(tmp_path, "a,b\n1,ü2\n").n_lines == 1
+    monkeypatch.setattr(csv_files, "_TAIL", 11)
+    assert refused(tmp_path, "a,b\n1,ü2\ntotal,9\n").startswith("line 3, the last, begins as one of totals")
+
+
+def test_no_row_is_read_of_no_columns_or_of_bare_lines_alone(tmp_path: Path) -> None:
+    assert all_rows(saved(tmp_path, "a,b\n,\n")) == []
+    assert all_rows(saved(tmp_path, "a,b\n")) == []
+    assert list(saved(tmp_path, "a,b\n1,2\n").batches({})) == []
+
+
+def test_cells_are_of_the_types_and_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
+    file = saved(tmp_path, 'a;b;c\n1,5;x;NA\n;"y";\n')
+    file.signs = NumberSigns.of("comma")
+    kinds = {"c": pa.string(), "a": pa.float64(), "b": pa.string()}
+    (batch,) = file.batches(kinds, {"NA"})
+    assert batch.schema == pa.schema(list(kinds.items()))
+    assert batch.to_pydict() == {"c": ["NA", ""], "a": [1.5, None], "b": ["x", "y"]}
+    (batch,) = file.batches({"c": pa.float64()}, {"NA"})
+    assert batch.to_pydict() == {"c": [None, None]}
+    with pytest.raises(pa.ArrowInvalid):
+        list(file.batches({"c": pa.float64()}))
+
+
 _WIDTHS = "and the line of names 2"
 _BELOW = f"{_WIDTHS}: if it stands below the table, say end= in --csv, or data.csv in the settings"
 
@@ -372,7 +400,7 @@ def test_a_row_of_too_many_or_too_few_cells_is_told_by_its_line(tmp_path: Path, 
     assert refused(tmp_path, content) == reason
 
 
-def test_names_of_which_one_is_missing_are_to_be_completed(tmp_path: Path) -> None:
+def test_where_a_name_is_missing_names_are_to_be_completed(tmp_path: Path) -> None:
     words = "name each column, that of row numbers too, and end all lines alike, with or without commas"
     assert refused(tmp_path, "a,b\n" + "1,2,3\n" * 3) == f"line 2 has 3 cells, {_WIDTHS}, as most lines: {words}"
 
@@ -596,6 +624,12 @@ def test_a_block_that_is_read_holds_the_end_of_a_row(blocks: list[bytes], reads:
     assert source.closed
 
 
+def test_an_error_does_not_wait_for_ever_for_a_reader_that_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_files, "_LAST_READ", 0.01)
+    with pytest.raises(KeyError), csv_files._Source(iter([b"1\n"])):
+        raise KeyError
+
+
 def test_a_row_without_end_is_not_gathered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_files, "_LONGEST_ROW", 8)
     source = csv_files._Source(iter([b"1" * 4, b"2" * 4, b"3" * 4, b"4\n"]))
@@ -630,10 +664,14 @@ def pattern(folder: Path, *texts: str) -> str:
 
 
 def read(
-    folder: Path, *texts: str, said: str | None = None, kept: Mapping[str, tuple[str, ...]] | None = None, **ways: bool
+    folder: Path,
+    *texts: str,
+    said: str | None = None,
+    kept: Mapping[str, tuple[str, ...]] | None = None,
+    as_texts: bool = False,
 ) -> tuple[dict[str, str], dict[str, list[Any]], list[str]]:
     """The types, the columns and the notes of a table of files; ``kept`` are its columns of texts."""
-    stream = file_table(pattern(folder, *texts), kept or {}, parse_csv_format(said), **ways)
+    stream = file_table(pattern(folder, *texts), kept or {}, parse_csv_format(said), as_texts=as_texts)
     kinds = {field.name: str(field.type) for field in stream.schema}
     columns = pa.Table.from_batches(stream.batches(), stream.schema).to_pydict()
     return kinds, columns, stream.notes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -166,8 +167,9 @@ NAMES = ("AGE", "", "patient", "subject", "ssn", "client", "repaid", "n" * 300, 
 
 
 def test_a_table_that_can_be_loaded_is_reported_with_all_that_loading_found() -> None:
+    shard: Any = SimpleNamespace(n_examples=np.int64(7))
     loaded = Loaded(
-        SimpleNamespace(n_examples=np.int64(7)),  # type: ignore[arg-type]
+        shard,
         {"age": 0.5}, 0.1, 0.2, {"age": 1}, ("ssn",), {"client": 0.25}, ("a note",), DOUBTS,
     )  # fmt: skip
     extra, identifiers = ("n" * 200 + "...", "more"), ("patient", "ssn")
@@ -183,7 +185,7 @@ def test_a_table_that_can_be_loaded_is_reported_with_all_that_loading_found() ->
 
 def test_a_table_that_cannot_be_loaded_is_reported_with_its_faults_in_the_order_of_the_study() -> None:
     error = UnfitDataError.__new__(UnfitDataError)
-    error.rows = {"zoo": {"absent": 1}, "repaid": {"missing": 2}, "age": {"missing": 1}}  # type: ignore[assignment]
+    error.rows = {"zoo": {"absent": 1}, "repaid": {"missing": 2}, "age": {"missing": 1}}
     error.file, error.notes, error.doubts = "b.csv", ("a note",), DOUBTS
 
     def fail() -> Loaded:
@@ -203,10 +205,11 @@ SMALL = Study(name="s", features=(Feature(name="x", lower=0, upper=10),), label=
 def test_a_file_and_a_source_are_checked_alike(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("x,y,more\n1,no,a\n12,yes,b\n")
-    for check in (
-        lambda **ways: fit_of_file(SMALL, path, **ways),
-        lambda **ways: fit_of_source(SMALL, DataSource(source=str(path)), **ways),
-    ):
+    checks: list[Callable[..., StudyFit]] = [
+        partial(fit_of_file, SMALL, path),
+        partial(fit_of_source, SMALL, DataSource(source=str(path))),
+    ]
+    for check in checks:
         clipped = check(clip=True, minimum_rows=2)
         assert (clipped.fits, clipped.n_rows, clipped.clipped, clipped.extra) == (True, 2, {"x": 0.5}, ("more",))
         assert check().faults == {"x": {"beyond the bounds": 1}}

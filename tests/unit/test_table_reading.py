@@ -241,7 +241,7 @@ def test_the_first_of_several_files_with_a_fault_is_told_with_how_it_was_read(tm
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
-def test_columns_that_are_absent_are_told_whatever_else_there_is(tmp_path: Path, kind: str) -> None:
+def test_columns_that_are_absent_are_told_beside_any_others(tmp_path: Path, kind: str) -> None:
     for names, absent in ((["a", "b", "c", "d"], ["x", "w", "y"]), (["y", "b", "c", "x"], ["w"])):
         WRITERS[kind](ROWS.rename_columns(names), tmp_path / f"t.{kind}")
         for source in (
@@ -266,6 +266,36 @@ def test_what_values_mean_is_said_of_every_kind_of_source(tmp_path: Path) -> Non
         loaded = load_source(data, STUDY)
         assert loaded.shard.y.tolist() == [-1, 1]
         assert loaded.notes == ("read as: semicolons, decimal comma",)
+
+
+def test_values_are_compared_as_they_are_spelt_in_a_query_too(tmp_path: Path) -> None:
+    study = STUDY.model_copy(update={"features": (Category(name="w", values=("1.50", "NA")),)})
+    (tmp_path / "t.csv").write_text("w,y\n1.50,no\nNA,yes\n")
+    for source in ("{}/t.csv", "{}/*.csv", "FROM t"):
+        tables: Any = {"t": f"{tmp_path}/t.csv"} if source == "FROM t" else {}
+        shard = load_source(DataSource(source=source.format(tmp_path), tables=tables), study).shard
+        assert (shard.X[:, :2] > 0).tolist() == [[True, False], [False, True]]
+
+
+@pytest.mark.parametrize("number", ["1", "1,5"])
+def test_values_stay_as_they_are_beside_numbers_with_signs(tmp_path: Path, number: str) -> None:
+    study = STUDY.model_copy(update={"features": (STUDY.features[0], Category(name="w", values=("1,234", "NA")))})
+    (tmp_path / "t.csv").write_text(f"x;w;y\n{number};1,234;no\n2;NA;yes\n2;-9;yes\n")
+    with pytest.raises(UnfitDataError) as refused:
+        load_source(DataSource(source=f"{tmp_path}/t.csv", csv=CsvFormat(missing=("-9",))), study)
+    assert {name: dict(counts) for name, counts in refused.value.rows.items()} == {"w": {"missing": 1}}
+    with pytest.raises(UnfitDataError) as refused:
+        load_source(DataSource(source=f"{tmp_path}/t.csv"), study)
+    assert {name: dict(counts) for name, counts in refused.value.rows.items()} == {"w": {"unknown category": 1}}
+
+
+def test_files_of_several_kinds_are_refused_by_their_pattern(tmp_path: Path) -> None:
+    WRITERS["csv"](ROWS, tmp_path / "t.csv")
+    WRITERS["parquet"](ROWS, tmp_path / "t.parquet")
+    for read in (file_table, lambda pattern: load_source(DataSource(source=pattern), STUDY)):
+        with pytest.raises(InvalidDataError) as refused:
+            read(f"{tmp_path}/*")
+        assert refused.value.detail == f"data files {tmp_path}/*: they are of several kinds: csv, parquet"
 
 
 def test_numbers_are_read_as_texts_where_one_is_none(tmp_path: Path) -> None:
@@ -391,12 +421,13 @@ def test_lines_of_libsvm_are_labels_and_entries(tmp_path: Path, monkeypatch: pyt
         n_rows, names, blocks = sparse_blocks(path, SPARSE)
         read = list(blocks)
         assert (n_rows, tuple(names)) == (4, ("index", "value", "bad"))
+        assert len(read) == {1: 4, 2: 2, 100: 1}[lines]
         rows = [row for entries, _ in read for row in as_lists(entries)]
         assert str(rows) == str([
             [(1.0, 2.0), (4.0, -1.0)], [], [(2.0, 0.5), (float("nan"), 1.0), (3.0, float("nan")), (9.0, float("nan"))],
             [(1.0, 1.0), (2.0, 2.0)],
         ])  # fmt: skip
-        assert [label for _, labels in read for label in labels.tolist()] == [1.0, -1.0, 1.0, ""]
+        assert [label for _, labels in read for label in np.asarray(labels).tolist()] == [1.0, -1.0, 1.0, ""]
         assert all(not entries.missing.any() and not entries.unequal.any() for entries, _ in read)
     stream = libsvm_table(path, SPARSE)
     assert stream.name == f"data file {path}"
@@ -446,6 +477,14 @@ def test_sparse_rows_of_several_files_are_one_shard_and_a_fault_names_its_file(t
         with pytest.raises(UnfitDataError) as refused:
             load_source(DataSource(source=f"{tmp_path}/{pattern}.{kind}"), SPARSE)
         assert refused.value.file == file
+
+
+def test_a_place_beyond_all_floats_is_out_of_range_and_no_broken_file(tmp_path: Path) -> None:
+    table = pa.table({"index": [[2**53 + 1], [1]], "value": [[1.0], [1.0]], "bad": ["1", "-1"]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(UnfitDataError) as refused:
+        load_examples(tmp_path / "t.parquet", SPARSE)
+    assert {name: dict(counts) for name, counts in refused.value.rows.items()} == {"index": {"place out of range": 1}}
 
 
 def test_lists_of_a_query_are_sparse_rows(tmp_path: Path) -> None:
