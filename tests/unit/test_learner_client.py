@@ -344,13 +344,31 @@ class TestRequests:
         assert [run.id for run in learner(answer).runs()] == ["a", "b", "c"]
         assert asyncio.run(told()) == ["a", "b", "c"]
 
-    def test_a_run_is_waited_for(self) -> None:
+    def test_a_run_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def answer(request: httpx.Request) -> httpx.Response:
             if request.url.path.endswith("/events"):
                 return httpx.Response(200, text=FIRST_SHOWN + spelt(3, "state", state="completed"))
             return httpx.Response(200, json=RUN_VIEW)
 
-        assert learner(answer).wait("a", progress=False).id == "a"
+        bars: list[tuple[bool, list[int]]] = []
+
+        class Bar(RunBar):
+            def __init__(self, *, shown: bool) -> None:
+                super().__init__(shown=False)
+                bars.append((shown, []))
+
+            def show(self, event: RunEvent) -> None:
+                bars[-1][1].append(event.number)
+
+        async def wait(**options: bool) -> str:
+            async with AsyncLearner(URL, TOKEN, httpx.MockTransport(answer)) as client:
+                return (await client.wait("a", **options)).id
+
+        monkeypatch.setattr("parley.learner.client.learner.RunBar", Bar)
+        ended = [learner(answer).wait("a").id, learner(answer).wait("a", progress=False).id]
+        ended += [asyncio.run(wait()), asyncio.run(wait(progress=False))]
+        assert ended == ["a"] * 4
+        assert bars == [(shown, [1, 2, 3]) for shown in (True, False, True, False)]
 
     def test_a_run_is_asked_for_in_the_words_of_the_api(self) -> None:
         fields = set(RunRequest.model_fields) - {"study", "epsilon", "delta"}
