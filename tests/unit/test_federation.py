@@ -47,7 +47,7 @@ class Rounds:
     ) -> list[object]:
         assert seconds == 4.0
         self.asked.append([party.name for party in parties])
-        took |= self.took
+        took.update(self.took)
         return [self.outcomes.get(party.name, ANSWER) for party in parties]
 
     async def round(self, number: int, reveal: Any = "sum") -> tuple[tuple[int, ...], RoundReport]:  # noqa: ANN401
