@@ -383,6 +383,7 @@ async def test_users_take_turns_of_a_quarter_of_a_second(tmp_path: Path) -> None
         turns = engine._turns
         assert (turns._per_caller, turns._total) == (7, 7)
         assert (turns._slice, turns._memory, turns._most_rest) == (0.25, 0.25, 0.05)
+        assert [thread.name for thread in engine._worker._threads] == ["log_0"]
         engine.see("alice")
         assert list(turns._seen) == ["alice"]
 
