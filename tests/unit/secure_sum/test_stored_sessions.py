@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -22,6 +23,7 @@ from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import from_wire
 from parley.common.errors import (
     DamagedError,
+    ForbiddenError,
     InvalidInputError,
     KeyHolderRefusedError,
     NotFoundError,
@@ -30,6 +32,7 @@ from parley.common.errors import (
     UnavailableError,
 )
 from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.runs.certificate import SignedSum, SignedSums
 from parley.common.runs.secure_terms import round_terms
 from parley.common.runs.specification import Budget, Member, RunSpec
@@ -38,11 +41,13 @@ from parley.common.secure_sum.errors import PackingError, Reason, SignatureError
 from parley.common.secure_sum.learner import Sum
 from parley.common.secure_sum.messages import Roster, RosterKeyHolder, RosterParty
 from parley.common.wire.key_holder_api import KeyHolderFacts
+from parley.common.wire.party_api import PinnedKeys
 from parley.learner.runs.run import Run
 from parley.learner.secure_sum import federation
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.session_store import Opening, Round, SessionStore
+from tests.support.lines import line_to
 
 SPEC = RunSpec(
     study=Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("a", "b"))),
@@ -322,6 +327,15 @@ async def test_hindrances_are_foreseen(sessions: SessionStore, monkeypatch: pyte
     assert (await coordinator(sessions).foresee([], 5.0)).hindrances == ()
 
 
+async def test_keys_and_pins_of_parties_are_foreseen(sessions: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parley.learner.secure_sum.coordinator.PartyClient.pins", Facts.facts)
+    pinned = PinnedKeys.model_construct()
+    parties = cast("Any", [Facts("ann", pinned), Facts("bob", KeyHolderRefusedError("no")), Facts("eve", pinned)])
+    foreseen = await coordinator(sessions).foresee(parties, 5.0)
+    assert (foreseen.parties, foreseen.pins) == ({"ann": "0a" * 32}, {"ann": pinned, "eve": pinned})
+    assert (foreseen.learner, foreseen.bits, foreseen.longest) == (public_hex(LEARNER), None, {})
+
+
 def test_a_sum_that_is_none_names_some_who_may_have_sent_a_wrong_share() -> None:
     few = federation._no_sum(7, ["bob", "ann"], "a fault", "beyond_bound")
     assert few.detail == (
@@ -532,3 +546,43 @@ async def test_a_result_that_is_no_sum_is_refused(sessions: SessionStore, run: R
         ) as torn:
             await pool.answer(run.id, QUERY)
         assert torn.value.reason is Reason.COUNT_MISMATCH
+
+
+def test_a_coordinator_has_what_the_settings_name(sessions: SessionStore) -> None:
+    newest = read_receipt(write_receipt(LEARNER, signer="kim", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+    lines = {name: line_to(name, httpx.MockTransport(lambda _: httpx.Response(503))) for name in ("kim", "lee")}
+    entries = [SimpleNamespace(name="kim", public_key="0a" * 32), SimpleNamespace(name="lee", public_key="0b" * 32)]
+    parties = [SimpleNamespace(name="ann", public_key="0c" * 32), SimpleNamespace(name="bob", public_key=None)]
+    settings = cast("Any", SimpleNamespace(key_holders=entries, parties=parties, signing_key=lambda: LEARNER))
+    sums = SecureSumCoordinator.build(settings, lambda entry: lines[entry.name], sessions, {"kim": newest})
+    assert (sums.settings, sums.key, sums.store) == (settings, LEARNER, sessions)
+    assert sums.party_keys == {"ann": "0c" * 32}
+    assert [(holder.name, holder.public_key) for holder in sums.key_holders] == [("kim", "0a" * 32), ("lee", "0b" * 32)]
+    assert [holder.receipts.newest for holder in sums.key_holders] == [newest, None]
+    assert [holder._line for holder in sums.key_holders] == list(lines.values())
+
+
+def test_objections_are_those_of_the_partys_own_policy() -> None:
+    asked: list[tuple[object, ...]] = []
+
+    class Policy:
+        def wrong_pins(self, *keys: object) -> list[str]:
+            asked.append(keys)
+            return ["a wrong pin"]
+
+        def small_keys(self, bits: int) -> list[str]:
+            return [f"{bits} are few"]
+
+    def refuse(_: object) -> Policy:
+        raise ForbiddenError("no sums")
+
+    facts = cast("Any", SimpleNamespace(name="ann"))
+    pins = cast("Any", {"ann": SimpleNamespace(policy=lambda of: Policy() if of is facts else None)})
+    foreseen = ForeseenSum("key", {"kim": "k"}, {"bob": "b"}, pins, 2048, {}, ())
+    assert list(foreseen.objections(facts)) == [("secure_sum", "a wrong pin"), ("minimum_key_bits", "2048 are few")]
+    assert asked == [("key", {"kim": "k"}, {"bob": "b"})]
+    unknown = ForeseenSum("key", {}, {}, pins, None, {}, ())
+    assert list(unknown.objections(facts)) == [("secure_sum", "a wrong pin")]
+    refusing = ForeseenSum("key", {}, {}, cast("Any", {"ann": SimpleNamespace(policy=refuse)}), 2048, {}, ())
+    assert list(refusing.objections(facts)) == [("secure_sum", "no sums")]
+    assert list(refusing.objections(cast("Any", SimpleNamespace(name="bob")))) == []
