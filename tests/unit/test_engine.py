@@ -11,23 +11,35 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
 from parley.common.client.approval import Recruited
+from parley.common.client.federation import RoundReport
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.errors import AwaitingOwnerError, ConflictError, DamagedError, NotFoundError, UnavailableError
+from parley.common.errors import (
+    AwaitingOwnerError,
+    ConflictError,
+    DamagedError,
+    NotFoundError,
+    ReplayMismatchError,
+    UnavailableError,
+)
+from parley.common.learning.model import Model
+from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.runs.certificate import SignedApproval
-from parley.common.runs.specification import Budget, Cohort, Member, RunSpec
+from parley.common.runs.specification import Budget, Cohort, Member, PublicRows, RunSpec
 from parley.common.wire.party_api import RunProposal
 from parley.learner.execution import engine as execution
-from parley.learner.execution.engine import Engine, Patience
+from parley.learner.execution.engine import Engine, Patience, StoredLog
 from parley.learner.execution.round_report import PublicExamples
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.runs.plan import Plan
 from parley.learner.runs.run import Pause
+from parley.learner.runs.states import Notice
 from parley.learner.storage.public_rows import PublicRowStore
 from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.timing import UNKNOWN, RoundTime
@@ -49,6 +61,7 @@ class Sums:
     """Key holders that are informed of ends."""
 
     key_holders: tuple[Any, ...] = ()
+    key: object = None
 
     def __init__(self) -> None:
         self.ended: list[str] = []
@@ -493,6 +506,83 @@ async def test_a_settled_run_is_proposed_and_runs_with_those_who_approve(  # noq
         assert store.run(run.id).terms == now.terms.model_copy(update={"absent": absent})
         assert store.approvals(run.id) == {"ann": consent}
         assert store.receipts() == {"ann": kept}
+
+
+@pytest.mark.parametrize("kind", ["linear", "softmax", "members"])
+async def test_an_end_has_a_certified_model_its_figures_and_its_evaluation(  # noqa: PLR0915 -- all that an end has
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    told: list[tuple[object, ...]] = []
+    figures = {"accuracy": 0.5} if kind == "members" else None
+
+    def document(*given: object) -> dict[str, object]:
+        told.append(given)
+        return {"kind": kind, "evaluation": figures, "weights": [0.5, 0.25]}
+
+    def certify(*given: object) -> SimpleNamespace:
+        told.append(given)
+        return SimpleNamespace(model_dump=lambda mode: {"run": "signed", "mode": mode})
+
+    monkeypatch.setattr(execution, "model_document", document)
+    monkeypatch.setattr(execution, "certify", certify)
+    monkeypatch.setattr(execution, "weights_of", lambda given: np.array([given["weights"]]))
+    async with carrying(tmp_path) as (engine, store, sums):
+        sums.key = "the learner's key"
+        measured = SimpleNamespace(measure=lambda weights: {"objective": weights[0]})
+        engine._examples = {STUDY.digest: cast("PublicExamples", measured)}
+        spec = SPEC.model_copy(update={"minimum_contributors": 1})
+        run = store.add(spec, "alice", evaluation=spec, cohort=Cohort(least=1))
+        plan, consent = Plan(1, {}, ({"view": "model"},)), SignedApproval(approval="{}", receipt="a.b")
+        store.settle(run, spec, plan, {"step": "why"}, {"bob": "it is away"})
+        store.enter(run.id, "recruiting")
+        store.enter(run.id, "running", approvals={"ann": consent})
+        run, model = store.run(run.id), SimpleNamespace(kind=kind, weights=np.array([0.5, 0.25]))
+        follower = engine._complete(run, plan, cast("Model", model), ["ann"])
+        drawn, certified = told
+        assert drawn == (spec, ({"view": "model"},), model, ["ann"])
+        *given, approvals, opened, key = certified
+        assert given[:2] == [run.id, spec]
+        assert cast("Any", given[2])["chosen"] == {"step": "why"}
+        assert (approvals, opened, key) == ({"ann": consent}, None, "the learner's key")
+        kept = store.model(run.id)
+        assert (kept["chosen"], kept["certificate"]) == ({"step": "why"}, {"run": "signed", "mode": "json"})
+        assert follower is not None
+        news = {"state": "completed", "evaluated_by": follower}
+        news |= {"objective": 0.5} if kind != "members" else {"evaluation": figures}
+        assert store.events(run.id)[-1].news == news
+        evaluation = store.run(follower).spec
+        assert evaluation.names == ("ann",)
+        assert evaluation.public == PublicRows.of(np.array([[0.5, 0.25]]))
+        assert engine._rows.load(evaluation.public).tolist() == [[0.5, 0.25]]
+
+
+async def test_a_reply_is_logged_with_its_news_and_recalled_by_its_query(tmp_path: Path) -> None:
+    kept = read_receipt(write_receipt(KEY, signer="ann", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+    peers: Any = tuple(SimpleNamespace(receipts=SimpleNamespace(newest=newest)) for newest in (kept, None))
+    told: list[tuple[object, ...]] = []
+
+    def notices(*given: object) -> list[Notice]:
+        told.append(given)
+        return [Notice("round", {"round": 1})]
+
+    async with carrying(tmp_path) as (engine, store, _):
+        run, report = store.add(SPEC, "alice").id, RoundReport(seconds=7.0)
+        reporter: Any = SimpleNamespace(notices=notices)
+        log = StoredLog(store, engine._worker, run, 1, peers, reporter, lambda: report)
+        query, reply = Query(1, "gradient", np.array([0.5])), Reply(np.array([0.25]), (0,))
+        assert await log.recall(query) is None
+        await log.append(query, reply)
+        assert told == [(query, reply, report)]
+        assert [event.kind for event in store.events(run)] == ["state", "round"]
+        assert store.receipts() == {"ann": kept}
+        recalled = await log.recall(query)
+        assert recalled is not None
+        assert (recalled.value.tolist(), recalled.contributors) == ([0.25], (0,))
+        with pytest.raises(ReplayMismatchError):
+            await log.recall(Query(1, "gradient", np.array([0.75])))
+        assert await log.recall(Query(2, "gradient", np.array([0.5]))) is None
+        await log.append(Query(2, "gradient", np.array([0.5])), reply)
+        assert await log.recall(Query(2, "gradient", np.array([0.5]))) is None, "it was asked after the start"
 
 
 async def test_a_learner_says_how_common_the_commonest_class_is(tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ async def test_hindrances_are_foreseen(sessions: SessionStore, monkeypatch: pyte
 
 async def test_keys_and_pins_of_parties_are_foreseen(sessions: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parley.learner.secure_sum.coordinator.PartyClient.pins", Facts.facts)
-    pinned = PinnedKeys.model_construct()
+    pinned = PinnedKeys(learner=None, key_holders={}, parties={}, minimum_key_bits=0)
     parties = cast("Any", [Facts("ann", pinned), Facts("bob", KeyHolderRefusedError("no")), Facts("eve", pinned)])
     foreseen = await coordinator(sessions).foresee(parties, 5.0)
     assert (foreseen.parties, foreseen.pins) == ({"ann": "0a" * 32}, {"ann": pinned, "eve": pinned})
