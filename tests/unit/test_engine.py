@@ -71,7 +71,7 @@ class Sums:
 
 
 class Asked:
-    """A party that notes of which runs it is told that they have ended."""
+    """A party that notes the runs that it hears have ended."""
 
     receipts = SimpleNamespace(newest=None)
 
@@ -127,7 +127,7 @@ async def test_a_run_of_owners_who_have_left_fails_by_their_names(tmp_path: Path
         assert sums.ended == [run]
 
 
-async def test_parties_are_told_of_an_end_if_the_run_was_proposed_to_them(tmp_path: Path) -> None:
+async def test_parties_hear_that_a_run_has_ended_if_it_was_proposed_to_them(tmp_path: Path) -> None:
     async with carrying(tmp_path, "ann", "bob") as (engine, store, sums):
         drafted, settled = (store.add(SPEC, "alice") for _ in range(2))
         store.settle(settled, SPEC, Plan(1, {}, ()), {})
@@ -547,7 +547,7 @@ async def test_an_end_has_a_certified_model_its_figures_and_its_evaluation(  # n
         kept = store.model(run.id)
         assert (kept["chosen"], kept["certificate"]) == ({"step": "why"}, {"run": "signed", "mode": "json"})
         assert follower is not None
-        news = {"state": "completed", "evaluated_by": follower}
+        news: dict[str, object] = {"state": "completed", "evaluated_by": follower}
         news |= {"objective": 0.5} if kind != "members" else {"evaluation": figures}
         assert store.events(run.id)[-1].news == news
         evaluation = store.run(follower).spec

@@ -240,7 +240,7 @@ def coordinator(store: SessionStore, *holders: Holder, **settings: object) -> Se
     )
 
 
-async def test_key_holders_are_told_of_an_end_until_all_know(
+async def test_key_holders_hear_that_a_session_has_ended_until_all_know(
     store: RunStore, sessions: SessionStore, run: Run, roster: Roster
 ) -> None:
     kim, lee = Holder("kim"), Holder("lee", UnavailableError("lee cannot be reached"))
