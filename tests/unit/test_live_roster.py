@@ -381,8 +381,12 @@ async def test_a_renewal_is_logged_and_a_request_that_is_none_refused(tmp_path: 
 async def test_members_are_asked_with_their_token_and_hold_to_their_key_and_receipts(tmp_path: Path) -> None:
     entries: list[PeerEntry] = []
     roster = roster_at(tmp_path)
-    board = SimpleNamespace(connect=lambda entry: entries.append(entry) or f"the line of {entry.name}")
-    object.__setattr__(roster, "board", cast("Any", board))
+
+    def connect(entry: PeerEntry) -> str:
+        entries.append(entry)
+        return f"the line of {entry.name}"
+
+    object.__setattr__(roster, "board", SimpleNamespace(connect=connect))
     newest = {
         name: read_receipt(write_receipt(LEARNERS_KEY, signer=name, ledger="0" * 64, head=Head(3, "0" * 64)).text)
         for name in KEYS
