@@ -11,22 +11,38 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from parley.common.client.approval import Recruited
+from parley.common.client.federation import RoundReport
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.errors import AwaitingOwnerError, ConflictError, DamagedError, NotFoundError, UnavailableError
+from parley.common.errors import (
+    AwaitingOwnerError,
+    ConflictError,
+    DamagedError,
+    NotFoundError,
+    ReplayMismatchError,
+    UnavailableError,
+)
+from parley.common.learning.model import Model
+from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Head, read_receipt, write_receipt
-from parley.common.runs.specification import Budget, Member, RunSpec
+from parley.common.runs.certificate import SignedApproval
+from parley.common.runs.specification import Budget, Cohort, Member, PublicRows, RunSpec
+from parley.common.wire.party_api import RunProposal
 from parley.learner.execution import engine as execution
-from parley.learner.execution.engine import Engine, Patience
+from parley.learner.execution.engine import Engine, Patience, StoredLog
 from parley.learner.execution.round_report import PublicExamples
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.runs.plan import Plan
 from parley.learner.runs.run import Pause
+from parley.learner.runs.states import Notice
 from parley.learner.storage.public_rows import PublicRowStore
 from parley.learner.storage.run_store import RunStore
+from parley.learner.storage.timing import UNKNOWN, RoundTime
 from tests.support.ledgers import KEY
 
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("a", "b")))
@@ -37,6 +53,7 @@ SPEC = RunSpec(
     parties=tuple(Member(name=name, n_examples=5, budget=Budget(epsilon=1, delta=1e-5)) for name in ("ann", "bob")),
     minimum_contributors=2,
 )
+FIXED = SPEC.model_copy(update={"parameters": {"n_rounds": 3}})
 SINCE = "2026-01-01T00:00:00.000+00:00"
 
 
@@ -44,6 +61,7 @@ class Sums:
     """Key holders that are informed of ends."""
 
     key_holders: tuple[Any, ...] = ()
+    key: object = None
 
     def __init__(self) -> None:
         self.ended: list[str] = []
@@ -53,7 +71,7 @@ class Sums:
 
 
 class Asked:
-    """A party that notes of which runs it is told that they have ended."""
+    """A party that notes the runs that it hears have ended."""
 
     receipts = SimpleNamespace(newest=None)
 
@@ -109,7 +127,7 @@ async def test_a_run_of_owners_who_have_left_fails_by_their_names(tmp_path: Path
         assert sums.ended == [run]
 
 
-async def test_parties_are_told_of_an_end_if_the_run_was_proposed_to_them(tmp_path: Path) -> None:
+async def test_parties_hear_that_a_run_has_ended_if_it_was_proposed_to_them(tmp_path: Path) -> None:
     async with carrying(tmp_path, "ann", "bob") as (engine, store, sums):
         drafted, settled = (store.add(SPEC, "alice") for _ in range(2))
         store.settle(settled, SPEC, Plan(1, {}, ()), {})
@@ -383,6 +401,7 @@ async def test_users_take_turns_of_a_quarter_of_a_second(tmp_path: Path) -> None
         turns = engine._turns
         assert (turns._per_caller, turns._total) == (7, 7)
         assert (turns._slice, turns._memory, turns._most_rest) == (0.25, 0.25, 0.05)
+        assert [thread.name for thread in engine._worker._threads] == ["log_0"]
         engine.see("alice")
         assert list(turns._seen) == ["alice"]
 
@@ -396,6 +415,174 @@ async def test_a_resumed_run_goes_on_at_once(tmp_path: Path) -> None:
         assert (patience.is_spent, patience._woken.is_set()) == (False, True)
         await until_idle(engine)
         assert store.state(run) == "failed", "it was carried: the roster has nobody"
+
+
+async def test_a_run_is_settled_among_those_it_has_recruited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+    cohort, facts = Cohort(least=1), cast("Any", {"ann": SimpleNamespace(view="transcript")})
+    among = SPEC.model_copy(update={"parties": SPEC.parties[:1], "minimum_contributors": 1})
+
+    async def recruit(*given: object) -> Recruited:
+        told.append(("recruit", *given))
+        return Recruited(among, facts, {"bob": "it is away"})
+
+    async def round_time(*given: object) -> RoundTime:
+        told.append(("round_time", *given))
+        return RoundTime(1000.0, "measured")
+
+    def settled(*given: object, any_algorithm: bool) -> tuple[RunSpec, dict[str, str]]:
+        told.append(("settled", *given, any_algorithm))
+        return among.settled(2)[0], {"n_rounds": "as many as fit"}
+
+    monkeypatch.setattr(execution, "recruit", recruit)
+    monkeypatch.setattr(execution, "round_time", round_time)
+    async with carrying(tmp_path, "ann", "bob", deadline_seconds=7.0) as (engine, store, _):
+        engine._settled = cast("Any", settled)
+        ann, bob = cast("Any", engine._roster).values()
+        for draft, is_open in ((SPEC, False), (SPEC, True), (FIXED, False)):
+            told.clear()
+            run = store.add(draft, "alice", seconds=2.5, any_algorithm=is_open, cohort=cohort)
+            among = among.model_copy(update={"parameters": draft.parameters})
+            await engine._recruit(run)
+            first, *timed, last = told
+            assert first == ("recruit", run.id, (ann, bob), draft, 7.0, cohort)
+            assert timed == ([] if draft is FIXED else [("round_time", among, (ann,), store, 7.0)])
+            most = UNKNOWN.rounds_in(2.5) if draft is FIXED else 2
+            assert last == ("settled", among, facts, most, is_open)
+            kept = store.run(run.id)
+            assert kept.spec == among.settled(2)[0]
+            assert (kept.terms.chosen, kept.terms.absent) == ({"n_rounds": "as many as fit"}, {"bob": "it is away"})
+            plan = Plan.of(kept.spec, {"ann": "transcript"})
+            assert store.plan(run.id) == Plan.from_json(plan.to_json())
+            assert store.state(run.id) == "queued", "it comes back with the settled run"
+
+
+@pytest.mark.parametrize("secure_sum", ["none", "paillier"])
+async def test_a_settled_run_is_proposed_and_runs_with_those_who_approve(  # noqa: PLR0915 -- a run and its peers
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure_sum: str
+) -> None:
+    told: list[tuple[object, ...]] = []
+    consent = SignedApproval(approval="{}", receipt="a.b")
+
+    async def propose(*given: object) -> tuple[dict[str, object], dict[str, str]]:
+        told.append(given)
+        return {"ann": (SimpleNamespace(epsilon=0.5), consent)}, {"bob": "its owner is away"}
+
+    async def convene(*given: object) -> list[str]:
+        told.append(given)
+        return ["kim"]
+
+    async def ask(_: object) -> None:
+        told.append(("witnesses",))
+
+    monkeypatch.setattr(execution, "propose", propose)
+    settings = {"approval_seconds": 8.0, "preparation_seconds": 9.0}
+    async with carrying(tmp_path, "ann", "bob", **settings) as (engine, store, sums):
+        engine._witnesses = cast("Any", SimpleNamespace(ask=ask))
+        sums.convene = convene  # type: ignore[attr-defined]  # of a test alone
+        parties = cast("Any", engine._roster)
+        kept = read_receipt(write_receipt(KEY, signer="ann", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+        parties["ann"].receipts = SimpleNamespace(newest=kept)
+        cohort, spec = Cohort(least=1), SPEC.model_copy(update={"secure_sum": secure_sum})
+        run = store.add(spec, "alice", purpose="to see", cohort=cohort)
+        store.settle(run, spec, Plan(7, {}, ()), {}, {"eve": "it left"})
+        store.enter(run.id, "recruiting")
+        store.pause(run.id, Pause("waits", (), (datetime.now(UTC) - timedelta(hours=1)).isoformat()), "recruiting")
+        now = store.run(run.id)
+        await engine._recruit(now)
+        witnesses, proposed, *convened = told
+        assert witnesses == ("witnesses",)
+        *given, waited = proposed
+        proposal = RunProposal(run=run.id, spec=spec, user="alice", purpose="to see")
+        both = (parties["ann"], parties["bob"])
+        assert given == [both, proposal, 8.0, 9.0, cohort if secure_sum == "none" else None]
+        assert 3600 <= cast("float", waited) < 3660
+        absent = {"eve": "it left", "bob": "its owner is away"}
+        news = {"state": "running", "rounds": 7, "epsilon": {"ann": 0.5}, "absent": absent}
+        if secure_sum != "none":
+            news["key_holders"] = ["kim"]
+        assert convened == ([] if secure_sum == "none" else [(now, both)])
+        assert store.events(run.id)[-1].news == news
+        assert store.run(run.id).terms == now.terms.model_copy(update={"absent": absent})
+        assert store.approvals(run.id) == {"ann": consent}
+        assert store.receipts() == {"ann": kept}
+
+
+@pytest.mark.parametrize("kind", ["linear", "softmax", "members"])
+async def test_an_end_has_a_certified_model_its_figures_and_its_evaluation(  # noqa: PLR0915 -- all that an end has
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    told: list[tuple[object, ...]] = []
+    figures = {"accuracy": 0.5} if kind == "members" else None
+
+    def document(*given: object) -> dict[str, object]:
+        told.append(given)
+        return {"kind": kind, "evaluation": figures, "weights": [0.5, 0.25]}
+
+    def certify(*given: object) -> SimpleNamespace:
+        told.append(given)
+        return SimpleNamespace(model_dump=lambda mode: {"run": "signed", "mode": mode})
+
+    monkeypatch.setattr(execution, "model_document", document)
+    monkeypatch.setattr(execution, "certify", certify)
+    monkeypatch.setattr(execution, "weights_of", lambda given: np.array([given["weights"]]))
+    async with carrying(tmp_path) as (engine, store, sums):
+        sums.key = "the learner's key"
+        measured = SimpleNamespace(measure=lambda weights: {"objective": weights[0]})
+        engine._examples = {STUDY.digest: cast("PublicExamples", measured)}
+        spec = SPEC.model_copy(update={"minimum_contributors": 1})
+        run = store.add(spec, "alice", evaluation=spec, cohort=Cohort(least=1))
+        plan, consent = Plan(1, {}, ({"view": "model"},)), SignedApproval(approval="{}", receipt="a.b")
+        store.settle(run, spec, plan, {"step": "why"}, {"bob": "it is away"})
+        store.enter(run.id, "recruiting")
+        store.enter(run.id, "running", approvals={"ann": consent})
+        run, model = store.run(run.id), SimpleNamespace(kind=kind, weights=np.array([0.5, 0.25]))
+        follower = engine._complete(run, plan, cast("Model", model), ["ann"])
+        drawn, certified = told
+        assert drawn == (spec, ({"view": "model"},), model, ["ann"])
+        *given, approvals, opened, key = certified
+        assert given[:2] == [run.id, spec]
+        assert cast("Any", given[2])["chosen"] == {"step": "why"}
+        assert (approvals, opened, key) == ({"ann": consent}, None, "the learner's key")
+        kept = store.model(run.id)
+        assert (kept["chosen"], kept["certificate"]) == ({"step": "why"}, {"run": "signed", "mode": "json"})
+        assert follower is not None
+        news: dict[str, object] = {"state": "completed", "evaluated_by": follower}
+        news |= {"objective": 0.5} if kind != "members" else {"evaluation": figures}
+        assert store.events(run.id)[-1].news == news
+        evaluation = store.run(follower).spec
+        assert evaluation.names == ("ann",)
+        assert evaluation.public == PublicRows.of(np.array([[0.5, 0.25]]))
+        assert engine._rows.load(evaluation.public).tolist() == [[0.5, 0.25]]
+
+
+async def test_a_reply_is_logged_with_its_news_and_recalled_by_its_query(tmp_path: Path) -> None:
+    kept = read_receipt(write_receipt(KEY, signer="ann", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+    peers: Any = tuple(SimpleNamespace(receipts=SimpleNamespace(newest=newest)) for newest in (kept, None))
+    told: list[tuple[object, ...]] = []
+
+    def notices(*given: object) -> list[Notice]:
+        told.append(given)
+        return [Notice("round", {"round": 1})]
+
+    async with carrying(tmp_path) as (engine, store, _):
+        run, report = store.add(SPEC, "alice").id, RoundReport(seconds=7.0)
+        reporter: Any = SimpleNamespace(notices=notices)
+        log = StoredLog(store, engine._worker, run, 1, peers, reporter, lambda: report)
+        query, reply = Query(1, "gradient", np.array([0.5])), Reply(np.array([0.25]), (0,))
+        assert await log.recall(query) is None
+        await log.append(query, reply)
+        assert told == [(query, reply, report)]
+        assert [event.kind for event in store.events(run)] == ["state", "round"]
+        assert store.receipts() == {"ann": kept}
+        recalled = await log.recall(query)
+        assert recalled is not None
+        assert (recalled.value.tolist(), recalled.contributors) == ([0.25], (0,))
+        with pytest.raises(ReplayMismatchError):
+            await log.recall(Query(1, "gradient", np.array([0.75])))
+        assert await log.recall(Query(2, "gradient", np.array([0.5]))) is None
+        await log.append(Query(2, "gradient", np.array([0.5])), reply)
+        assert await log.recall(Query(2, "gradient", np.array([0.5]))) is None, "it was asked after the start"
 
 
 async def test_a_learner_says_how_common_the_commonest_class_is(tmp_path: Path) -> None:

@@ -34,11 +34,13 @@ from parley.common.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from parley.common.learning.description import Description
+from parley.common.runs.specification import PublicRows
 from parley.common.service.http.proxy import spell_hosts, spell_hosts_async
 from parley.common.service.problems import document_of
 from parley.common.service.settings import Limits
 from parley.learner.api.requests import RunRequest
-from parley.learner.api.schemas import RunView
+from parley.learner.api.schemas import RunPage, RunView, UserView
 from parley.learner.client import AsyncLearner, Learner, calls, connection
 from parley.learner.client.calls import Calls, RunOptions, columns_of, records_of
 from parley.learner.client.connection import (
@@ -54,6 +56,7 @@ from parley.learner.client.connection import (
 from parley.learner.client.learner import completed_run
 from parley.learner.client.progress import RunBar, metrics_in_words, terminal
 from parley.learner.client.token import has_token, others_read, read_token
+from parley.learner.forecasting.views import ForecastView
 from parley.learner.runs.states import RunEvent
 
 URL, TOKEN = "http://learner", "a-users-secret-token"
@@ -269,7 +272,32 @@ ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] 
 ]
 
 
+READ_BY: dict[str, object] = {
+    "user": UserView.model_validate_json,
+    "parties": calls._PARTIES.validate_json,
+    "studies": calls._STUDIES.validate_json,
+    "study": Study.model_validate_json,
+    "forecast": ForecastView.model_validate_json,
+    "submit": RunView.model_validate_json,
+    "page": RunPage.model_validate_json,
+    "run": RunView.model_validate_json,
+    "cancel": RunView.model_validate_json,
+    "resume": RunView.model_validate_json,
+    "opened": calls._OPENED.validate_json,
+    "model": calls._read_document,
+    "card": bytes.decode,
+    "description": Description.model_validate_json,
+    "evaluate": RunView.model_validate_json,
+}
+
+
 class TestRequests:
+    def test_rows_to_predict_for_are_sent_as_records(self) -> None:
+        (call,) = calls.prediction_calls("a", {"x": [1.0]})
+        assert (call.method, call.path, call.body) == ("POST", f"{RUN}/predictions", None)
+        assert (call.headers, call.content) == ({"Content-Type": "application/json"}, b'{"records": [{"x": 1.0}]}')
+        assert call.read == calls._PREDICTIONS.validate_json
+
     @pytest.mark.parametrize(("name", "given", "named", "asked"), ASKED)
     def test_each_method_asks_by_its_route(
         self, name: str, given: tuple[object, ...], named: dict[str, Any], asked: tuple[object, ...]
@@ -278,6 +306,7 @@ class TestRequests:
         left_out: tuple[object, ...] = (None, {})[len(asked) - 2 :]
         assert (call.method, call.path, call.body, call.headers) == (*asked, *left_out)
         assert call.content is None
+        assert call.read == READ_BY[name]
 
     def test_a_table_is_sent_as_it_is(self, tmp_path: Path) -> None:
         (table := tmp_path / "rows.CSV").write_text("x\n1\n")
@@ -287,6 +316,7 @@ class TestRequests:
         assert (call.body, call.content) == (None, b"x\n1\n")
         assert call.headers == {"Content-Type": "application/octet-stream"}
         assert call.options["content"] == b"x\n1\n"
+        assert call.read == PublicRows.model_validate_json
         assert upload(None, "s", table, start=True, labelled=True).path.endswith("?study=s&start=true&labelled=true")
         (tmp_path / "rows.parquet").mkdir()
         for path in (tmp_path / "rows.parquet", tmp_path / "none.csv"):
@@ -344,13 +374,31 @@ class TestRequests:
         assert [run.id for run in learner(answer).runs()] == ["a", "b", "c"]
         assert asyncio.run(told()) == ["a", "b", "c"]
 
-    def test_a_run_is_waited_for(self) -> None:
+    def test_a_run_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def answer(request: httpx.Request) -> httpx.Response:
             if request.url.path.endswith("/events"):
                 return httpx.Response(200, text=FIRST_SHOWN + spelt(3, "state", state="completed"))
             return httpx.Response(200, json=RUN_VIEW)
 
-        assert learner(answer).wait("a", progress=False).id == "a"
+        bars: list[tuple[bool, list[int]]] = []
+
+        class Bar(RunBar):
+            def __init__(self, *, shown: bool) -> None:
+                super().__init__(shown=False)
+                bars.append((shown, []))
+
+            def show(self, event: RunEvent) -> None:
+                bars[-1][1].append(event.number)
+
+        async def wait(**options: bool) -> str:
+            async with AsyncLearner(URL, TOKEN, httpx.MockTransport(answer)) as client:
+                return (await client.wait("a", **options)).id
+
+        monkeypatch.setattr("parley.learner.client.learner.RunBar", Bar)
+        ended = [learner(answer).wait("a").id, learner(answer).wait("a", progress=False).id]
+        ended += [asyncio.run(wait()), asyncio.run(wait(progress=False))]
+        assert ended == ["a"] * 4
+        assert bars == [(shown, [1, 2, 3]) for shown in (True, False, True, False)]
 
     def test_a_run_is_asked_for_in_the_words_of_the_api(self) -> None:
         fields = set(RunRequest.model_fields) - {"study", "epsilon", "delta"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +15,11 @@ import pytest
 from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry, generate_latest
 
+from parley.common.client.peer import Line
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import (
+    DamagedError,
     ForbiddenError,
     InvalidDataError,
     UnauthorizedError,
@@ -24,9 +27,11 @@ from parley.common.errors import (
     UnsupportedMediaError,
 )
 from parley.common.learning.statistics import STATISTICS
+from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.secure_sum.envelope import Signed
 from parley.common.service.http.connections import CERTIFIED
 from parley.common.service.http.pages import page_headers
+from parley.common.service.prometheus import Metrics
 from parley.common.service.tokens import InvitedCaller, NamedCaller, PeerCaller
 from parley.learner.api import app as learner_app
 from parley.learner.api import roles, uploads
@@ -34,10 +39,16 @@ from parley.learner.api.catalogue import _party_view
 from parley.learner.api.page import _HEADERS, PageFile, add_page, statistics_script
 from parley.learner.api.run_metrics import RunCounters, RunGauge
 from parley.learner.api.schemas import OpenedRound, RunView, StudySummary
+from parley.learner.api.service import LearnerService
 from parley.learner.api.table_task import TABLE_BOUNDS, TableTask
+from parley.learner.execution.fair_use import FairUse
 from parley.learner.runs.run import Pause, Run, RunTerms
 from parley.learner.runs.states import RunEvent
+from parley.learner.storage.public_rows import PublicRowStore
+from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.session_store import Opening
+from tests.support.cluster import Cluster
+from tests.support.ledgers import KEY
 
 STUDY = Study(
     name="s",
@@ -249,6 +260,15 @@ def test_a_run_is_viewed_with_its_terms_and_progress() -> None:
     assert failed["problem"] == problem
 
 
+def test_a_run_is_viewed_as_it_stands_or_named_as_damaged() -> None:
+    pause = Pause("the disk is full", (), "2026-01-02")
+    learner = cast("Any", SimpleNamespace(engine=SimpleNamespace(unwritten={"a": pause})))
+    assert LearnerService.view_of(learner, run()) == RunView.of(run(), pause)
+    assert LearnerService.view_of(learner, run(id="b")) == RunView.of(run(id="b"))
+    with pytest.raises(DamagedError, match=r"^the row of run 'a' in the table 'runs' of the learner's database"):
+        LearnerService.view_of(learner, run(problem={"type": 7}))
+
+
 def test_a_study_is_told_in_short() -> None:
     assert StudySummary.of(STUDY).model_dump() == {
         "name": "s",
@@ -364,3 +384,28 @@ def test_an_upload_is_called_the_body_in_errors(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(InvalidDataError, match=r"^the body has no row, and the bodyx has none$"):
         uploads._read(task)
     assert given[0] == ("parley.learner.api.tables", task.model_dump_json().encode(), TABLE_BOUNDS)
+
+
+def test_a_learner_starts_from_what_it_has_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path, n_parties=2, makes_ledgers=False)
+    settings = cluster.learner_settings()
+    kept = read_receipt(write_receipt(KEY, signer="party-1", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+    with closing(RunStore(settings.state / "learner.sqlite")) as store:
+        store.keep([kept])
+    rows = PublicRowStore(settings.state / "public").add(np.zeros((1, 2)))
+    with monkeypatch.context() as patched:
+        patched.setattr("parley.learner.api.service.FairUse.by", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            LearnerService.build(settings, Line, Metrics())
+    learner = LearnerService.build(settings, Line, Metrics())  # the first has closed its store
+    with closing(learner.store):
+        assert list(learner.roster) == ["party-1", "party-2"]
+        assert [party.receipts.newest for party in learner.roster.values()] == [kept, None]
+        assert (learner.witnesses.newest("party-1"), learner.witnesses.newest("party-2")) == (kept, None)
+        assert learner.rows.find(rows.digest) == rows
+        assert list(learner.studies) == ["made-up"]
+        assert (learner.settings, learner.fair.streams) == (settings, FairUse.by(settings.shares).streams)
+        assert learner.members.parties is learner.roster
+        assert learner.members.receipts() == {"party-1": kept}
+        assert learner.members.key.private_bytes_raw() == learner.sums.key.private_bytes_raw()
+        assert (learner.members.board, learner.members.sums) == (learner.board, learner.sums)

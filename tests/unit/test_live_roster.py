@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from structlog.testing import capture_logs
 
 from parley.common.client.awaited import Switchboard
-from parley.common.client.endpoints import PartyEntry
+from parley.common.client.endpoints import PartyEntry, PeerEntry
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from parley.common.protocol.receipts import Head, read_receipt, write_receipt
@@ -22,7 +22,8 @@ from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.service.tokens import InvitedCaller, PeerCaller, hash_token
 from parley.common.storage.certificates import Credentials, hosts_of, issue, make_authority
-from parley.common.wire.membership import CertificateRequest, Invitation, JoinRequest, KnownKey
+from parley.common.wire.membership import CertificateRequest, Invitation, JoinRequest, KnownKey, MemberRole
+from parley.learner.api import membership
 from parley.learner.api.membership import InvitationRequest, LiveRoster, renew_own, renewals
 from parley.learner.settings import KeyHolderEntry
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
@@ -377,6 +378,49 @@ async def test_a_renewal_is_logged_and_a_request_that_is_none_refused(tmp_path: 
     assert lines == [{"event": "certificate renewed", "name": "clinic", "log_level": "info"}]
 
 
+async def test_members_are_asked_with_their_token_and_hold_to_their_key_and_receipts(tmp_path: Path) -> None:
+    entries: list[PeerEntry] = []
+    roster = roster_at(tmp_path)
+
+    def connect(entry: PeerEntry) -> str:
+        entries.append(entry)
+        return f"the line of {entry.name}"
+
+    object.__setattr__(roster, "board", SimpleNamespace(connect=connect))
+    newest = {
+        name: read_receipt(write_receipt(LEARNERS_KEY, signer=name, ledger="0" * 64, head=Head(3, "0" * 64)).text)
+        for name in KEYS
+    }
+    now = datetime.now(UTC)
+    roles: list[tuple[str, MemberRole]] = [("clinic", "party"), ("ward", "key_holder")]
+    for name, role in roles:
+        member = JoinedMember(
+            name=name, role=role, public_key=public_hex(KEYS[name]), connects_with=hash_token(name), token=name * 9,
+            joined=now, confirmed=True, studies=(), secret_hash=hash_token("x"), expires=now,
+        )  # fmt: skip
+        roster._admit(member, newest)
+    assert [(entry.name, entry.connects_with, entry.token_text()) for entry in entries] == [
+        (name, hash_token(name), name * 9) for name in KEYS
+    ]
+    holders = cast("Any", roster.sums.holders)
+    assert (list(roster.parties), list(holders), roster.sums.party_keys) == (
+        ["clinic"],
+        ["ward"],
+        {"clinic": public_hex(KEYS["clinic"])},
+    )
+    for name, peer in (("clinic", roster.parties["clinic"]), ("ward", holders["ward"])):
+        assert (peer.name, cast("Any", peer._line), peer.receipts.newest) == (name, f"the line of {name}", newest[name])
+        assert peer.receipts.key == public_hex(KEYS[name])
+
+
+def test_the_renewal_is_of_the_settings_own_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "renewing", lambda *given: given)
+    settings = cast("Any", SimpleNamespace(name="learner", tls=object(), joining=SimpleNamespace(authority_key="key")))
+    ((name, renewal),) = cast("Any", renewals(settings))
+    assert name == "learner"
+    assert (renewal.func, renewal.args) == (renew_own, (settings.tls, settings.joining, "learner"))
+
+
 def test_a_certificate_is_renewed_beside_a_learner_that_has_an_authority() -> None:
     joining = SimpleNamespace(authority_key="key")
     for settings, count in (
@@ -409,6 +453,7 @@ def test_the_learners_own_certificate_is_renewed_by_its_own_authority_when_due(t
         certificate, key = keep("mine", mine)
         tls, joining = SimpleNamespace(certificate=certificate, key=key), SimpleNamespace(authority=files[0])
         joining.authority_key = files[1]
-        with capture_logs():
+        with capture_logs() as lines:
             renew_own(cast("Any", tls), cast("Any", joining), "learner")
         assert (certificate.read_text() != mine.certificate_pem) is is_renewed
+        assert [line["learner"] for line in lines] == ["learner"] * is_renewed

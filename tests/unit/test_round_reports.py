@@ -1,4 +1,4 @@
-"""What watchers are told of a round, and on what a learner measures the weights of a round."""
+"""What watchers hear about a round, and on what a learner measures the weights of a round."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table(folder: Path, label: str, *rows: str) -> Path:
 
 
 def notices(round: int, message: list[float], report: RoundReport, public: PublicExamples | None) -> list[Notice]:
-    """What is told of a round that ann and eve contributed to."""
+    """What watchers hear about a round that ann and eve contributed to."""
     reply = Reply(np.zeros(2), (0, 2))
     return Reporter(("ann", "bob", "eve"), PLAN, public).notices(
         Query(round, "gradient", np.array(message)), reply, report

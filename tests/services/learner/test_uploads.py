@@ -8,6 +8,7 @@ import threading
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from starlette.requests import Request
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Category, Feature, Label
 from parley.common.data.study import Study
-from parley.common.errors import UnavailableError
+from parley.common.errors import InvalidDataError, TooLargeError, UnavailableError
+from parley.common.files.tables import TableSize
 from parley.common.service.problems import of_error
-from parley.learner.api import uploads
+from parley.learner.api import tables, uploads
 from parley.learner.api.table_task import TableTask
 from tests.support.cluster import Cluster, asgi_cluster
 
@@ -84,6 +86,65 @@ async def test_refuses_a_small_body_that_is_a_large_table(name: str, tmp_path: P
         refused = await client.put("/v1/public?study=ward", content=make(), headers=FILE)
         assert (refused.status_code, words in refused.text) == (status, True), refused.text
         assert (await client.get("/v1/public")).json()["rows"] == []
+
+
+ROWS = HEAD + b"0,east,no\n100,west,yes\n200,east,no\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table of three rows, one beyond the bounds."""
+    (path := tmp_path / "rows.csv").write_bytes(ROWS)
+    return path
+
+
+def test_a_table_is_read_as_its_task_says(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float] = []
+    monkeypatch.setattr(tables, "allow_seconds", seconds.append)
+    d = STUDY.n_features
+    rows, labelled, start = (
+        tables.read_table(TableTask(path=table, study=STUDY, kind=kind, most=100))
+        for kind in ("rows", "labelled", "start")
+    )
+    assert (rows.shape, labelled.shape, start.shape) == ((3, d), (3, d + 1), (1, d))
+    np.testing.assert_array_equal(labelled, np.column_stack([rows, [-1.0, 1.0, -1.0]]))
+    assert seconds == [50]
+    assert (rows @ start[0] > 0).tolist() == [False, True, False]
+    within = table.with_name("within.csv")
+    within.write_bytes(ROWS.replace(b"200", b"100"))
+    for kind, read in (("rows", rows), ("labelled", labelled), ("start", start)):
+        task = TableTask.model_validate({"path": within, "study": STUDY, "kind": kind, "most": 100})
+        np.testing.assert_array_equal(tables.read_table(task), read)
+    none = table.with_name("none.csv")
+    none.write_bytes(HEAD)
+    assert tables.read_rows(none, STUDY).shape == (0, d)
+
+
+def test_a_table_has_as_many_numbers_as_it_may(table: Path) -> None:
+    d = STUDY.n_features
+    for kind, width in (("rows", d), ("labelled", d + 1)):
+        task = TableTask.model_validate({"path": table, "study": STUDY, "kind": kind, "most": 3 * width})
+        assert tables.read_table(task).size == 3 * width
+        words = f"^the table may have at most {3 * width - 1} numbers: it has 3 rows, of {width} numbers in the study's"
+        with pytest.raises(TooLargeError, match=words):
+            tables.read_table(task.model_copy(update={"most": 3 * width - 1}))
+
+
+def test_cells_and_sparse_rows_count_as_what_they_take(table: Path) -> None:
+    task, size = TableTask(path=table, study=STUDY, kind="rows", most=10), TableSize(rows=0, cells=10)
+    tables._check_size(task, size)
+    with pytest.raises(TooLargeError, match="and 11 cells in these"):
+        tables._check_size(task, TableSize(rows=0, cells=11))
+    sparse = task.model_copy(update={"study": SimpleNamespace(sparse=True, n_features=1000)})
+    tables._check_size(sparse, TableSize(rows=10, cells=10))
+    with pytest.raises(TooLargeError, match="11 rows, of 1 numbers"):
+        tables._check_size(sparse, TableSize(rows=11, cells=10))
+
+
+def test_rows_of_one_label_teach_nothing(table: Path) -> None:
+    table.write_bytes(HEAD + b"0,east,no\n100,west,no\n")
+    with pytest.raises(InvalidDataError, match="the rows all have the same label"):
+        tables.read_labelled(table, STUDY)
 
 
 async def test_few_tables_are_read_at_once_and_slow_bodies_keep_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

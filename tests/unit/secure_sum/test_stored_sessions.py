@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from phe import PaillierPrivateKey
 from structlog.testing import capture_logs
 
+from parley.common.client.federation import RoundReport
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.errors import DamagedError, InvalidInputError, KeyHolderRefusedError, NotFoundError, UnavailableError
+from parley.common.encoding.fixed_point import from_wire
+from parley.common.errors import (
+    DamagedError,
+    ForbiddenError,
+    InvalidInputError,
+    KeyHolderRefusedError,
+    NotFoundError,
+    PartyRefusedError,
+    SecureSumError,
+    UnavailableError,
+)
 from parley.common.protocol.messages import Query, Reply
+from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.runs.certificate import SignedSum, SignedSums
+from parley.common.runs.secure_terms import round_terms
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.envelope import Signed, public_hex
-from parley.common.secure_sum.errors import Reason
+from parley.common.secure_sum.errors import PackingError, Reason, SignatureError
+from parley.common.secure_sum.learner import Sum
 from parley.common.secure_sum.messages import Roster, RosterKeyHolder, RosterParty
 from parley.common.wire.key_holder_api import KeyHolderFacts
+from parley.common.wire.party_api import PinnedKeys
 from parley.learner.runs.run import Run
 from parley.learner.secure_sum import federation
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.session_store import Opening, Round, SessionStore
+from tests.support.lines import line_to
 
 SPEC = RunSpec(
     study=Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("a", "b"))),
@@ -199,7 +217,7 @@ class Holder:
 
     def __init__(self, name: str, answer: object = None, n: int = 3) -> None:
         self.name, self.public_key, self.answer, self.n = name, "0c" * 32, answer, n
-        self.asked: list[tuple[str, ...]] = []
+        self.asked: list[tuple[object, ...]] = []
 
     async def end(self, session: str) -> None:
         self.asked.append(("end", session))
@@ -222,7 +240,7 @@ def coordinator(store: SessionStore, *holders: Holder, **settings: object) -> Se
     )
 
 
-async def test_key_holders_are_told_of_an_end_until_all_know(
+async def test_key_holders_hear_that_a_session_has_ended_until_all_know(
     store: RunStore, sessions: SessionStore, run: Run, roster: Roster
 ) -> None:
     kim, lee = Holder("kim"), Holder("lee", UnavailableError("lee cannot be reached"))
@@ -309,6 +327,15 @@ async def test_hindrances_are_foreseen(sessions: SessionStore, monkeypatch: pyte
     assert (await coordinator(sessions).foresee([], 5.0)).hindrances == ()
 
 
+async def test_keys_and_pins_of_parties_are_foreseen(sessions: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parley.learner.secure_sum.coordinator.PartyClient.pins", Facts.facts)
+    pinned = PinnedKeys(learner=None, key_holders={}, parties={}, minimum_key_bits=0)
+    parties = cast("Any", [Facts("ann", pinned), Facts("bob", KeyHolderRefusedError("no")), Facts("eve", pinned)])
+    foreseen = await coordinator(sessions).foresee(parties, 5.0)
+    assert (foreseen.parties, foreseen.pins) == ({"ann": "0a" * 32}, {"ann": pinned, "eve": pinned})
+    assert (foreseen.learner, foreseen.bits, foreseen.longest) == (public_hex(LEARNER), None, {})
+
+
 def test_a_sum_that_is_none_names_some_who_may_have_sent_a_wrong_share() -> None:
     few = federation._no_sum(7, ["bob", "ann"], "a fault", "beyond_bound")
     assert few.detail == (
@@ -318,6 +345,8 @@ def test_a_sum_that_is_none_names_some_who_may_have_sent_a_wrong_share() -> None
     assert few.reason is Reason.BEYOND_BOUND
     names = [f"p{number:02}" for number in range(22)]
     assert f"One of {', '.join(names[:20])}, or" in federation._no_sum(7, names[:20], "", "beyond_bound").detail
+    one_more = federation._no_sum(7, names[:21], "", "beyond_bound").detail
+    assert f"One of {', '.join(names[:20])} and 1 more, or" in one_more
     assert f"One of {', '.join(names[:20])} and 2 more, or" in federation._no_sum(7, names, "", "beyond_bound").detail
 
 
@@ -328,3 +357,232 @@ def test_the_names_of_key_holders_are_json(store: RunStore, sessions: SessionSto
         row = connection.execute("SELECT * FROM sessions").fetchone()
     assert json.loads(row["key_holders"]) == ["kim", "lee"]
     assert row["roster"] == roster.body
+
+
+class Contributing:
+    """A party that contributes."""
+
+    role = "party"
+
+    def __init__(self, name: str) -> None:
+        self.name, self.error = name, cast("Exception | None", None)
+        self.asked: list[tuple[object, ...]] = []
+
+    async def contribute(self, *asked: object) -> Signed:
+        self.asked.append(asked)
+        if self.error:
+            raise self.error
+        return SIGNED[self.name]
+
+    def refuse(self, reason: str, detail: str) -> PartyRefusedError:
+        return PartyRefusedError(detail, party=self.name, reason=reason)
+
+
+class Opens(Holder):
+    """A key holder that opens sums."""
+
+    async def open(self, *asked: object) -> Signed:
+        self.asked.append(asked)
+        return SIGNED[self.name]
+
+
+class Role:
+    """The arithmetic of a session, which notes what it is told."""
+
+    roster = SimpleNamespace(session="a-session")
+
+    def __init__(self, values: list[int]) -> None:
+        self.values, self.told, self.as_others = np.array(values), list[tuple[object, ...]](), dict[str, str]()
+        self.fault: SecureSumError | None = None
+
+    def ask(self, **terms: object) -> Signed:
+        self.told.append(("ask", terms))
+        return Signed(b"a query", b"")
+
+    def receive(self, contribution: Signed) -> str:
+        if isinstance(self.fault, SignatureError):
+            raise self.fault
+        name = contribution.body.decode()
+        self.told.append(("receive", name))
+        return self.as_others.get(name, name)
+
+    def open(self, names: Iterable[str]) -> list[Signed]:
+        self.told.append(("open", sorted(names)))
+        return [Signed(b"to kim", b""), Signed(b"to lee", b"")]
+
+    def close(self, opened: list[Signed]) -> Sum:
+        self.told.append(("close", [each.body.decode() for each in opened]))
+        if self.fault:
+            raise self.fault
+        return Sum(1, self.values, ("ann", "bob"), (SIGNED["kim"], SIGNED["lee"]))
+
+    def end(self) -> None:
+        self.told.append(("end",))
+
+
+@contextmanager
+def summing(
+    sessions: SessionStore, values: list[int]
+) -> Iterator[tuple[federation.SecureSumFederation, Role, list[Contributing], list[Opens]]]:
+    """The federation of a session, its role, parties and key holders."""
+    role, parties, holders = Role(values), [Contributing(name) for name in ("ann", "bob")], [Opens("kim"), Opens("lee")]
+    spec = SPEC.model_copy(update={"parameters": {"n_rounds": 2}}).settled()[0]
+    pool = federation.SecureSumFederation(
+        spec,
+        cast("Any", parties),
+        0.25,
+        [],
+        role=cast("Any", role),
+        key_holders=cast("Any", holders),
+        key_holder_seconds=5.0,
+        store=sessions,
+    )
+    try:
+        yield pool, role, parties, holders
+    finally:
+        with suppress(RuntimeError):  # where a test has ended it
+            pool.end()
+        pool._thread.shutdown()
+        assert role.told[-1] == ("end",)
+
+
+QUERY = Query(1, "gradient", np.array([0.5, 0.25]))
+
+
+async def test_a_round_is_asked_contributed_to_opened_and_decoded(
+    sessions: SessionStore, run: Run, roster: Roster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(federation, "time", SimpleNamespace(time=lambda: 1000.8, monotonic=iter([7.0, 7.5]).__next__))
+    sessions.begin(run.id, "a-session")
+    sessions.draft(run.id, roster)
+    with summing(sessions, [2**20, -(2**20), 7, 7]) as (pool, role, parties, holders):
+        reply = await pool.answer(run.id, QUERY)
+        shift = pool._facts.wire_shift
+        assert reply.value.tolist() == from_wire(np.array([2**20, -(2**20)]), shift).tolist(), "without the padding"
+        assert reply.contributors == (0, 1)
+        terms = round_terms(pool._algorithm, pool._facts, 1)
+        assert role.told == [
+            (
+                "ask",
+                {
+                    "round": 1,
+                    "step": "gradient",
+                    "message": QUERY.body,
+                    "clip": terms.clip,
+                    "noise": terms.noise,
+                    "deadline": 1002,
+                },
+            ),
+            ("receive", "ann"),
+            ("receive", "bob"),
+            ("open", ["ann", "bob"]),
+            ("close", ["kim", "lee"]),
+        ]
+        assert [party.asked for party in parties] == [[(run.id, 1, Signed(b"a query", b""))]] * 2
+        assert holders[0].asked == [("a-session", 1, Signed(b"to kim", b""))]
+        assert holders[1].asked == [("a-session", 1, Signed(b"to lee", b""))]
+        assert pool.report == RoundReport(0.5, (), {}, {}, {"kim": SIGNED["kim"], "lee": SIGNED["lee"]})
+        assert sessions.ask(run.id, 1, 7) == Round(1002, {name: SIGNED[name] for name in ("ann", "bob")}, {})
+
+
+def test_the_end_of_a_session_waits_for_no_work(sessions: SessionStore) -> None:
+    with summing(sessions, []) as (pool, _, _, _):
+        assert (pool._thread._max_workers, pool._thread._thread_name_prefix) == (1, "secure-sum")
+        goes_on = threading.Event()
+        work = pool._thread.submit(goes_on.wait, 10)
+        pool.end()
+        assert not work.done()
+        goes_on.set()
+
+
+async def test_a_round_that_was_begun_opens_the_set_that_was_chosen(
+    sessions: SessionStore, run: Run, roster: Roster
+) -> None:
+    sessions.begin(run.id, "a-session")
+    sessions.draft(run.id, roster)
+    sessions.ask(run.id, 1, 100)
+    sessions.choose(run.id, {"bob": SIGNED["bob"]}, {"ann": "it is away"})
+    with summing(sessions, [1, 2]) as (pool, role, parties, _):
+        reply = await pool.answer(run.id, QUERY)
+        assert reply.contributors == (1,)
+        assert cast("Any", role.told[0][1])["deadline"] == 100
+        assert role.told[1:] == [("receive", "bob"), ("open", ["bob"]), ("close", ["kim", "lee"])]
+        assert [party.asked for party in parties] == [[], []]
+        assert (pool.report.dropped, pool.report.missed) == ({"ann": "it is away"}, {})
+
+
+async def test_a_contribution_that_is_none_of_its_sender_is_refused_by_name(
+    sessions: SessionStore, run: Run, roster: Roster
+) -> None:
+    sessions.begin(run.id, "a-session")
+    sessions.draft(run.id, roster)
+    with summing(sessions, [1, 2]) as (pool, role, _, _):
+        role.as_others = {"ann": "bob"}
+        with pytest.raises(PartyRefusedError, match=r"^it contributes as bob$") as refused:
+            await pool.answer(run.id, QUERY)
+        assert refused.value.facts == {"party": "ann", "reason": "unknown_party"}
+        role.as_others, role.fault = {}, SignatureError("forged", reason=Reason.BAD_SIGNATURE)
+        with pytest.raises(PartyRefusedError, match=r"^its contribution cannot be used: forged$") as refused:
+            await pool.answer(run.id, QUERY)
+        assert refused.value.facts["reason"] == "bad_signature"
+
+
+async def test_a_result_that_is_no_sum_is_refused(sessions: SessionStore, run: Run, roster: Roster) -> None:
+    sessions.begin(run.id, "a-session")
+    sessions.draft(run.id, roster)
+    with summing(sessions, [2**60, 1]) as (pool, role, _, _):
+        with pytest.raises(InvalidInputError, match="round 1 asks for each party's answer, which a secure sum never"):
+            await pool.answer(run.id, Query(1, "gradient", QUERY.message, "each"))
+        with pytest.raises(PackingError) as refused:
+            await pool.answer(run.id, QUERY)
+        assert refused.value.detail.startswith(
+            "the sum of round 1 is no sum of answers: 1 of 2 numbers are larger than their answers and noise can make "
+            "them. One of ann, bob, or a key holder,"
+        )
+        assert refused.value.reason is Reason.BEYOND_BOUND
+        role.fault = PackingError("a lane overflows", reason=Reason.COUNT_MISMATCH)
+        with pytest.raises(
+            PackingError, match=r"round 1 is no sum of answers: a lane overflows. One of ann, bob"
+        ) as torn:
+            await pool.answer(run.id, QUERY)
+        assert torn.value.reason is Reason.COUNT_MISMATCH
+
+
+def test_a_coordinator_has_what_the_settings_name(sessions: SessionStore) -> None:
+    newest = read_receipt(write_receipt(LEARNER, signer="kim", ledger="0" * 64, head=Head(3, "0" * 64)).text)
+    lines = {name: line_to(name, httpx.MockTransport(lambda _: httpx.Response(503))) for name in ("kim", "lee")}
+    entries = [SimpleNamespace(name="kim", public_key="0a" * 32), SimpleNamespace(name="lee", public_key="0b" * 32)]
+    parties = [SimpleNamespace(name="ann", public_key="0c" * 32), SimpleNamespace(name="bob", public_key=None)]
+    settings = cast("Any", SimpleNamespace(key_holders=entries, parties=parties, signing_key=lambda: LEARNER))
+    sums = SecureSumCoordinator.build(settings, lambda entry: lines[entry.name], sessions, {"kim": newest})
+    assert (sums.settings, sums.key, sums.store) == (settings, LEARNER, sessions)
+    assert sums.party_keys == {"ann": "0c" * 32}
+    assert [(holder.name, holder.public_key) for holder in sums.key_holders] == [("kim", "0a" * 32), ("lee", "0b" * 32)]
+    assert [holder.receipts.newest for holder in sums.key_holders] == [newest, None]
+    assert [holder._line for holder in sums.key_holders] == list(lines.values())
+
+
+def test_objections_are_those_of_the_partys_own_policy() -> None:
+    asked: list[tuple[object, ...]] = []
+
+    class Policy:
+        def wrong_pins(self, *keys: object) -> list[str]:
+            asked.append(keys)
+            return ["a wrong pin"]
+
+        def small_keys(self, bits: int) -> list[str]:
+            return [f"{bits} are few"]
+
+    def refuse(_: object) -> Policy:
+        raise ForbiddenError("no sums")
+
+    facts = cast("Any", SimpleNamespace(name="ann"))
+    pins = cast("Any", {"ann": SimpleNamespace(policy=lambda of: Policy() if of is facts else None)})
+    foreseen = ForeseenSum("key", {"kim": "k"}, {"bob": "b"}, pins, 2048, {}, ())
+    assert list(foreseen.objections(facts)) == [("secure_sum", "a wrong pin"), ("minimum_key_bits", "2048 are few")]
+    assert asked == [("key", {"kim": "k"}, {"bob": "b"})]
+    unknown = ForeseenSum("key", {}, {}, pins, None, {}, ())
+    assert list(unknown.objections(facts)) == [("secure_sum", "a wrong pin")]
+    refusing = ForeseenSum("key", {}, {}, cast("Any", {"ann": SimpleNamespace(policy=refuse)}), 2048, {}, ())
+    assert list(refusing.objections(facts)) == [("secure_sum", "no sums")]
+    assert list(refusing.objections(cast("Any", SimpleNamespace(name="bob")))) == []
