@@ -21,11 +21,17 @@ from parley.common.algorithms.feature import (
     MultilevelFeature,
     Own,
     Public,
+    _of_rows,
+    best,
     in_span,
     spanned,
+    weigh,
 )
 from parley.common.algorithms.release import DRIFTS, MECHANISMS
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
 from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import minimise
 from parley.common.learning.losses import Huber, Loss, Softmax
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, NoEvent
 from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
@@ -504,3 +510,27 @@ def test_a_release_whose_noise_does_not_fit_is_refused_by_its_part_of_the_budget
     method(**given).check_noise(small)
     with pytest.raises(InvalidInputError, match="epsilon is too small"):
         method(**given, second="all").check_noise(small)
+
+
+# ── what is made of models and views ─────────────────────────────────────────
+
+
+def test_of_models_that_are_right_as_often_the_first_are_best() -> None:
+    equal = np.tile(np.random.default_rng(12).normal(size=D), (50, 1))
+    assert np.flatnonzero(best(equal, PUBLIC, 3).any(axis=1)).tolist() == [0, 1, 2]
+    equal[20] = 0.0
+    assert np.flatnonzero(best(equal, PUBLIC, 40).any(axis=1)).tolist() == [*range(20), *range(21, 41)]
+
+
+def test_public_rows_weigh_by_a_ridge_for_as_many_as_there_are() -> None:
+    basis, rows = np.random.default_rng(13).normal(size=(K, D)), PUBLIC
+    views = in_span(basis, rows)
+    assert weigh(Huber(), basis, rows, 0.05) == pytest.approx(minimise(Huber(), views, 0.05 * len(rows.y)))
+    padded = in_span(basis, Shard(rows.X, rows.y, np.arange(len(rows.y)) % 3 > 0))
+    assert np.array_equal(padded.y[padded.mask], rows.y[padded.mask])
+    assert np.flatnonzero(~padded.mask).tolist() == list(range(0, len(rows.y), 3))
+
+
+def test_a_nodes_model_is_cut_off_at_the_largest_weights_on_both_sides() -> None:
+    basis = np.array([[1e5, -1e5, 2.0], [0.0, 0.0, 1.0]])
+    assert to_reals(_of_rows(basis, to_integers(np.array([1.0, 0.5])))).tolist() == [MAX_NORM, -MAX_NORM, 2.5]
