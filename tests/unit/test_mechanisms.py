@@ -283,7 +283,8 @@ def test_the_hinge_is_solved_as_the_narrowest_huber_loss_that_surely_can_be() ->
 
 def test_values_of_sites_are_reals_shaped_like_their_stack() -> None:
     counts = stacked([3, 4], np.zeros((2, 5)))
-    assert (counts.tolist(), counts.dtype) == ([3.0, 4.0], np.float64)
+    assert counts.tolist() == [3.0, 4.0]
+    assert counts.dtype == np.float64
     assert stacked([3], np.zeros(5)).shape == ()
 
 
