@@ -308,7 +308,7 @@ class Chain:
             yield from ((number, record) for number, record, _ in rows)
             read += len(rows)
 
-    def probe(self, room: int = 0) -> None:
+    def probe(self, room: int) -> None:
         """Raise UnavailableError unless a record with so many attached bytes can be written next."""
         self._database.probe(room)
 
@@ -515,7 +515,7 @@ def _rows(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
         return
 
 
-def begin_chain(stem: Path, schema: Schema, first: ChainRecord, *, replaces: bool = False) -> None:
+def begin_chain(stem: Path, schema: Schema, first: ChainRecord, *, replaces: bool) -> None:
     """Begin a chain with its first record. If it is interrupted, either all of it is there or nothing has begun.
 
     With ``replaces``, an existing chain is set aside once the new one is on disk. Raises LedgerError where any file of

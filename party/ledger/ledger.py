@@ -564,7 +564,7 @@ class Ledger:
         self.chain.look()
         return self.chain.records()
 
-    def probe(self, room: int = 0) -> None:
+    def probe(self, room: int) -> None:
         """Raise UnavailableError unless an answer of ``room`` bytes could be stored next."""
         self.chain.look()
         self.chain.probe(room)

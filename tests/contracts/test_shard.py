@@ -139,8 +139,10 @@ def test_a_stack_gives_back_its_parts(parts: list[tuple[FloatArray, FloatArray]]
 
 def test_numbers_of_any_kind_become_reals_and_marks_of_any_kind_whether_a_row_counts() -> None:
     shard = Shard([[1, 0], [0, 1]], [1, -1], np.array([1, 0]))  # type: ignore[arg-type]
-    assert (shard.X.dtype, shard.y.dtype, shard.mask.dtype) == (np.float64, np.float64, np.bool_)
+    assert shard.X.dtype == shard.y.dtype == np.float64
+    assert shard.mask.dtype == np.bool_
     assert shard.n_examples == 1
+    assert shard.norm == Shard.adopt(shard.X.copy(), shard.y.copy()).norm == "euclidean"
     assert Shard(shard.X, shard.y).mask.dtype == Shard.adopt(shard.X.copy(), shard.y.copy()).mask.dtype == np.bool_
 
 

@@ -34,6 +34,11 @@ def of(gdp: int, slack: int = 0) -> Cost:
     return Cost(2 * MICRO, 1, gdp, slack)
 
 
+def test_a_budget_is_of_records_and_composed_by_the_filter_unless_it_says_otherwise() -> None:
+    assert Account(10**6, 10**13, adjacency="replace_one", composition="filter") == FILTER
+    assert limit(0.5, 0.0, "whole_party", "basic") == Account(500_000, 0, adjacency="whole_party", composition="basic")
+
+
 def test_costs_are_reckoned_unit_by_unit_and_never_negative() -> None:
     one, other = Cost(10, 20, 30, 40), Cost(1, 2, 3, 4)
     assert one + other == Cost(11, 22, 33, 44)

@@ -24,7 +24,8 @@ from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import next_link
 from parley.common.wire.party_api import RunProposal
-from parley.party.ledger.audit import AUDIT_FORMAT, RunSummary, by_run, export, verify
+from parley.party.ledger import audit
+from parley.party.ledger.audit import AUDIT_FORMAT, RunSummary, by_run, export, lines_of, verify
 from parley.party.ledger.ledger import Ask, Ledger
 from parley.party.ledger.records import (
     Answered,
@@ -115,6 +116,36 @@ def test_without_bodies_a_file_holds_no_answer_and_is_as_good(ledger: Ledger) ->
     assert base64.b64encode(b"secret").decode() not in "".join(lines)
     assert [sorted(json.loads(line)["attachments"]) for line in lines[3:6]] == [["price", "spec"]] * 2 + [[]]
     assert verify(lines, PARTY.key)[0] == ledger.entries()
+
+
+@pytest.mark.parametrize(("most", "written"), [(6, True), (5, False)])
+def test_an_answer_is_written_out_up_to_the_longest(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, most: int, *, written: bool
+) -> None:
+    """Of longer ones the digest is enough; a specification and a price are needed, however long."""
+    monkeypatch.setattr(audit, "_MOST_BODY_BYTES", most)
+    lines = list(export(ledger))
+    attached = [sorted(json.loads(line)["attachments"]) for line in lines[3:6]]
+    assert attached == [["price", "spec"]] * 2 + [["body"] if written else []]
+    assert verify(lines, PARTY.key)[0] == ledger.entries()
+
+
+def test_lines_are_read_whole_up_to_the_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces; a file may end without a line's end."""
+    monkeypatch.setattr(audit, "_PIECE", 3)
+    monkeypatch.setattr(audit, "_LONGEST_LINE", 8)
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n1234567\n\nlast")
+    assert list(lines_of(path)) == ["one\n", "1234567\n", "\n", "last"]
+    path.write_bytes(b"one\n12345678\n")
+    with pytest.raises(LedgerError, match=r"^line 2 is longer than 8 bytes: no export has such a line$"):
+        list(lines_of(path))
+    path.write_bytes(b"")
+    assert list(lines_of(path)) == []
+    for content, line in (("one\ntwo é\n".encode(), 2), (b"two \xff\n", 1)):
+        path.write_bytes(content)
+        with pytest.raises(LedgerError, match=f"^line {line} cannot be read"):
+            list(lines_of(path))
 
 
 def test_a_file_holds_no_one_time_noise_and_no_answer_to_a_secure_sum(ledger: Ledger) -> None:

@@ -91,7 +91,7 @@ def test_a_pure_release_costs_its_epsilon_and_says_what_is_drawn_in_floating_poi
 
 
 @pytest.mark.parametrize(("terms", "law"), [({}, L2LaplaceEvent(1.0, D)), (GAUSSIAN, None)], ids=["pure", "gaussian"])
-def test_its_proof_is_that_of_the_noisy_sums_of_which_the_weights_are_a_function(
+def test_its_proof_is_that_of_the_noisy_sums_and_the_weights_are_a_function_of_these(
     terms: dict[str, Any], law: L2LaplaceEvent | None
 ) -> None:
     """With Gaussian noise the event is its law; pure noise is drawn for each class, in as many numbers as a row has."""

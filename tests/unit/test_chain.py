@@ -305,10 +305,10 @@ def test_a_file_of_another_kind_or_version_is_refused(tmp_path: Path) -> None:
         Book(tmp_path)
 
 
-@pytest.mark.parametrize("use", [lambda book: book.add({"a": 1}), lambda book: book.chain.probe()])
+@pytest.mark.parametrize("use", [lambda book: book.add({"a": 1}), lambda book: book.chain.probe(0)])
 def test_a_chain_that_is_closed_is_unavailable(tmp_path: Path, use: Callable[[Book], None]) -> None:
     book = Book(tmp_path)
-    book.chain.probe()
+    book.chain.probe(0)
     book.chain.close()
     with pytest.raises(UnavailableError):
         use(book)

@@ -120,6 +120,42 @@ def test_the_proof_of_votes_is_the_law_of_their_noise(loss: Loss, release: str, 
             assert (vote.pure_law(own), soft.pure_law(own)) == (LaplaceEvent(epsilon), law)
 
 
+def short_by(part: float) -> FloatArray:
+    return np.asarray(Shard(ROWS * part, np.ones(N)).X)
+
+
+@TWO_LOSSES
+@PURE
+@pytest.mark.parametrize("secure_sum", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "reach"),
+    [
+        (ROWS, math.sqrt(N) * float(np.linalg.norm(ROWS, 2))),  # in all directions: by the largest singular value
+        (ROWS * np.eye(N)[0][:, None], float(np.linalg.norm(ROWS[0]))),  # of one alone: by their lengths
+        (short_by(0.25), math.sqrt(N) * float(np.linalg.norm(short_by(0.25), 2))),
+        (np.zeros((N, D)), 2.0**-8),
+    ],
+)
+def test_a_statistic_has_the_noise_that_each_budget_needs_in_shares(
+    loss: Loss, rows: FloatArray, reach: float, *, pure: bool, secure_sum: bool
+) -> None:
+    """In units of as many bits as N has; one party moves each row's vote by sqrt 2, or of two classes by 1."""
+    of = replace(budgets(loss, pure=pure, secure_sum=secure_sum), public=rows)
+    algorithm = ensemble("ensemble_soft", release="statistic")
+    law, scale, parts = asked_of(algorithm, of, Query(1, "votes", rows))
+    moved = reach * (1.0 if classes_of(loss) == 2 else math.sqrt(2)) / 2.0**4
+    assert algorithm.sensitivity(Query(1, "votes", rows), of.everyone) == pytest.approx(np.full(4, moved), rel=1e-6)
+    for index, asked in enumerate(scale.tolist()):
+        epsilon, delta = (0.5, 1e-7) if secure_sum else (EPSILONS[index], DELTAS[index])
+        if pure:
+            assert (law, parts) == ("l2_laplace", 2 if secure_sum else 1)
+            assert asked == pytest.approx(epsilon / moved, rel=1e-6)
+        else:
+            assert (law, parts) == ("discrete_gaussian", 1)
+            whole = gaussian_sigma(epsilon, delta, moved)
+            assert asked * GRID == pytest.approx(whole / math.sqrt(2 if secure_sum else 1), rel=1e-6)
+
+
 # ── on the model ─────────────────────────────────────────────────────────────
 
 

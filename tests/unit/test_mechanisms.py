@@ -14,12 +14,13 @@ from parley.common.algorithms.release import MECHANISMS, Mechanism
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
+from parley.common.learning.erm import gradient_left
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 from parley.common.privacy.calibration import gaussian_delta, gaussian_mu
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent
 from parley.common.privacy.mechanisms.objective import FOR_THE_SOLVER, ObjectivePerturbation, objective
 from parley.common.privacy.mechanisms.output import OutputPerturbation, generalized, hessian_bound, output
-from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms, stacked
+from parley.common.privacy.mechanisms.site import Law, SiteCalibration, SiteTerms, left_by_solver, stacked
 from parley.common.privacy.noise import SeededNoise
 from tests.unit.test_convergence import D, N, neighbour, shards
 
@@ -282,5 +283,17 @@ def test_the_hinge_is_solved_as_the_narrowest_huber_loss_that_surely_can_be() ->
 
 def test_values_of_sites_are_reals_shaped_like_their_stack() -> None:
     counts = stacked([3, 4], np.zeros((2, 5)))
-    assert (counts.tolist(), counts.dtype) == ([3.0, 4.0], np.float64)
+    assert counts.tolist() == [3.0, 4.0]
+    assert counts.dtype == np.float64
     assert stacked([3], np.zeros(5)).shape == ()
+
+
+@pytest.mark.parametrize("row_entries", [None, 2])
+def test_what_a_solver_may_leave_is_of_the_sites_size_and_without_a_tilt_unless_there_is_one(
+    row_entries: int | None,
+) -> None:
+    site, ridge = replace(SiteTerms(Logistic(), 50, 4, 0.1, 1.0, 1e-5), row_entries=row_entries), np.array(7.0)
+    sizes = site.loss, np.array(50), 4, ridge
+    assert left_by_solver(site, 7.0) == float(gradient_left(*sizes, 0.0, row_entries=row_entries))
+    tilted = gradient_left(*sizes, 3.0, row_entries=row_entries, row_tilt=2.0)
+    assert left_by_solver(site, 7.0, 3.0, 2.0) == float(tilted) > left_by_solver(site, 7.0)

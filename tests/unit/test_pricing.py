@@ -207,6 +207,40 @@ def test_of_pure_noise_in_shares_nothing_is_left_and_of_whole_noise_all() -> Non
     assert any("next to nothing is promised against them (epsilon" in assumption for assumption in last.assumptions)
 
 
+def test_noise_is_whole_or_in_shares_round_by_round() -> None:
+    """All of the first round's, pure, is left; of the second's a share."""
+
+    class First(Given):
+        def whole_noise(self, round: int) -> bool:
+            """Of the first round."""
+            return round == 1
+
+    facts = terms(parties=5, secure_sum=True)
+    run = First(n_rounds=2, costs=(GaussianEvent(0.3), GaussianEvent(0.1)))
+    promise = against_co_owner(run, facts.of(0))
+    assert promise is not None
+    assert promise.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(0.3**2 + 0.1**2 * 5 / 4), 1e-5))
+    assert if_all_collude(run, facts.of(0))[0] == pytest.approx(gaussian_epsilon(math.sqrt(0.3**2 + 0.1**2 * 5), 1e-5))
+
+
+def test_a_promise_to_all_assumes_what_each_partys_does_the_worst_offs_first() -> None:
+    class Apart(Given):
+        roles: ClassVar[bool] = True
+
+        def event(self, round: int, facts: OwnFacts) -> Event:
+            """More for each party than for the one before."""
+            return LaplaceEvent(0.1 * (1 + int(str(facts.index))))
+
+        def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+            """Of each party its own."""
+            return (f"party {facts.index}",)
+
+    (promise,) = guarantees(Apart(n_rounds=1), replace(terms(parties=3), delta=np.array([1e-5, 1e-3, 1e-7])))
+    assert [words for words in promise.assumptions if words.startswith("party")] == ["party 2", "party 0", "party 1"]
+    assert promise.epsilon == pytest.approx(0.3)
+    assert promise.delta == 0.0
+
+
 def test_every_promise_of_a_secure_sum_says_what_it_leans_on() -> None:
     facts = terms(parties=4, secure_sum=True)
     for name in ("dp_gd", "psgd", "parameter_average"):
@@ -402,7 +436,7 @@ def test_what_a_run_costs_to_carry_by_the_byte(three: Cluster) -> None:
         all_bytes=3 * (8 * d + 256 + 8 * (2 * d + 2) + 256),
         memory_bytes=8 * 2 * d + 40 * d,
         learner_bytes=3 * 32 * d + 112 * 2 * d,
-        noise_seconds=pytest.approx((d + 2) * 4e-7),
+        noise_seconds=(d + 2) * 4e-7,
         limit="limits.round_bytes",
         longest=8 * 2 * d + 128,
         fits=True,

@@ -11,7 +11,7 @@ import pytest
 
 from parley.common.algorithms import settle
 from parley.common.algorithms._regularization import choose_regularization
-from parley.common.algorithms.release import DRIFTS, MECHANISMS, Mechanism, set_site
+from parley.common.algorithms.release import DRIFTS, MECHANISMS, Mechanism, set_site, solvable_choice
 from parley.common.data.shard import Shard
 from parley.common.errors import InvalidInputError
 from parley.common.forecast.forecast import NoForecast, forecast
@@ -136,6 +136,16 @@ def test_a_lambda_with_which_a_site_could_not_be_set_is_raised_to_the_least_that
     releases(**given, regularization=choice.value).own_sites(of.everyone)
     with pytest.raises(InvalidInputError, match="no solver surely finds"):
         releases(**given, regularization=0.97 * choice.value).own_sites(of.everyone)
+
+
+def test_where_no_lambda_helps_the_choice_by_the_rule_stays() -> None:
+    hopeless = SiteTerms(Huber(1e-4), 40, 100, 1e-9, 1e-10, 0.0, "l2_laplace")
+    choice = Choice(0.5, "by the rule")
+    assert solvable_choice(choice, [("objective", hopeless)]) == choice
+    solvable = replace(hopeless, epsilon=1.0, regularization=1e-7)
+    least = solvable_choice(choice, [("objective", hopeless), ("output", solvable)])
+    assert least.why.startswith("the least with which a solver surely finds")
+    assert MECHANISMS["output"](replace(solvable, regularization=float(least.value)))
 
 
 # ── terms ────────────────────────────────────────────────────────────────────

@@ -89,7 +89,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_not_ready(tmp_path: Path) -> 
         chain = opened(tmp_path / "disk")
         fill(tmp_path / "disk")
         with pytest.raises(UnavailableError, match="the log of tests cannot be written: its disk is full"):
-            chain.probe()
+            chain.probe(0)
         chain.close()
 
 
@@ -124,10 +124,10 @@ def folder_of_another() -> Iterator[Path]:
 def test_a_folder_that_cannot_be_written_to_is_known() -> None:
     with folder_of_another() as folder:
         chain = opened(folder)
-        chain.probe()
+        chain.probe(0)
         folder.chmod(0o500)
         with pytest.raises(UnavailableError, match="cannot be written: its folder cannot be written to"):
-            chain.probe()
+            chain.probe(0)
         folder.chmod(0o700)
-        chain.probe()
+        chain.probe(0)
         chain.close()

@@ -21,16 +21,22 @@ from parley.common.algorithms.feature import (
     MultilevelFeature,
     Own,
     Public,
+    _of_rows,
+    best,
     in_span,
     spanned,
+    weigh,
 )
 from parley.common.algorithms.release import DRIFTS, MECHANISMS
+from parley.common.data.shard import Shard
+from parley.common.encoding.fixed_point import MAX_NORM, to_integers, to_reals
 from parley.common.errors import InvalidInputError
-from parley.common.learning.losses import Huber, Loss
+from parley.common.learning.erm import minimise
+from parley.common.learning.losses import Huber, Loss, Softmax
 from parley.common.privacy.events import GaussianEvent, L2LaplaceEvent, NoEvent
 from parley.common.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.common.privacy.mechanisms.output import output
-from parley.common.privacy.mechanisms.site import SiteTerms
+from parley.common.privacy.mechanisms.site import FLOATS, SiteTerms
 from parley.common.privacy.noise import NoNoise, SeededNoise
 from parley.common.privacy.proofs import Additive, NoiseInside, PostProcessing
 from parley.common.protocol.facts import FederationFacts
@@ -403,3 +409,128 @@ def test_a_descent_begins_with_round_2_and_never_leaves_the_span() -> None:
 def test_names_are_those_of_the_run() -> None:
     assert full().aggregator == NAMES[1]
     assert method(second="full").level.aggregator == ""  # type: ignore[attr-defined]
+
+
+# ── the methods as a whole ───────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("second", "part"), [("public", 1.0), ("full", 1.0), ("all", 0.25)])
+def test_the_release_is_chosen_for_its_part_of_the_budget_and_the_second_level_with_it(
+    second: Any,  # noqa: ANN401
+    part: float,
+) -> None:
+    of, given = unlike(), {"second": second, "first_part": 0.25, "aggregator": "party-2"}
+    release = FeatureMethod.choose_release(left(of, part), given)
+    chosen = {name: choice.value for name, choice in release.items()}
+    assert set(chosen) == {"mechanism", "law", "regularization"}
+    level = method(**given | chosen).level
+    assert FeatureMethod.choose(of, given, 20) == release | level.choose(of, given, 20)
+    with pytest.raises(InvalidInputError, match="for a loss of one score"):
+        FeatureMethod.choose(unlike(loss=Softmax(3)), given, 20)
+
+
+@pytest.mark.parametrize("second", ["public", "full", "all"])
+def test_each_site_adds_all_of_its_noise_but_to_sums_of_gradients(second: str) -> None:
+    algorithm = method(second=second, aggregator="party-2")
+    assert [algorithm.whole_noise(round) for round in (1, 2, 3)] == [True, *[second != "all"] * 2]
+    assert algorithm.roles == (second == "full")
+    assert method(second=second, sites=[{"party": "party-1", "law": "l2_laplace"}]).roles
+    assert algorithm.public_rows == ("labelled" if second == "public" else "none")
+    assert method(second=second, select="best").public_rows == "labelled"
+
+
+def test_noise_in_floating_point_and_raw_models_are_assumptions() -> None:
+    of = facts()
+    raw = "the sites' models are released without noise: their raw minimisers show through every later step"
+    seen = "the learner sees every site's release, and sites that are asked see those of the levels below them"
+    assert method(mechanism="output").assumptions(of.of(0)) == ()
+    assert method(mechanism="output", law="l2_laplace").assumptions(of.of(0)) == (FLOATS,)
+    assert method(mechanism="none").assumptions(of.of(0)) == (raw,)
+    one = method(mechanism="output", sites=[{"party": "party-3", "mechanism": "none"}])
+    assert [one.assumptions(of.of(index)) for index in (2, 3)] == [(raw,), ()]
+    assert one.assumptions(of.everyone) == (raw,)
+    assert tree(mechanism="output").assumptions(of.of(0)) == (seen,)
+    assert tree(mechanism="output", law="l2_laplace").assumptions(of.of(4)) == (FLOATS, seen)
+    assert tree().roles
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_the_second_level_gets_the_models_that_were_selected_divided_by_a_number(secure_sum: bool) -> None:  # noqa: FBT001
+    of = facts(secure_sum=secure_sum, minimum_contributors=4)
+    models = np.random.default_rng(10).normal(size=(K, D))
+    models[1] = models[0] + models[2]
+    reply = Reply(models.ravel() if secure_sum else models, EVERYBODY)
+    right = [float(((PUBLIC.X @ model > 0) == (PUBLIC.y > 0)).mean()) for model in models]
+    for select, members in (
+        ("all", [0, 1, 2, 3, 4]),
+        ("best", sorted(np.argsort(right)[-2:].tolist())),
+        ("independent", None),
+    ):
+        program = method(select=select, n_selected=2).program(of)
+        query = next(program)
+        assert (query.round, query.step, query.message.size) == (1, "release", 0)
+        assert query.reveal == ("sum" if secure_sum else "each")
+        span = ended(program, reply).made_of["span"]
+        chosen = np.flatnonzero(span.any(axis=1)).tolist()
+        assert len(chosen) == 4 if members is None else chosen == members
+        assert span[chosen] / span[chosen[0], 0] == pytest.approx(models[chosen] / models[chosen[0], 0])
+        assert np.linalg.norm(PUBLIC.X @ span.T, axis=1).mean() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_a_tree_is_asked_level_by_level_about_the_releases_below(secure_sum: bool) -> None:  # noqa: FBT001
+    """The model is the root's, beside which stand all releases."""
+    of, algorithm = facts(secure_sum=secure_sum), tree()
+    models, program = np.random.default_rng(11).normal(size=(K, D)), algorithm.program(of)
+    width, reveal = (K * D, "sum") if secure_sum else (D, "each")
+    assert (
+        algorithm.questions(of)
+        == (
+            Question("leaves", (0,), width, reveal),  # type: ignore[arg-type]
+            *(Question(step, (K, D), width, reveal) for step, _ in LEVELS[1:]),  # type: ignore[arg-type]
+        )
+    )
+    known, query = np.zeros((K, D)), next(program)
+    for round, (step, members) in enumerate(LEVELS, start=1):
+        assert (query.round, query.step, query.reveal) == (round, step, reveal)
+        assert np.array_equal(query.message, known if round > 1 else np.zeros(0))
+        answer = np.zeros((K, D))
+        answer[members] = models[members]
+        reply, known = Reply(answer.ravel() if secure_sum else answer, EVERYBODY), known + answer
+        if round < len(LEVELS):
+            query = program.send(reply)
+    model = ended(program, reply)
+    assert np.array_equal(model.weights, models[4])
+    assert np.array_equal(model.made_of["releases"], models)
+
+
+def test_a_release_whose_noise_does_not_fit_is_refused_by_its_part_of_the_budget() -> None:
+    given = {"mechanism": "output", "regularization": 1e-3, "first_part": 1e-3, "n_rounds": 1}
+    small = facts(0.02).everyone
+    method(**given).check_noise(small)
+    with pytest.raises(InvalidInputError, match="epsilon is too small"):
+        method(**given, second="all").check_noise(small)
+
+
+# ── what is made of models and views ─────────────────────────────────────────
+
+
+def test_of_models_that_are_right_as_often_the_first_are_best() -> None:
+    equal = np.tile(np.random.default_rng(12).normal(size=D), (50, 1))
+    assert np.flatnonzero(best(equal, PUBLIC, 3).any(axis=1)).tolist() == [0, 1, 2]
+    equal[20] = 0.0
+    assert np.flatnonzero(best(equal, PUBLIC, 40).any(axis=1)).tolist() == [*range(20), *range(21, 41)]
+
+
+def test_public_rows_weigh_by_a_ridge_for_as_many_as_there_are() -> None:
+    basis, rows = np.random.default_rng(13).normal(size=(K, D)), PUBLIC
+    views = in_span(basis, rows)
+    assert weigh(Huber(), basis, rows, 0.05) == pytest.approx(minimise(Huber(), views, 0.05 * len(rows.y)))
+    padded = in_span(basis, Shard(rows.X, rows.y, np.arange(len(rows.y)) % 3 > 0))
+    assert np.array_equal(padded.y[padded.mask], rows.y[padded.mask])
+    assert np.flatnonzero(~padded.mask).tolist() == list(range(0, len(rows.y), 3))
+
+
+def test_a_nodes_model_is_cut_off_at_the_largest_weights_on_both_sides() -> None:
+    basis = np.array([[1e5, -1e5, 2.0], [0.0, 0.0, 1.0]])
+    assert to_reals(_of_rows(basis, to_integers(np.array([1.0, 0.5])))).tolist() == [MAX_NORM, -MAX_NORM, 2.5]

@@ -32,7 +32,7 @@ def write(directory: Path, writer: int) -> int:
                 appending.append({"writer": writer, "written": written}, {"x": rng.randbytes(rng.randint(1, 20_000))})
             written += 1
             if rng.random() < 0.2:
-                chain.probe()
+                chain.probe(0)
         chain.close()
     return written
 

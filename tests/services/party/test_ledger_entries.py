@@ -167,7 +167,7 @@ def test_what_is_asked_of_a_ledger_is_what_it_holds(tmp_path: Path, clock: Clock
                     missing(*key)
         store.consents.end("ann", "two")
         assert (store.rounds.joined(), store.consents.open_runs()) == ([], [("ann", "one"), ("ann", "three")])
-        store.probe()
+        store.probe(0)
 
 
 def test_runs_of_one_study_have_it_in_memory_once(tmp_path: Path) -> None:
@@ -282,6 +282,13 @@ def test_a_run_ends_when_its_time_is_up_and_not_a_second_before(tmp_path: Path, 
         assert store.entries()[-1].record == Ended("ann", "run", "expired")
         with pytest.raises(ConflictError, match="run run has ended"):
             store.rounds.answer(Ask("ann", "run", 2, "query"), say(b""))
+
+
+def test_budget_is_reserved_for_thirty_days_unless_the_owner_says_otherwise(tmp_path: Path, clock: Clock) -> None:
+    create_ledger(tmp_path, IDENTITY, "replace_one")
+    with Ledger(tmp_path, IDENTITY, LIMIT) as store:
+        approve(store)
+        assert store.books.runs["ann", "run"].expires == clock.now + 30 * 86_400
 
 
 def test_so_many_refusals_of_a_learner_and_day_are_noted(

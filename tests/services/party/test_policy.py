@@ -368,7 +368,7 @@ def test_a_cost_is_told_beside_what_one_run_may_cost(cluster: Cluster) -> None:
     ]
     record = rules_of(Policy.model_validate(OWNERS))
     for adjacency in ("replace_one", "whole_party"):
-        assert list(dear(exact, adjacency, record)) == []  # type: ignore[arg-type]
+        assert list(dear(exact, adjacency, record)) == []
 
 
 def test_no_budget_allows_a_run_without_noise(cluster: Cluster) -> None:

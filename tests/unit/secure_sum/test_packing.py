@@ -129,3 +129,13 @@ def test_every_block_counts_its_contributors(refused: Refused) -> None:
     first, second = add([np.zeros(31, np.int64)] * 2, layout)
     with refused(Reason.COUNT_MISMATCH):
         decode([first, second - 1], 2, layout)
+
+
+def test_sums_of_the_largest_and_of_the_least_values_are_sums() -> None:
+    layout = Layout(3, 2048)
+    for value in (EDGE, -EDGE):
+        plaintexts = encode(np.full(3, value), layout)
+        for k in (1, 2, MAX_CONTRIBUTORS):
+            total = decode([k * block for block in plaintexts], k, layout)
+            assert total.tolist() == [k * value] * 3
+            assert total.dtype == np.int64
