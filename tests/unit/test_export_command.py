@@ -133,8 +133,10 @@ def test_without_onnxruntime_a_file_is_not_compared_and_without_the_extra_there_
     save(STUDY)
     assert export("onnx") == "model.onnx: checked by onnx; install onnxruntime to compare predictions too\n"
     monkeypatch.setitem(sys.modules, "onnx", None)
-    for to in ("onnx", "sklearn"):
-        assert "pip install 'parley-learning[export]'" in export(to, code=3)
+    for to, file in (("onnx", "an ONNX file"), ("sklearn", "a skops file")):
+        told = export(to, code=3)
+        assert told.startswith(f"parley-learner: {file} needs ")
+        assert "pip install 'parley-learning[export]'" in told
 
 
 def test_the_kept_schema_is_that_of_the_types() -> None:

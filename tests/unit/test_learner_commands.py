@@ -15,6 +15,8 @@ import typer
 from cryptography import x509
 from typer.testing import CliRunner, Result
 
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import ConflictError, InvalidInputError, NotFoundError, ParleyError, UnavailableError
 from parley.common.secure_sum.envelope import public_hex
@@ -314,6 +316,16 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "seconds": 9.0, "evaluate": 0.25, "purpose": "why",
     }  # fmt: skip
     assert SubmitOptions() == SubmitOptions("", None, False)  # noqa: FBT003 -- what is not said
+    study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
+    (tmp_path / "study.json").write_text(study.model_dump_json())
+    run(monkeypatch, server, "submit", str(tmp_path / "study.json"), "--epsilon", "2", "--delta", "1e-5")
+    body = server[-1][2]
+    assert body.pop("study") == study.model_dump(mode="json")
+    assert body == {
+        "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
+        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
+        "adjacency": "replace_one", "public": None, "seconds": 60.0, "cohort": None, "evaluate": None, "purpose": "",
+    }  # fmt: skip
 
 
 def test_a_token_that_others_can_read_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
