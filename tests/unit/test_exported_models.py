@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pandas as pd
 import pytest
 import skops.io
+from onnx import TensorProto
 
 from parley.common.data.cells import MISSING_TEXTS
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
@@ -373,3 +374,30 @@ def test_rows_are_made_within_the_bounds_and_beyond() -> None:
     assert [exported._made(FEATURES[0], i) for i in range(5)] == ["north", "007", "a b", "north", "007"]
     assert exported._dtype(FEATURES[0]) is object
     assert exported._dtype(dose) is np.float64
+
+
+def test_a_graph_says_what_it_is_and_takes_each_feature_by_name() -> None:
+    made = onnx_model(portable_predictor(document_of(STUDIES[0])))
+    assert (made.ir_version, made.producer_name, made.graph.name) == (9, "parley", "parley")
+    assert {each.domain: each.version for each in made.opset_import} == {"": 17, "ai.onnx.ml": 3}
+    assert {each.key: each.value for each in made.metadata_props} == {
+        "study": STUDIES[0].name, "study_digest": STUDIES[0].digest,
+    }  # fmt: skip
+    texts = {"ward", "sex", "site"}
+    for given in made.graph.input:
+        kind = TensorProto.STRING if given.name in texts else TensorProto.DOUBLE
+        assert given.type.tensor_type.elem_type == kind
+        rows, one = given.type.tensor_type.shape.dim
+        assert (rows.dim_param, one.dim_value) == ("rows", 1)
+    assert [given.name for given in made.graph.input] == [feature.name for feature in FEATURES]
+    assert [given.name for given in made.graph.output] == ["prediction", "probabilities"]
+    names = [node.output[0] for node in made.graph.node]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["prediction", "probabilities"])
+def test_a_feature_with_the_name_of_an_output_is_refused_in_full(name: str) -> None:
+    study = Study(name="s", features=(Feature(name=name, lower=0, upper=1),), label=TWO)
+    with pytest.raises(InvalidInputError) as refused:
+        onnx_model(portable_predictor(document_of(study)))
+    assert refused.value.detail == (f"the feature {name!r} cannot be exported: an output of the graph is called that")
