@@ -44,6 +44,7 @@ class Server(list[tuple[str, str, Any]]):
             place.replace("__", " /v1/").replace("_", "/"): it for place, it in answers.items()
         }
         self.headers: list[httpx.Headers] = []
+        self._client: LearnerClient | None = None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode()
@@ -60,8 +61,9 @@ class Server(list[tuple[str, str, Any]]):
         return httpx.Response(200, content=answer) if isinstance(answer, bytes) else httpx.Response(200, json=answer)
 
     def client(self) -> LearnerClient:
-        """A client of this learner."""
-        return LearnerClient("http://learner", TOKEN, httpx.MockTransport(self))
+        """The client of this learner."""
+        self._client = self._client or LearnerClient("http://learner", TOKEN, httpx.MockTransport(self))
+        return self._client
 
 
 def events(*news: Mapping[str, Any]) -> list[RunEvent]:
