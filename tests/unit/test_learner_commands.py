@@ -547,3 +547,22 @@ def test_a_text_that_is_no_url_is_refused() -> None:
     with pytest.raises(InvalidInputError) as refused:
         begin._url("https://a b:x")
     assert refused.value.detail == "https://a b:x is not https://host:port"
+
+
+def test_a_learner_says_whether_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path / "l", "http://127.0.0.1:8100", "--plain-http", "--name", "mine")
+    words, asked = ["health", "--config", str(tmp_path / "l" / "learner.toml")], list[str]()
+    monkeypatch.setattr("parley.common.service.health.ask_ready", lambda settings: asked.append(settings.name))
+    done = CliRunner().invoke(learner_app, words)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "ready\n", "")
+    told = CliRunner().invoke(learner_app, [*words, "--format", "json"])
+    assert json.loads(told.stdout) == {"ready": True}
+    assert asked == ["mine", "mine"]
+
+    def refuse(_: object) -> None:
+        raise UnavailableError("it does not answer")
+
+    monkeypatch.setattr("parley.common.service.health.ask_ready", refuse)
+    done = CliRunner().invoke(learner_app, words)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "it does not answer" in done.stderr
