@@ -403,6 +403,7 @@ def test_an_open_algorithm_is_chosen_from_the_facts_of_the_first_repetition(monk
     assert type(algorithm).__name__ == "Psgd"
     assert (facts.parties, facts.epsilon.tolist(), facts.study) == (("party-1", "party-2", "party-3"), [2.5] * 3, WDBC)
     assert questions == algorithm.questions(facts)
+    assert (facts.public, facts.n_total) == (None, 427), "an open algorithm asks about no public rows"
     assert module._with_algorithm(SIMULATED, dataset) == (SIMULATED, {})
     result = run_simulation(replace(settings, repeat=1))
     assert (result.settings.algorithm, result.choices["algorithm"].why) == ("psgd", "it is likely")
