@@ -288,3 +288,14 @@ def test_only_answers_as_long_as_all_parties_models_make_stacks(
     assert module._takes_long(algorithm, facts) == is_long
     nothing: Any = SimpleNamespace(questions=lambda _: [])
     assert not module._takes_long(nothing, facts)
+
+
+@pytest.mark.usefixtures("few")
+def test_what_hides_whole_parties_may_be_the_best_for_records_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {"pooled": 1.0, "local": 0.8, "dp_gd": 0.6, "parameter_average": 0.7}
+    monkeypatch.setattr(module, "_tried", lambda name, *_: [[Score(scores[name], None)]])
+    found = baselines([split(Logistic(), LABELS)], "binary")
+    assert (found.best, found.best_value, found.auc) == ("parameter_average", 0.7, {})
+    assert found.figures == {"majority": 0.75, "pooled": 1.0, "alone": 0.8, "alone_worst": 0.8}
+    (*_, best) = replace(found, best_is_run=True, contends=False).rows("binary")
+    assert best == ("best at this budget of what is private without a curator, this run", 0.7, None)
