@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -270,3 +272,30 @@ def test_each_split_has_noise_of_its_own() -> None:
     (first,), (second,) = module._tried("dp_gd", [one, one], "binary")
     assert first != second
     assert module._tried("dp_gd", [one], "binary") == [[first]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "most", "is_long"),
+    [(20, 39, True), (20, 40, False), (1999, 4000, False), (2000, 200_000, False), (2000, 199_999, True)],
+)
+def test_only_answers_as_long_as_all_parties_models_make_stacks(
+    answer: int, most: int, monkeypatch: pytest.MonkeyPatch, *, is_long: bool
+) -> None:
+    question = SimpleNamespace(message=(4, 5), answer=answer)
+    algorithm: Any = SimpleNamespace(questions=lambda _: [question] if answer != 2000 else [question, question])
+    facts: Any = SimpleNamespace(parties=range(100), n_weights=20)
+    monkeypatch.setattr(module, "_MOST_CARRIED", most)
+    assert module._takes_long(algorithm, facts) == is_long
+    nothing: Any = SimpleNamespace(questions=lambda _: [])
+    assert not module._takes_long(nothing, facts)
+
+
+@pytest.mark.usefixtures("few")
+def test_what_hides_whole_parties_may_be_the_best_for_records_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {"pooled": 1.0, "local": 0.8, "dp_gd": 0.6, "parameter_average": 0.7}
+    monkeypatch.setattr(module, "_tried", lambda name, *_: [[Score(scores[name], None)]])
+    found = baselines([split(Logistic(), LABELS)], "binary")
+    assert (found.best, found.best_value, found.auc) == ("parameter_average", 0.7, {})
+    assert found.figures == {"majority": 0.75, "pooled": 1.0, "alone": 0.8, "alone_worst": 0.8}
+    (*_, best) = replace(found, best_is_run=True, contends=False).rows("binary")
+    assert best == ("best at this budget of what is private without a curator, this run", 0.7, None)

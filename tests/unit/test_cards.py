@@ -131,6 +131,7 @@ def test_every_kind_of_study_has_a_card(study: Study) -> None:
 
 
 def test_a_simulated_model_without_guarantees_has_one_too() -> None:
+    assert "- Nobody has measured how good it is on rows that it was not trained on.\n" in card_of(STUDY, guarantees=[])
     assert "No promise is made" in card_of(STUDY, guarantees=[])
 
 

@@ -131,10 +131,12 @@ def test_without_onnxruntime_a_file_is_not_compared_and_without_the_extra_there_
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     save(STUDY)
-    assert "install onnxruntime to compare" in export("onnx")
+    assert export("onnx") == "model.onnx: checked by onnx; install onnxruntime to compare predictions too\n"
     monkeypatch.setitem(sys.modules, "onnx", None)
-    for to in ("onnx", "sklearn"):
-        assert "pip install 'parley-learning[export]'" in export(to, code=3)
+    for to, file in (("onnx", "an ONNX file"), ("sklearn", "a skops file")):
+        told = export(to, code=3)
+        assert told.startswith(f"parley-learner: {file} needs ")
+        assert "pip install 'parley-learning[export]'" in told
 
 
 def test_the_kept_schema_is_that_of_the_types() -> None:
@@ -142,6 +144,27 @@ def test_the_kept_schema_is_that_of_the_types() -> None:
     printed = parley("schema")[0]
     assert json.loads(printed) == document_schema()
     assert kept.read_text("utf-8") == printed, "parley-learner schema > docs/reference/model.schema.json"
+
+
+def test_the_schema_is_printed_with_an_indent_of_two() -> None:
+    assert parley("schema") == (json.dumps(document_schema(), indent=2) + "\n", "")
+
+
+@pytest.mark.long
+def test_an_export_says_what_was_written_and_how_it_is_used() -> None:
+    save(STUDY)
+    notes = {
+        "onnx": "checked by onnx, and by onnxruntime on made rows",
+        "sklearn": ("load it by skops.io.load(file, trusted=['numpy.dtype']): scikit-learn's own parts, no pickle"),
+    }
+    for to, note in notes.items():
+        assert export(to) == f"model.{to}: {note}\n"
+        out, err = parley("export", "model.json", "--to", to, "--output", f"model.{to}", "--format", "json")
+        assert json.loads(out) == {"file": f"model.{to}", "form": to, "note": note}
+        assert err == ""
+        assert Path(f"model.{to}").stat().st_size > 1000
+    save(Study(name="s", features=FEATURES[1:2], label=LABEL))
+    assert "trusted=[])" in export("sklearn")
 
 
 def test_documents_keep_to_the_schema(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from parley.common.algorithms import REGISTRY, build_algorithm
+from parley.common.client.party import PartyClient
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
@@ -150,6 +151,7 @@ def test_a_run_without_noise_costs_what_no_budget_allows() -> None:
     assert (first.delta, first.epsilon_now) == (1e-5, 5.0)
 
 
+@pytest.mark.long
 def test_a_charge_is_of_the_view_that_the_party_fears() -> None:
     spec = spec_of(algorithm="psgd", parameters={"n_rounds": 2})
     charges: Mapping[str, Any] = report._charges(spec.build(), spec.facts(), {"owner-1": "model"})
@@ -236,6 +238,86 @@ def test_each_rule_gives_one_objection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.objections(run, first, facts, spent, sums)[-1] == "an unknown key"
     report.objections(run, spec.parties[1], facts, spent, sums)
     assert [terms[2] for terms in asked] == [(), {"owner-1"}, ("owner-0", "owner-1")]
+
+
+def test_a_charge_is_judged_by_the_rules_of_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def dear(*terms: object) -> list[tuple[str, str]]:
+        asked.append(terms)
+        return [("cost", "too dear")]
+
+    monkeypatch.setattr(report, "dear", dear)
+    monkeypatch.setattr(ReviewedRun, "objections", lambda *_: [])
+    run, facts, charge = ReviewedRun.of(spec_of()), SimpleNamespace(), Cost(1, 2)
+    rules: Any = facts
+    assert report.objections(run, spec_of().parties[0], rules, charge, None) == ("too dear",)
+    assert asked == [(charge, "replace_one", facts)]
+
+
+def test_the_party_of_each_owner_that_answered_is_asked_what_it_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, asked = spec_of(), list[Any]()
+
+    def objections(run: ReviewedRun, *terms: object) -> tuple[str, ...]:
+        asked.append((run.spec, *terms))
+        return ("no",)
+
+    monkeypatch.setattr(report, "objections", objections)
+    rules, sums = SimpleNamespace(), SimpleNamespace()
+    first, second = owners(spec, NoForecast("x"), facts={"owner-1": rules}, foreseen=sums)
+    assert (first.objections, second.objections) == ((), ("no",))
+    charge = highest_charge(spec.build(), spec.facts().of(1))
+    assert asked == [(spec, spec.parties[1], rules, charge, sums)]
+
+
+@pytest.mark.parametrize("secure_sum", ["none", "paillier"])
+def test_parties_state_their_sizes_budgets_and_sums_within_the_deadline(
+    secure_sum: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = spec_of(secure_sum=secure_sum, minimum_contributors=2)
+    sized, calls = spec_of((3.0, 4.0)), list[Any]()
+    facts = {"owner-0": SimpleNamespace(), "owner-1": SimpleNamespace()}
+    parties: Any = [SimpleNamespace(name=name) for name in ("owner-0", "absent", "owner-1")]
+    members = [parties[0], parties[2]]
+    budget, cohort, store, foreseen = BudgetReport.of(limit(5.0, 1e-5)), object(), object(), object()
+
+    async def recruit(*terms: object) -> Any:  # noqa: ANN401 -- a stand-in
+        calls.append(("recruit", *terms))
+        return SimpleNamespace(spec=sized, facts=facts)
+
+    async def ask_all(*terms: object) -> list[object]:
+        calls.append(("ask", *terms))
+        return [budget, InvalidInputError("none")]
+
+    async def foresee(*terms: object) -> object:
+        calls.append(("sums", *terms))
+        return foreseen
+
+    async def round_time(*terms: object) -> RoundTime:
+        calls.append(("time", *terms))
+        return UNKNOWN
+
+    async def whole(*terms: object, **more: object) -> str:
+        calls.append(("whole", *terms, more))
+        return "the forecast"
+
+    for name, stand_in in (("recruit", recruit), ("ask_all", ask_all), ("round_time", round_time), ("_foresee", whole)):
+        monkeypatch.setattr(report, name, stand_in)
+    settle: Any = object()
+    sums: Any = SimpleNamespace(foresee=foresee)
+    given: Any = {"settle": settle, "sums": sums, "cohort": cohort}
+    any_store: Any = store
+    found: Any = asyncio.run(report.foresee_parties(draft, parties, any_store, 0.5, 9.0, **given))
+    assert found == "the forecast"
+    is_sum = secure_sum != "none"
+    answers = report._Answers(facts, {"owner-0": budget}, foreseen if is_sum else None)  # type: ignore[arg-type]
+    assert calls == [
+        ("recruit", "", parties, draft, 0.5, cohort),
+        ("ask", members, PartyClient.budget, 0.5),
+        *([("sums", members, 0.5)] if is_sum else []),
+        ("time", sized, members, store, 0.5),
+        ("whole", sized, answers, UNKNOWN, 9.0, {"settle": settle}),
+    ]
 
 
 # ── choices ──────────────────────────────────────────────────────────────────

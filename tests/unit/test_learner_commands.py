@@ -15,6 +15,8 @@ import typer
 from cryptography import x509
 from typer.testing import CliRunner, Result
 
+from parley.common.data.columns import Feature, Label
+from parley.common.data.study import Study
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import ConflictError, InvalidInputError, NotFoundError, ParleyError, UnavailableError
 from parley.common.secure_sum.envelope import public_hex
@@ -42,6 +44,7 @@ class Server(list[tuple[str, str, Any]]):
             place.replace("__", " /v1/").replace("_", "/"): it for place, it in answers.items()
         }
         self.headers: list[httpx.Headers] = []
+        self._client: LearnerClient | None = None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode()
@@ -58,8 +61,9 @@ class Server(list[tuple[str, str, Any]]):
         return httpx.Response(200, content=answer) if isinstance(answer, bytes) else httpx.Response(200, json=answer)
 
     def client(self) -> LearnerClient:
-        """A client of this learner."""
-        return LearnerClient("http://learner", TOKEN, httpx.MockTransport(self))
+        """The client of this learner."""
+        self._client = self._client or LearnerClient("http://learner", TOKEN, httpx.MockTransport(self))
+        return self._client
 
 
 def events(*news: Mapping[str, Any]) -> list[RunEvent]:
@@ -314,6 +318,16 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "seconds": 9.0, "evaluate": 0.25, "purpose": "why",
     }  # fmt: skip
     assert SubmitOptions() == SubmitOptions("", None, False)  # noqa: FBT003 -- what is not said
+    study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
+    (tmp_path / "study.json").write_text(study.model_dump_json())
+    run(monkeypatch, server, "submit", str(tmp_path / "study.json"), "--epsilon", "2", "--delta", "1e-5")
+    body = server[-1][2]
+    assert body.pop("study") == study.model_dump(mode="json")
+    assert body == {
+        "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
+        "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
+        "adjacency": "replace_one", "public": None, "seconds": 60.0, "cohort": None, "evaluate": None, "purpose": "",
+    }  # fmt: skip
 
 
 def test_a_token_that_others_can_read_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -533,3 +547,22 @@ def test_a_text_that_is_no_url_is_refused() -> None:
     with pytest.raises(InvalidInputError) as refused:
         begin._url("https://a b:x")
     assert refused.value.detail == "https://a b:x is not https://host:port"
+
+
+def test_a_learner_says_whether_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path / "l", "http://127.0.0.1:8100", "--plain-http", "--name", "mine")
+    words, asked = ["health", "--config", str(tmp_path / "l" / "learner.toml")], list[str]()
+    monkeypatch.setattr("parley.common.service.health.ask_ready", lambda settings: asked.append(settings.name))
+    done = CliRunner().invoke(learner_app, words)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "ready\n", "")
+    told = CliRunner().invoke(learner_app, [*words, "--format", "json"])
+    assert json.loads(told.stdout) == {"ready": True}
+    assert asked == ["mine", "mine"]
+
+    def refuse(_: object) -> None:
+        raise UnavailableError("it does not answer")
+
+    monkeypatch.setattr("parley.common.service.health.ask_ready", refuse)
+    done = CliRunner().invoke(learner_app, words)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "it does not answer" in done.stderr

@@ -256,3 +256,26 @@ def test_rows_count_on_through_all_blocks(tmp_path: Path) -> None:
     ]
     with pytest.raises(InvalidInputError, match="row 3: feature 'dose' is not a number"):
         list(rows.blocks())
+
+
+def test_a_table_is_read_as_the_option_says_and_written_in_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = run(tmp_path, document_of(TWO), GOOD)
+    found, _ = run(tmp_path, document_of(TWO), GOOD.replace(",", "^"), "--csv", "separator=^")
+    assert found == expected
+    asked: list[str | None] = []
+
+    def noted(encoding: str | None, _: int = 2) -> str:
+        asked.append(encoding)
+        return encoding or "utf-8"
+
+    target, model = tmp_path / "out.csv", str(tmp_path / "model.json")
+    (tmp_path / "rows.csv").write_text(GOOD, encoding="utf-8")
+    for words in (["predict", model, str(tmp_path / "rows.csv")], ["card", model]):
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "text_encoding", noted)
+            done = CliRunner().invoke(learner_app, [*words, "--output", str(target)])
+        assert done.exit_code == 0, done.output
+        assert None not in asked, "the platform's own encoding is not asked for"
+        asked.clear()

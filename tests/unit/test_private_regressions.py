@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from parley.common.arrays import FloatArray
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.learning.model import Model
 from parley.common.privacy.guarantee import Guarantee
 from parley.learner.estimators import (
     PrivacyBudget,
@@ -58,6 +59,15 @@ class TestLinear:
         assert model.intercept_ == pytest.approx(theirs.intercept_, abs=0.4)
         assert model.predict(X) == pytest.approx(np.clip(X @ model.coef_ + model.intercept_, -10, 20), abs=1e-3)
         assert regression(2.0).fit(X, y).score(X, y) > 0.9
+
+    @pytest.mark.parametrize("bounds", [((10.0, 100.0), (12.0, 101.0)), ((-12.0, -101.0), (-10.0, -100.0))])
+    def test_coefficients_are_those_of_the_predictions_far_from_zero(self, bounds: Any) -> None:  # noqa: ANN401
+        lower, upper = map(np.array, bounds)
+        X = lower + (upper - lower) * np.random.default_rng(0).random((300, 2))
+        model = PrivateLinearRegression(50.0, bounds, (0, 10), random_state=1).fit(X, 4 + X[:, 0] - lower[0])
+        inside = model.predict(X)
+        assert inside == pytest.approx(np.clip(X @ model.coef_ + model.intercept_, 0, 10), abs=1e-2)
+        assert np.abs(model.coef_).max() > 0.01
 
     def test_the_promise_is_what_was_asked_for(self) -> None:
         promise = promised(regression(0.5).fit(*table()))
@@ -219,3 +229,65 @@ class TestBudget:
         assert budget.epsilon_left == pytest.approx(0, abs=1e-4)
         with pytest.raises(BudgetExhaustedError):
             PrivateClassifier(bounds=BOUNDS, classes=(0, 1), budget=budget).fit(X, (y > 5).astype(int))
+
+
+def test_the_defaults_are_a_budget_of_one_and_a_small_delta() -> None:
+    shared = {
+        "epsilon": 1.0, "bounds": None, "delta": 1e-5, "regularization": "auto", "fit_intercept": True, "owners": 1,
+        "budget": None, "random_state": None,
+    }  # fmt: skip
+    assert PrivateLinearRegression().get_params() == shared | {"target_bounds": None}
+    assert PrivateLogisticRegression().get_params() == shared | {"row_norm": "own", "classes": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"target_bounds": None},
+            (
+                "target_bounds are missing: give (lower, upper), public numbers in the unit of y; no scale is taken "
+                "from data"
+            ),
+        ),
+        ({"target_bounds": (0, 1, 2)}, "target_bounds must be two numbers, (lower, upper)"),
+        ({"target_bounds": 4}, "target_bounds must be two numbers, (lower, upper)"),
+        ({"target_bounds": (0, 10**400)}, "target_bounds must be two numbers, (lower, upper)"),
+        ({"target_bounds": ("a", 1)}, "target_bounds must be two numbers, (lower, upper)"),
+        (
+            {"bounds": None},
+            "bounds are missing: give (lower, upper), public numbers in the units of X; no scale is taken from data",
+        ),
+    ],
+)
+def test_what_cannot_be_right_of_a_number_is_said_in_full(given: dict[str, Any], message: str) -> None:
+    parameters: dict[str, Any] = {"bounds": BOUNDS, "target_bounds": (-10, 20)} | given
+    with pytest.raises(EstimatorError) as refused:
+        PrivateLinearRegression(1.0, **parameters).fit(*table())
+    assert refused.value.detail == message
+
+
+def test_a_caution_of_a_regression_names_the_callers_line() -> None:
+    with pytest.warns(UserWarning, match=r"^a delta of 0\.01 is above 1/2,000") as warned:
+        regression(1.0, budget=PrivacyBudget(5.0, 0.01)).fit(*table())
+    assert {warning.filename for warning in warned} == {__file__}
+
+
+def test_predictions_lie_within_the_bounds_of_the_target() -> None:
+    model = regression(50.0, random_state=1).fit(*table())
+    model.model_ = Model(100 * model.model_.weights)
+    predicted = model.predict(table()[0])
+    assert (predicted.min(), predicted.max()) == (-10.0, 20.0)
+
+
+def test_numbers_in_texts_are_numbers() -> None:
+    X, y = table()
+    model, same = (regression(50.0, random_state=1).fit(rows, y) for rows in (X, X.astype(str)))
+    assert same.coef_.tolist() == model.coef_.tolist()
+    assert model.predict(X.astype(str)).tolist() == model.predict(X).tolist()
+    labels = y > 0
+    plain, told = (
+        PrivateLogisticRegression(50.0, BOUNDS, random_state=1).fit(rows, labels) for rows in (X, X.astype(str))
+    )
+    assert told.coef_.tolist() == plain.coef_.tolist()
+    assert plain.decision_function(X.astype(str)).tolist() == plain.decision_function(X).tolist()

@@ -166,6 +166,16 @@ def test_what_others_should_know_of_a_learner_is_told(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_public_data_that_cannot_be_read_is_named_with_its_study(tmp_path: Path) -> None:
+    study = Study(name="a", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
+    (tmp_path / "a.json").write_text(study.model_dump_json())
+    more = f'studies = "{tmp_path}"\npublic_data = {{a = "{tmp_path / "a.csv"}"}}'
+    told = checked(learner_file(tmp_path, more), code=3).stderr
+    assert told == f"parley-learner: public_data.a: {tmp_path / 'a.csv'}: No such file or directory\n"
+    (tmp_path / "a.csv").write_text("x,y\n")
+    checked(learner_file(tmp_path, more))
+
+
 def test_a_learner_under_tls_says_so(tmp_path: Path) -> None:
     made = CliRunner().invoke(learner_app, ["init", "https://localhost:8100", "--out", str(tmp_path / "learner")])
     assert made.exit_code == 0, made.output

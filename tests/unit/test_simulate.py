@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import parley.learner.experiments.baselines as baseline_module
 import parley.learner.experiments.simulation as module
 from parley.common.algorithms import REGISTRY
 from parley.common.data.columns import Category, Feature, Label, RealLabel, SparseFeatures
@@ -403,6 +404,7 @@ def test_an_open_algorithm_is_chosen_from_the_facts_of_the_first_repetition(monk
     assert type(algorithm).__name__ == "Psgd"
     assert (facts.parties, facts.epsilon.tolist(), facts.study) == (("party-1", "party-2", "party-3"), [2.5] * 3, WDBC)
     assert questions == algorithm.questions(facts)
+    assert (facts.public, facts.n_total) == (None, 427), "an open algorithm asks about no public rows"
     assert module._with_algorithm(SIMULATED, dataset) == (SIMULATED, {})
     result = run_simulation(replace(settings, repeat=1))
     assert (result.settings.algorithm, result.choices["algorithm"].why) == ("psgd", "it is likely")
@@ -512,6 +514,45 @@ def test_data_that_are_new_each_time_have_no_folds() -> None:
     with pytest.raises(InvalidInputError) as refused:
         run_simulation(replace(SIMULATED, folds=2))
     assert refused.value.detail == "data 'simulated' are drawn again each time, so they have no folds"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("parameters", [{}, {"n_rounds": 2}])
+def test_a_run_is_compared_on_its_first_five_splits(
+    parameters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SimulationSettings("wdbc", algorithm="dp_gd", parameters=parameters, repeat=7, parties=2)
+    found, asked = Baselines(5, {"pooled": 0.61}, "dp_gd", 2.0, {"best": 0.9}), list[Any]()
+
+    def measured_beside(*terms: object) -> Baselines:
+        asked.append(terms)
+        return found
+
+    monkeypatch.setattr(module, "baselines", measured_beside)
+    monkeypatch.setattr(module, "constant", lambda *_: 0.6)
+    result = run_simulation(settings, with_baselines=True)
+    ((splits, kind, adjacency),) = asked
+    assert (len(splits), kind, adjacency) == (5, "binary", "replace_one")
+    for repetition, (train, test, facts) in enumerate(splits):
+        expected = deal_repetition(settings, load_dataset("wdbc"), repetition)
+        assert (train.X.tolist(), test.X.tolist()) == (expected[0].X.tolist(), expected[1].X.tolist())
+        assert facts.n_examples.tolist() == expected[2].n_examples.tolist()
+    means = {name: metric.mean for name, metric in result.metrics.items()}
+    assert result.baselines == found.beside_run("dp_gd", means, contends=True, is_open=not parameters)
+    assert result.baselines is not None
+    assert result.baselines.best_is_run == (not parameters)
+    assert any(warning.startswith("all data pooled, without privacy, come to 0.6100") for warning in result.warnings)
+    assert result.constant == pytest.approx(0.6)
+    assert run_simulation(replace(settings, repeat=1)).baselines is None
+
+
+def test_the_constant_of_a_simulation_is_that_of_its_kind(doses: tuple[Path, Path]) -> None:
+    table, study = doses
+    settings = SimulationSettings(str(table), study, "pooled", repeat=2)
+    dataset = load_dataset(str(table), study)
+    dealt = [deal_repetition(settings, dataset, repetition)[:2] for repetition in range(2)]
+    expected = [baseline_module.constant(train, test, "regression") for train, test in dealt]
+    assert run_simulation(settings).constant == pytest.approx(sum(expected) / 2)
 
 
 # ── the command ──────────────────────────────────────────────────────────────

@@ -341,6 +341,17 @@ def test_noise_that_hides_much_is_a_remark() -> None:
         assert told == [f"1,000 ± 0 rows; noise of deviation {deviation} on each count", *more]
 
 
+def test_numbers_of_remarks_and_evaluations_have_no_colour_of_their_own() -> None:
+    remarked = described(columns=[number("x", remarks=["5 of 10"])], deviation=1.0)
+    in_color: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
+    assert "x: 5 of 10" in shown(lambda console: describe._show(remarked, console), **in_color)
+    figure = {"estimate": 0.5, "low": 0.25, "high": 0.75}
+    evaluation = {"epsilon": 1, "delta": 1e-6, "rows": 300, "contributors": ["a"], "rate": 0.95, "rmse": figure}
+    news = [("state", {"state": "completed", "evaluation": evaluation})]
+    lines = shown(lambda console: display.follow(events(news), console), **in_color)
+    assert "  RMSE 0.5, between 0.25 and 0.75 at 95%" in lines
+
+
 def test_twenty_values_are_shown_and_no_more() -> None:
     cells = list(describe._values(values(20)))
     assert cells[0] == ("work", "v20", "208 ± 5", "20.0% ± 20.0%")
