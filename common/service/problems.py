@@ -151,7 +151,7 @@ def reason_of(fault: Mapping[str, Any]) -> str:
 
     >>> reason_of({"type": "greater_than_equal", "input": "secret", "ctx": {"ge": 1}})
     'must be at least 1'
-    >>> reason_of({"type": "int_parsing", "input": "secret"})
+    >>> reason_of({"type": "int_from_float", "input": 1.5})
     'must be a whole number'
     """
     kind: str = fault["type"]

@@ -212,6 +212,7 @@ _ROWS = "save the rows as a list of objects, or an object a line"
         ('[{"a": 1},]', "it is no JSON"),
         ('[{"a": 1}, ]', "it is no JSON"),
         ('[{"a": 1}] x', "it is no JSON"),
+        ('[{"a": 1}]x', "it is no JSON"),
         ('[{"a": 1} {"a": 2}]', "it is no JSON"),
         ("[" * 100_000, "it is no JSON"),
         ('[{"a": 1, "a": 2}]', "a record has a name twice"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parley.common.errors import InvalidDataError, InvalidInputError, ParleyError, TooLargeError
-from parley.common.service.child import AnyArray, ChildBounds, receive_arrays
+from parley.common.service.child import AnyArray, ChildBounds, _reported_error, receive_arrays
 
 pytestmark = pytest.mark.long
 
@@ -157,3 +157,10 @@ def test_a_child_within_bounds_sends_what_fits(tmp_path: Path, monkeypatch: pyte
     _write(tmp_path, "allow_seconds(5); yield np.ones(2**20)", f", {WITHIN}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert [array.shape for array in receive_arrays("sender", bounds=WITHIN)] == [(2, 3), (2**20,)]
+
+
+def test_memory_that_runs_out_within_bounds_is_the_fault_of_what_was_sent() -> None:
+    error = _reported_error(MemoryError("secret"), ChildBounds(2**26, 3, 9.0))
+    assert (type(error), error.detail) == (
+        TooLargeError, "what was sent takes more than 64 MB or 3 seconds to read: send less",
+    )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from parley.common.arrays import FloatArray, IntArray
+from parley.common.errors import InvalidInputError
 from parley.common.online import Leader
 from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.calibration import gaussian_delta, gaussian_epsilon, mu_of_draws
@@ -360,3 +361,9 @@ def test_spreads_of_draws_are_those_of_the_boards_own_lambda() -> None:
     terms = LeaderTerms(10, 10_000, 1.0, DELTA, adversary="oblivious")
     assert terms.board is not None
     assert spread_of_a_draw(terms.scale, 10_000) <= spread_of_a_draw(terms.board.scale, 10_000)
+
+
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
+def test_a_delta_that_is_no_probability_below_1_is_refused(delta: float) -> None:
+    with pytest.raises(InvalidInputError, match=f"^delta must be at least 0 and below 1, not {delta}$"):
+        LeaderTerms(3, 300, 1.0, delta)

@@ -23,6 +23,7 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.layout import DesignLayout
 from parley.common.data.loading import shard_of
 from parley.common.data.shard import Shard
+from parley.common.data.study import HuberLoss, LogisticLoss, SoftmaxLoss
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, build_loss
 from parley.common.learning.model import Model
@@ -383,6 +384,12 @@ def test_which_losses_and_mechanisms_take_several_classes_is_told_to_scikit_lear
     assert not takes_several(mechanism="objective")
     assert not takes_several(mechanism="generalized")
     assert not takes_several(loss="huber")
+
+
+def test_the_study_has_the_loss_that_is_asked_for_and_softmax_for_several_classes() -> None:
+    plain, robust = PrivateClassifier(bounds=(-2, 4)), PrivateClassifier(bounds=(-2, 4), loss="huber")
+    losses = plain._study(D, 2).loss, plain._study(D, 3).loss, robust._study(D, 2).loss
+    assert losses == (LogisticLoss(), SoftmaxLoss(), HuberLoss())
 
 
 def test_the_default_is_a_budget_of_one_and_no_delta() -> None:

@@ -9,22 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nightly import repeats
+from tests.support.nightly import nightly, repeats
 from tests.support.outage import DEADLINE, outage_scene
 
 KINDS = ("none", "paillier")
 N_ROUNDS = 6
-FEW, FAULTS = 2, repeats(400, 1500)
-MANY = pytest.mark.slow
+FEW, FAULTS = 2, repeats(200, 1500)
 STATUSES = (401, 408, 425, 429, 500, 503)
 
 
 def numbers(few: int, many: int) -> list[object]:
-    """A quick number of troubles, and one to be sure."""
-    return [few, pytest.param(many, marks=MANY)]
+    """A quick number of troubles, and at night one to be sure."""
+    return [few, pytest.param(many, marks=nightly)]
 
 
-@pytest.mark.parametrize("times", numbers(FEW, repeats(6, 25)))
+@pytest.mark.parametrize("times", numbers(FEW, 25))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_learner_stopped_for_longer_than_the_deadline_goes_on(tmp_path: Path, kind: str, times: int) -> None:
     rng = random.Random(1)
@@ -60,7 +59,7 @@ async def test_a_stopped_learner_blames_nobody(tmp_path: Path) -> None:
     print("a learner stopped twice for longer than the deadline, when it could do without one party: 0 parties dropped")
 
 
-@pytest.mark.parametrize("times", numbers(FEW, repeats(6, 25)))
+@pytest.mark.parametrize("times", numbers(FEW, 25))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_partition_longer_than_the_deadline_is_outlasted(tmp_path: Path, kind: str, times: int) -> None:
     rng, pauses = random.Random(2), 0
@@ -119,7 +118,7 @@ async def test_statuses_that_time_mends_are_outlasted(tmp_path: Path, kind: str)
     )
 
 
-@pytest.mark.parametrize("times", numbers(1, repeats(2, 5)))
+@pytest.mark.parametrize("times", numbers(1, 5))
 @pytest.mark.parametrize("name", ["learner", "party-1"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str, name: str, times: int) -> None:
@@ -156,7 +155,7 @@ async def test_a_locked_database_pauses_runs_and_stops_nobody_else(tmp_path: Pat
     )
 
 
-@MANY
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_bad_network_loses_no_run(tmp_path: Path, kind: str) -> None:
     runs = faults = 0

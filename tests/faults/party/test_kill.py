@@ -27,11 +27,12 @@ from parley.party.ledger.records import Answered
 from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.loops import PartyLoop
+from tests.support.nightly import repeats
 from tests.support.noises import OnlyOnce
 from tests.support.processes import free_port, start_party
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
-KILLS = 200
+KILLS = repeats(100, 200)
 ROUNDS = 20
 """of each run; when they are over, the next run begins"""
 DEATH = (ConnectionError, EOFError, httpx.TransportError)
