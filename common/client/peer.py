@@ -351,9 +351,7 @@ def _header(response: PeerResponse, name: bytes) -> str | None:
 
 
 def _seconds(text: str | None) -> float:
-    """Return the seconds that a Retry-After header asks for; 0 without one.
-
-    So for a date, which depends on this machine's clock.
+    """Return the seconds that a Retry-After header asks for; 0 without one, or for a date, which needs a right clock.
 
     >>> _seconds("2"), _seconds("Sat, 21 Nov 2026 20:00:00 GMT")
     (2.0, 0.0)

@@ -179,17 +179,21 @@ async def test_a_key_is_one_members_and_a_member_keeps_its_key(tmp_path: Path) -
     assert roster.store.members["clinic"].token == "u" * 43
 
 
+def roster_with_authority(folder: Path) -> LiveRoster:
+    """A learner's roster whose authority, in the folder, signs certificates for nine days."""
+    authority, made = folder / "authority.pem", make_authority("authority", timedelta(days=9))
+    authority.write_text(made.certificate_pem)
+    key = folder / "authority.key"
+    key.write_text(made.key_pem)
+    key.chmod(0o600)
+    joining = SimpleNamespace(url="https://learner.example", authority=authority, authority_key=key)
+    return roster_at(folder / "state", joining=joining, tls=True)
+
+
 async def test_a_member_gets_a_certificate_of_its_name_and_renews_it(tmp_path: Path) -> None:
-    authority = make_authority("authority", timedelta(days=9))
-    (tmp_path / "authority.pem").write_text(authority.certificate_pem)
-    (tmp_path / "authority.key").write_text(authority.key_pem)
-    (tmp_path / "authority.key").chmod(0o600)
-    joining = SimpleNamespace(
-        url="https://learner.example", authority=tmp_path / "authority.pem", authority_key=tmp_path / "authority.key"
-    )
-    roster = roster_at(tmp_path / "state", joining=joining, tls=True)
+    roster = roster_with_authority(tmp_path)
     invitation = await invited(roster, "clinic")
-    assert invitation.authority == authority.certificate_pem
+    assert invitation.authority == (tmp_path / "authority.pem").read_text()
     mine = make_authority("clinic", timedelta(days=1))
     request = request_of("clinic", csr=mine.request())
     membership = await roster.join("clinic", hash_token(invitation.secret), request)
@@ -361,14 +365,7 @@ async def test_a_certificate_is_needed_where_the_learner_gives_one(
 
 
 async def test_a_renewal_is_logged_and_a_request_that_is_none_refused(tmp_path: Path) -> None:
-    authority = make_authority("authority", timedelta(days=9))
-    (tmp_path / "authority.pem").write_text(authority.certificate_pem)
-    (tmp_path / "authority.key").write_text(authority.key_pem)
-    (tmp_path / "authority.key").chmod(0o600)
-    joining = SimpleNamespace(
-        url="https://learner.example", authority=tmp_path / "authority.pem", authority_key=tmp_path / "authority.key"
-    )
-    roster = roster_at(tmp_path / "state", joining=joining, tls=True)
+    roster = roster_with_authority(tmp_path)
     await roster.join("clinic", hash_token((await invited(roster, "clinic")).secret), request_of("clinic"))
     with pytest.raises(InvalidInputError, match=r"^certificate_request: this cannot be signed$"):
         await roster.renew("clinic", CertificateRequest(certificate_request="x"))
