@@ -29,6 +29,7 @@ RUN mkdir -p /opt/parley/share/parley && for part in runtime files query sklearn
     done
 COPY scripts/deployment/slim_packages.py scripts/deployment/warm_up.py /tools/
 RUN /opt/parley/bin/python /tools/slim_packages.py /opt/parley/lib/python3*/site-packages
+COPY scripts/deployment/parley_is.py /opt/parley/bin/parley-is
 COPY LICENSE pyproject.toml /src/
 COPY docs/how-to/install.md /src/docs/how-to/
 COPY parley /src/parley
@@ -54,23 +55,21 @@ RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PARLEY_LEARNING="$VERSION" python -m pip 
 FROM scratch AS service
 COPY --from=system / /
 ENV PATH=/opt/parley/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-    PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+    PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+    PARLEY_PARTY_HEARTBEAT=/tmp PARLEY_KEYHOLDER_HEARTBEAT=/tmp PARLEY_LEARNER_HEARTBEAT=/tmp
 USER 10001:10001
 WORKDIR /var/lib/parley
 VOLUME /var/lib/parley
 EXPOSE 8000
 STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=30s --start-period=60s --retries=3 CMD ["parley-is", "ready"]
 
 FROM service AS party
 COPY --from=party-packages /opt/parley /opt/parley
-HEALTHCHECK --interval=10s --timeout=30s --start-period=60s --retries=3 \
-    CMD ["parley-party", "health", "--config", "/etc/parley/party.toml"]
 ENTRYPOINT ["parley-party"]
 CMD ["serve", "--config", "/etc/parley/party.toml"]
 
 FROM service AS learner
 COPY --from=learner-packages /opt/parley /opt/parley
-HEALTHCHECK --interval=10s --timeout=30s --start-period=60s --retries=3 \
-    CMD ["parley-learner", "health", "--config", "/etc/parley/learner.toml"]
 ENTRYPOINT ["parley-learner"]
 CMD ["serve", "--config", "/etc/parley/learner.toml"]

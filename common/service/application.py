@@ -122,7 +122,7 @@ def service(  # noqa: PLR0913 -- all by keyword
     while the service cannot work. A body may have ``limits.round_bytes`` on ``round_paths``, and ``limits.body_bytes``
     on all others; routes may allow less. ``shares`` bound what each caller may have; where too many connections are
     open, callers for whom it ``keeps_room_for`` are still served. The application's ``state`` has ``tokens`` and
-    ``metrics``, which `serve` maintains while it runs.
+    ``metrics``, which `serve` maintains while it runs, and ``ready``.
     """
     shares = shares or Shares()
     app = FastAPI(
@@ -138,7 +138,7 @@ def service(  # noqa: PLR0913 -- all by keyword
         separate_input_output_schemas=False,  # what a service shows, such as a study, may be sent to it
         telemetry=_NO_TELEMETRY,
     )
-    app.state.tokens, app.state.metrics, app.state.limits = Tokens(tokens), metrics, limits
+    app.state.tokens, app.state.metrics, app.state.limits, app.state.ready = Tokens(tokens), metrics, limits, ready
     app.router.route_class = StrictRoute
     problems.install(app)
     app.add_middleware(

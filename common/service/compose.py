@@ -41,19 +41,13 @@ services:
     mem_limit: ${{PARLEY_MEMORY:-2g}}
     cpus: 1.0
     pids_limit: 256
-    healthcheck:
-      test: {health}
-      interval: 10s
-      timeout: 30s
-      start_period: 60s
-      retries: 3
 {ports}    volumes:
 {volumes}"""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerService:
-    """The service in the container; ``command`` takes ``serve``, ``health`` and ``--config``.
+    """The service in the container; ``command`` takes ``serve`` and ``--config``.
 
     ``ports`` are published as Compose spells them; a service that opens its connections itself has none.
     """
@@ -94,7 +88,6 @@ class ContainerService:
             file=self.file.name,
             image="parley-learner" if program == "parley-learner" else "parley-party",
             command=_quoted([*words, "serve", "--config", str(self.settings)]),
-            health=_quoted(["CMD", *self.command, "health", "--config", str(self.settings)]),
             user=user,
             ports=f"    ports: {_quoted(self.ports)}\n" if self.ports else "",
             volumes="".join(f"      - {mount}\n" for mount in mounts),

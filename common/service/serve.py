@@ -33,6 +33,7 @@ from threadpoolctl import threadpool_limits
 from parley.common.errors import InvalidInputError
 from parley.common.extras import require_extra
 from parley.common.service import logs
+from parley.common.service.heartbeat import heartbeat
 from parley.common.service.http.connections import Beside, BoundedServer, connections_allowed
 from parley.common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority, stamp_of
 from parley.common.service.prometheus import Metrics
@@ -83,7 +84,8 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
 
     ``beside`` runs for as long, such as code that opens connections to others. Raises InvalidInputError where the
-    certificate or its key cannot be used, tracing is not installed, or the process may have too few files open.
+    certificate or its key cannot be used, tracing is not installed, or the process may have too few files open;
+    UnavailableError where the heartbeat's directory cannot be written.
     """
     logs.configure(settings.log_format)
     begin_tracing(settings.tracing, settings.name)
@@ -110,6 +112,8 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
     _give_memory_back()
+    if settings.heartbeat:
+        beside = [*beside, heartbeat(settings.heartbeat, app.state.ready)]
     collections = FullCollections()
     collections.begin()
 

@@ -189,6 +189,13 @@ class ServiceSettings(Settings):
     limits: Annotated[Limits, Field(description="what one request may ask for")] = Limits()
     shares: Annotated[Shares, Field(description="what one caller may have at a time")] = Shares()
     tracing: Annotated[Tracing | None, Field(description="where traces of rounds go; none are made if unset")] = None
+    heartbeat: Annotated[
+        Path | None,
+        Field(
+            description="directory of two files that the service touches every ten seconds, parley-alive and, while it "
+            "is ready, parley-ready: for checks of health that cost nothing; none if unset"
+        ),
+    ] = None
     plain_http: Annotated[
         bool, Field(description="whether to listen beyond this machine without TLS, where something else protects it")
     ] = False

@@ -20,7 +20,7 @@ _HEAD = """\
 # Each service's part of deploy/ is mounted read-only; what a service writes lives in its own named volume.
 # Parties and key holder share a network with the learner alone, each its own, so that none reaches another, nor
 # anything outside; only the learner is published, on loopback. Services run as uid 10001, which must be able to read
-# what is mounted. An image checks its service's health by the service's own settings.
+# what is mounted. An image checks its service's health by a file that the service touches.
 # PARLEY_DEPLOY names another folder than deploy/; PARLEY_PORT another port than 8100, 0 a free one; PARLEY_TAG other
 # images than the latest; PARLEY_MEMORY how much each service may have, instead of 2g;
 # PARLEY_EXTRAS="postgres tracing" builds images that read tables of PostgreSQL and send traces.
@@ -65,8 +65,6 @@ _LEARNER = """\
   key-holder:
     <<: *party
     command: ["keyholder", "serve", "--config", "/etc/parley/keyholder.toml"]
-    healthcheck:
-      test: ["CMD", "parley-party", "keyholder", "health", "--config", "/etc/parley/keyholder.toml"]
     networks: [key-holder]
     volumes:
       - ${PARLEY_DEPLOY:-./deploy}/config/key-holder.toml:/etc/parley/keyholder.toml:ro

@@ -1,7 +1,7 @@
 """Import all that a service may ever import: ``python warm_up.py parley.common parley.party``, as its image is built.
 
-A container's file system is read-only, so what is not compiled now is compiled again at each start and health check;
-and what cannot be imported fails the build, not a run.
+A container's file system is read-only, so what is not compiled now is compiled again at each start; and what cannot be
+imported fails the build, not a run.
 """
 
 from __future__ import annotations

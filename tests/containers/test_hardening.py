@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER, SERVICES
-from tests.support.containers import Project, docker
+from tests.support.containers import Project, docker, wait_for
 
 PARLEY = 10001
 LARGEST_IMAGE = 450_000_000
@@ -94,6 +94,10 @@ def test_an_image_is_small_and_holds_no_shell_and_no_installer(services: Project
 def test_a_service_has_limits(services: Project, service: str) -> None:
     limits = services.inspect(service)["HostConfig"]
     assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (2 * 2**30, 10**9, 256)
+
+
+def test_the_engine_sees_that_every_service_is_healthy(services: Project) -> None:
+    wait_for(lambda: all(map(services.is_healthy, SERVICES)))
 
 
 def test_a_service_that_is_told_to_stop_ends_its_work_and_says_so(services: Project) -> None:

@@ -81,7 +81,7 @@ def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made:
         wait_for(partial(is_healthy, made.container(name)))
         assert state["NetworkSettings"]["Ports"] in ({}, {"8000/tcp": None})
         listening = docker("exec", made.container(name), "python", "-c", LISTENING).split()
-        assert listening, "the health check asks on loopback"
+        assert listening, "its owner asks on loopback"
         assert all(address.endswith("7F") for address in listening), "127/8, where the engine's DNS is too"
 
 

@@ -58,8 +58,15 @@ class Project:
             wait_for(lambda: all(party["facts"] for party in learner.ask("GET", "/v1/parties")))
 
     def is_healthy(self, service: str) -> bool:
-        """Whether the last check of a service's health said so."""
+        """Whether the engine's last check of a service's health, of which it makes two a minute, said so."""
         return bool(self.inspect(service)["State"]["Health"]["Status"] == "healthy")
+
+    def is_ready(self, service: str) -> bool:
+        """Whether the program by which the engine checks a service's health says so now."""
+        try:
+            return self.run(service, "parley-is", "ready").startswith("ready")
+        except subprocess.CalledProcessError:
+            return False
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -182,14 +189,14 @@ def build_images(*options: str) -> None:
 
 @contextmanager
 def project(root: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False) -> Iterator[Project]:
-    """The services, built and healthy; the end of the block removes all of them in any case."""
+    """The services, built and ready; the end of the block removes all of them in any case."""
     deployment = make_deployment(root, partial(container_site, tls=tls), parties)
     made = Project(f"parley-test-{uuid.uuid4().hex[:12]}", root, deployment)
     (root / "docker-compose.yml").write_text(compose_yml(parties), encoding="utf-8")
     try:
         for step in compose_steps(deployment):
             made.compose(*step, seconds=_BUILD_SECONDS)
-        wait_for(lambda: all(map(made.is_healthy, made.services)))
+        wait_for(lambda: all(map(made.is_ready, made.services)))
         yield made
     except (subprocess.CalledProcessError, TimeoutError) as error:
         error.add_note(made.compose("logs", "--tail=20"))

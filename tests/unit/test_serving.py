@@ -154,6 +154,17 @@ def test_a_service_has_nothing_beside_it_unless_it_is_said(tmp_path: Path, monke
     assert stage.server[3] == ()
 
 
+def test_a_service_shows_by_files_that_it_is_ready_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, app = Stage(monkeypatch), FastAPI()
+    app.state.tokens, app.state.metrics, app.state.ready = None, None, "whether it is ready"
+    monkeypatch.setattr(serving, "heartbeat", lambda *given: ("heartbeat", *given))
+    beside: Any = ["a task"]
+    serve(app, Some(name="clinic", state=tmp_path, heartbeat=tmp_path), beside)
+    assert stage.server[3] == ["a task", ("heartbeat", tmp_path, "whether it is ready")]
+
+
 def test_a_service_may_have_as_many_files_open_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[tuple[int, tuple[int, int]]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (5, 99) if kind == resource.RLIMIT_NOFILE else (1, 2))

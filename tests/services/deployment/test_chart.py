@@ -169,8 +169,8 @@ def test_health_is_asked_as_by_the_images(made: Manifests, role: str) -> None:
     ]
     file = service["command"][-1]
     assert service["command"] == [*program, "serve", "--config", file]
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert service[probe]["exec"]["command"] == [*program, "health", "--config", file]
+    for probe, state in (("startupProbe", "alive"), ("readinessProbe", "ready"), ("livenessProbe", "alive")):
+        assert service[probe]["exec"]["command"] == ["parley-is", state]
         assert service[probe]["timeoutSeconds"] == 30
 
 
