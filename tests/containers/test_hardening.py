@@ -96,21 +96,6 @@ def test_a_service_has_limits(services: Project, service: str) -> None:
     assert (limits["Memory"], limits["NanoCpus"], limits["PidsLimit"]) == (2 * 2**30, 10**9, 256)
 
 
-def test_the_engine_sees_that_every_service_is_healthy(services: Project) -> None:
-    wait_for(lambda: all(map(services.is_healthy, SERVICES)))
-
-
-def test_a_service_that_is_told_to_stop_ends_its_work_and_says_so(services: Project) -> None:
-    began = time.monotonic()
-    services.compose("stop", "hospital-e")
-    try:
-        ended = services.inspect("hospital-e")["State"]
-        assert (ended["ExitCode"], ended["OOMKilled"]) == (0, False)
-        print(f"a party stopped within {time.monotonic() - began:.1f} s")
-    finally:
-        services.start()
-
-
 @pytest.mark.parametrize("service", ["hospital-a", KEY_HOLDER])
 def test_parties_and_key_holder_reach_the_learner_and_nobody_else(services: Project, service: str) -> None:
     others = [address(services, other) for other in (KEY_HOLDER, *HOSPITALS) if other != service]
@@ -124,3 +109,18 @@ def test_only_the_learner_is_published_and_on_loopback_alone(services: Project) 
         ports = services.inspect(service)["NetworkSettings"]["Ports"]
         published = [port["HostIp"] for ports_of_host in ports.values() for port in ports_of_host or ()]
         assert published == (["127.0.0.1"] if service == LEARNER else [])
+
+
+def test_the_engine_sees_that_every_service_is_healthy(services: Project) -> None:
+    wait_for(lambda: all(map(services.is_healthy, SERVICES)))
+
+
+def test_a_service_that_is_told_to_stop_ends_its_work_and_says_so(services: Project) -> None:
+    began = time.monotonic()
+    services.compose("stop", "hospital-e")
+    try:
+        ended = services.inspect("hospital-e")["State"]
+        assert (ended["ExitCode"], ended["OOMKilled"]) == (0, False)
+        print(f"a party stopped within {time.monotonic() - began:.1f} s")
+    finally:
+        services.start()

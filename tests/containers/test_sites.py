@@ -78,15 +78,10 @@ def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made:
     assert (document["faults"], list(document["keys"]["key_holders"])) == ([], [HOLDER])
     for name in (*NAMES, HOLDER):
         state = json.loads(docker("inspect", made.container(name)))[0]
-        wait_for(partial(is_healthy, made.container(name)))
         assert state["NetworkSettings"]["Ports"] in ({}, {"8000/tcp": None})
         listening = docker("exec", made.container(name), "python", "-c", LISTENING).split()
         assert listening, "its owner asks on loopback"
         assert all(address.endswith("7F") for address in listening), "127/8, where the engine's DNS is too"
-
-
-def is_healthy(container: str) -> bool:
-    return bool(json.loads(docker("inspect", container))[0]["State"]["Health"]["Status"] == "healthy")
 
 
 def test_a_party_reaches_the_learner_and_nothing_else(made: Sites) -> None:
@@ -120,3 +115,12 @@ def test_nothing_reaches_a_party_even_from_its_own_network(made: Sites) -> None:
     assert outcomes == dict.fromkeys(aims, "ConnectionRefusedError")
     assert "reached" not in tried(made.container("learner"), *aims).values()
     assert "reached" not in tried(made.container(NAMES[1]), *aims).values()
+
+
+def test_the_engine_sees_that_a_party_and_a_key_holder_are_healthy(made: Sites) -> None:
+    for name in (*NAMES, HOLDER):
+        wait_for(partial(is_healthy, made.container(name)))
+
+
+def is_healthy(container: str) -> bool:
+    return bool(json.loads(docker("inspect", container))[0]["State"]["Health"]["Status"] == "healthy")
