@@ -26,7 +26,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     return load_source(DataSource(source=str(path)), STUDY)
 
 
-@pytest.mark.parametrize("dress", DRESSES, ids=str)
+IN_A_CHILD = {".xlsx", ".json", ".jsonl", ".ndjson"}
+"""Kinds of files that another process reads, which takes seconds to start."""
+
+
+@pytest.mark.parametrize(
+    "dress",
+    [pytest.param(dress, marks=[pytest.mark.slow] * (Path(dress.file).suffix in IN_A_CHILD)) for dress in DRESSES],
+    ids=str,
+)
 def test_a_table_is_the_same_shard_in_every_dress(tmp_path: Path, plain: Loaded, dress: Dress) -> None:
     path = tmp_path / dress.file
     if path.suffix == ".xlsx":

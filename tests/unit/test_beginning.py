@@ -22,12 +22,15 @@ from parley.party.keyholder.journal import create_journal, recover_journal
 from parley.party.ledger.ledger import Ledger, check_exists, create_ledger
 from parley.party.ledger.recovery import recover
 from tests.support.ledgers import KEY
+from tests.support.nightly import repeats
 
 pytestmark = pytest.mark.long
 
 ME = Identity("party", KEY)
 LIMIT = Account(1, 0, composition="basic")
 KILLED, WHOLE = 9, 0
+STRIDE = repeats(3, 1)
+"""By so many steps the next kill is later."""
 
 
 def ended_before(step: int, deed: Callable[[], object]) -> int:
@@ -45,7 +48,7 @@ def ended_before(step: int, deed: Callable[[], object]) -> int:
 def test_a_killed_beginning_has_begun_nothing_or_all(tmp_path: Path) -> None:
     begun, ended = list[bool](), KILLED
     while ended == KILLED:
-        step = len(begun) + 1
+        step = STRIDE * len(begun) + 1
         ended = ended_before(step, partial(create_ledger, tmp_path / str(step), ME, "replace_one"))
         begun.append(has_begun(tmp_path / str(step) / "ledger"))
         if not begun[-1]:
@@ -56,7 +59,7 @@ def test_a_killed_beginning_has_begun_nothing_or_all(tmp_path: Path) -> None:
         with pytest.raises(LedgerError, match="already"):
             create_ledger(tmp_path / str(step), ME, "replace_one")
     assert begun == sorted(begun), "once it has begun it stays so"
-    assert 10 < begun.count(False) < len(begun) - 3
+    assert 10 < STRIDE * begun.count(False) < STRIDE * len(begun) - 3
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -67,7 +70,7 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_
         directory = tmp_path / str(len(told))
         shutil.copytree(tmp_path / "old", directory)
         ended = ended_before(
-            len(told) + 1, partial(create_ledger, directory, ME, "replace_one", spent=spent, recovered={})
+            STRIDE * len(told) + 1, partial(create_ledger, directory, ME, "replace_one", spent=spent, recovered={})
         )
         check_exists(directory)
         with Ledger(directory, ME, LIMIT) as store:
@@ -75,14 +78,14 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_
         aside = sorted(path.name for path in directory.glob("replaced-*/*"))
         assert aside == (["ledger.db", "ledger.head"] if told[-1] else [])
     assert told == sorted(told)
-    assert 10 < told.count(False) < len(told) - 3
+    assert 10 < STRIDE * told.count(False) < STRIDE * len(told) - 3
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_the_receipts_shown_to_a_killed_recovery_are_charged_by_the_next(tmp_path: Path) -> None:
     create_ledger(tmp_path / "old", ME, "replace_one", spent=Cost(7, 0), recovered={})
-    ended, steps = KILLED, count(1)
+    ended, steps = KILLED, count(1, STRIDE)
     while ended == KILLED:
         step = next(steps)
         directory = tmp_path / str(step)
@@ -97,7 +100,7 @@ def test_a_journal_that_a_killed_recovery_replaced_is_reported_by_the_next(tmp_p
     create_journal(tmp_path / "old", ME)
     shutil.copytree(tmp_path / "old", tmp_path / "whole")
     (first,) = recover_journal(tmp_path / "whole", ME)
-    ended, steps = KILLED, count(1)
+    ended, steps = KILLED, count(1, STRIDE)
     while ended == KILLED:
         step = next(steps)
         directory = tmp_path / str(step)

@@ -26,9 +26,10 @@ from tests.support.attacks import request
 from tests.support.keyholder import KEY_BITS, begin, keyholder_settings, open_round
 from tests.support.keyholder_process import Holder, SameObfuscators, start_keyholder, start_opening
 from tests.support.killing import last_answer
+from tests.support.nightly import repeats
 from tests.support.processes import free_port, stopped_at_exit, wait_until_ready
 
-KILLS, ROUNDS_A_LIFE = 100, 8
+KILLS, ROUNDS_A_LIFE = repeats(40, 100), 8
 LONGEST_ROUND = 0.01  # seconds
 HTTP_KILLS, LONGEST_REQUEST = 6, 0.02
 VALUES = np.arange(5)

@@ -14,7 +14,7 @@ from tests.support.outage import DEADLINE, outage_scene
 
 KINDS = ("none", "paillier")
 N_ROUNDS = 6
-FEW, FAULTS = 2, repeats(200, 1500)
+FEW, FAULTS = 2, repeats(100, 1500)
 STATUSES = (401, 408, 425, 429, 500, 503)
 
 
@@ -23,6 +23,7 @@ def numbers(few: int, many: int) -> list[object]:
     return [few, pytest.param(many, marks=nightly)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", numbers(FEW, 25))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_learner_stopped_for_longer_than_the_deadline_goes_on(tmp_path: Path, kind: str, times: int) -> None:

@@ -21,6 +21,7 @@ from tests.support.cluster import AUTHORIZED, Stream
 from tests.support.dying import start_dying_learner
 from tests.support.keyholder import noted_openings
 from tests.support.keyholder_process import start_keyholder
+from tests.support.nightly import repeats
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.rounds import run_spec
 from tests.support.secure_cluster import SUMS, Rehearsal, SecureCluster, charges, due
@@ -29,6 +30,8 @@ N_ROUNDS = 2
 JOIN_SECONDS = 30
 KILLED = -9
 MANY = 24
+STRIDE = repeats(2, 1)
+"""By so many steps each kill is later than the one before."""
 
 
 @dataclass
@@ -97,7 +100,7 @@ def finish(client: httpx.Client, run: str) -> bytes:
 def test_a_learner_killed_after_every_step_resumes_to_the_same_model_at_no_charge(scene: Scene) -> None:
     with stopped_at_exit(scene.start_keyholder()):
         wait_until_ready(scene.urls["key-holder-1"])
-        runs, kills = _kill_after_every_step(scene)
+        runs, steps = _kill_after_every_step(scene)
         with stopped_at_exit(start_learner(scene.settings)), scene.client() as client:
             weights = [finish(client, run) for run in runs]
             until = time.monotonic() + JOIN_SECONDS
@@ -109,23 +112,23 @@ def test_a_learner_killed_after_every_step_resumes_to_the_same_model_at_no_charg
     assert [charges(scene.cluster, run) for run in runs] == [due(spec)] * len(runs)
     assert sorted(rounds for _, rounds in scene.journal()) == [N_ROUNDS] * len(runs)
     print(
-        f"learner killed after each of the {kills} steps of a secure sum: same final model bit for bit, "
+        f"learner killed {len(runs) - 1} times in the {steps} steps of a secure sum: same final model bit for bit, "
         "0 extra charges, 0 rounds opened for another set, 0 keys left"
     )
 
 
 def _kill_after_every_step(scene: Scene) -> tuple[list[str], int]:
-    """One run for each step, after which the learner dies; the next learner ends it. And how many steps there are."""
+    """One run for each step after which the learner dies, and which the next learner ends; how many steps there are."""
     runs: list[str] = []
     while True:
-        learner = start_dying_learner(scene.settings, last=len(runs) + 1)
+        learner = start_dying_learner(scene.settings, last=STRIDE * len(runs) + 1)
         with stopped_at_exit(learner), scene.client() as client:
             if runs:
                 finish(client, runs[-1])
             runs.append(submit(client, N_ROUNDS))
             learner.join(1 if _is_done(client, runs[-1]) else JOIN_SECONDS)
             if learner.exitcode != KILLED:
-                return runs, len(runs) - 1
+                return runs, STRIDE * (len(runs) - 1)
 
 
 def _is_done(client: httpx.Client, run: str) -> bool:

@@ -14,9 +14,10 @@ from fastapi import FastAPI
 
 from scripts.demonstrations.hospitals import Hospitals
 from tests.support.browser import Site, Visitor, chromium
+from tests.support.nightly import nightly
 
 KEPT = Path(__file__).parents[3] / "docs" / "pictures"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, *([] if "PARLEY_PICTURES" in os.environ else [nightly])]
 
 
 @pytest.fixture

@@ -78,7 +78,11 @@ BOMBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BOMBS)
+SLOW = {"a long cell, brotli", "a long cell, gzip", "a CSV of line ends"}
+"""Those that take a second or two to make."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in BOMBS])
 async def test_refuses_a_small_body_that_is_a_large_table(name: str, tmp_path: Path) -> None:
     make, status, words = BOMBS[name]
     columns = {"age": np.array([1.0, 2.0]), "ward": np.array(["east", "west"]), "ill": np.array(["no", "yes"])}

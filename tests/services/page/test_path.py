@@ -183,7 +183,8 @@ def test_a_study_is_described(visitor: Visitor) -> None:
     assert visitor.log() == []
 
 
-@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow), pytest.param(1920, marks=nightly)])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280, pytest.param(1920, marks=nightly)])
 def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
     axe = Path(axe_selenium_python.__file__).parent / "node_modules/axe-core/axe.min.js"
     script = axe.read_text(encoding="utf-8")
