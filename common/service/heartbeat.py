@@ -39,7 +39,7 @@ def heartbeat(folder: Path, ready: Callable[[], Awaitable[None]]) -> Beside:
 
 
 async def beat(folder: Path, ready: Callable[[], Awaitable[None]], patience: float = _EVERY) -> None:
-    """Touch ``ALIVE``, and ``READY`` if ``ready`` raises nothing within ``patience`` seconds; else remove it."""
+    """Touch ``ALIVE``, and ``READY`` if ``ready`` raises nothing within ``patience`` seconds; remove it if not."""
     try:
         (folder / ALIVE).touch()
         async with asyncio.timeout(patience):
