@@ -1,7 +1,8 @@
 """What holds for all tests: reproducible examples, and logging as it was before other tests ran commands in-process.
 
 Hypothesis tries the same examples in every run, and no example fails for being slow on a busy machine. What was
-imported and collected stays for good: garbage is not looked for in it again, which took a tenth of the time.
+imported and collected stays for good: garbage is not looked for in it again, which took a tenth of the time. Several
+processes begin with what takes long.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+from pathlib import Path
 
 import pytest
 import structlog
@@ -33,6 +35,36 @@ def pytest_configure() -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Have two workers more than cores for ``-n auto``: tests of real processes wait for two fifths of their time."""
     return (os.cpu_count() or 1) + 2
+
+
+@pytest.hookimpl(trylast=True)  # when those that nobody asked for are gone
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each of several processes begin with files whose tests are slow or wait, so that none does at the end."""
+    if (processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) == 1:
+        return
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    first = [path for path, tests in files.items() if _takes_long(path, tests)]
+    others = [item for path, tests in files.items() if path not in first for item in tests]
+    count = len(items)
+    items.clear()
+    for number in range(processes):
+        share = (count - len(items)) // (processes - number)  # as pytest-xdist deals them out
+        own = first[number::processes]
+        mine = [item for path in (reversed(own) if number % 2 else own) for item in files[path]]
+        more = max(0, share - len(mine))
+        items += mine + others[:more]
+        del others[:more]
+
+
+def _takes_long(path: Path, tests: list[pytest.Item]) -> bool:
+    """Whether a file has slow tests, or its tests start processes or services."""
+    return not {"faults", "services"}.isdisjoint(path.parts) or any(map(_is_slow, tests))
+
+
+def _is_slow(test: pytest.Item) -> bool:
+    return test.get_closest_marker("slow") is not None
 
 
 def pytest_collection_finish() -> None:
