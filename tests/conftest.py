@@ -33,19 +33,19 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # unknown without the plugin
 def pytest_xdist_auto_num_workers() -> int:
-    """Have two workers more than cores for ``-n auto``: tests of real processes wait for two fifths of their time."""
-    return (os.cpu_count() or 1) + 2
+    """Have one worker more than cores for ``-n auto``: tests wait for a fifth of their time."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(trylast=True)  # when those that nobody asked for are gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each of several processes begin with files whose tests are slow or wait, so that none does at the end."""
+    """Have each of several processes begin with files that have slow tests, so that none runs alone at the end."""
     if (processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) == 1:
         return
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    first = [path for path, tests in files.items() if _takes_long(path, tests)]
+    first = [path for path, tests in files.items() if any(map(_is_slow, tests))]
     others = [item for path, tests in files.items() if path not in first for item in tests]
     count = len(items)
     items.clear()
@@ -56,11 +56,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         more = max(0, share - len(mine))
         items += mine + others[:more]
         del others[:more]
-
-
-def _takes_long(path: Path, tests: list[pytest.Item]) -> bool:
-    """Whether a file has slow tests, or its tests start processes or services."""
-    return not {"faults", "services"}.isdisjoint(path.parts) or any(map(_is_slow, tests))
 
 
 def _is_slow(test: pytest.Item) -> bool:

@@ -543,6 +543,7 @@ AUDITS: dict[str, tuple[Audit, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AUDITS)
 def test_an_audit_that_shows_nothing_is_refused_even_of_an_honest_algorithm(name: str) -> None:
     claim, words = AUDITS[name]
@@ -606,13 +607,8 @@ LEAKS: dict[str, Leak] = {
 }  # fmt: skip
 
 
-LATE = {"a number with half of the noise", "a number from the second round on"}
-"""Those that are noticed late, so they take some seconds."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LATE else []) for name in LEAKS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEAKS)
 def test_an_audit_refuses_a_leak_that_its_author_does_not_look_at(name: str) -> None:
     @algorithm
     class Leaky(Advanced):

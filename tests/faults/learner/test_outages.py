@@ -15,6 +15,7 @@ from tests.support.outage import DEADLINE, outage_scene
 KINDS = ("none", "paillier")
 N_ROUNDS = 6
 FEW, FAULTS = 2, repeats(100, 1500)
+pytestmark = pytest.mark.slow
 STATUSES = (401, 408, 425, 429, 500, 503)
 
 
@@ -23,7 +24,6 @@ def numbers(few: int, many: int) -> list[object]:
     return [few, pytest.param(many, marks=nightly)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("times", numbers(FEW, 25))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_learner_stopped_for_longer_than_the_deadline_goes_on(tmp_path: Path, kind: str, times: int) -> None:
@@ -42,7 +42,6 @@ async def test_a_learner_stopped_for_longer_than_the_deadline_goes_on(tmp_path: 
     print(f"learner stopped {times} times for longer than the deadline ({kind}): 0 runs lost, twin =, charges = price")
 
 
-@pytest.mark.slow
 async def test_a_stopped_learner_blames_nobody(tmp_path: Path) -> None:
     """One party of three may be missing: the learner must not drop whom it did not listen to."""
     async with outage_scene(tmp_path, "none", n_parties=3, minimum=2, deadline_seconds=4.0) as scene:
@@ -99,7 +98,6 @@ async def test_a_party_killed_and_started_again_in_mid_run_is_waited_for(tmp_pat
     print(f"both parties killed twice in mid-run ({kind}): run completed, twin =, charges = price")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_statuses_that_time_mends_are_outlasted(tmp_path: Path, kind: str) -> None:
     async with outage_scene(tmp_path, kind) as scene:
@@ -138,7 +136,6 @@ async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str,
     print(f"disk full {times} times at {name} ({kind}), {unwritten} pauses unwritten: 0 lost, twin =, charges = price")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["learner", "party-1"])
 async def test_a_locked_database_pauses_runs_and_stops_nobody_else(tmp_path: Path, name: str) -> None:
     async with outage_scene(tmp_path, "none") as scene:
@@ -156,7 +153,6 @@ async def test_a_locked_database_pauses_runs_and_stops_nobody_else(tmp_path: Pat
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_bad_network_loses_no_run(tmp_path: Path, kind: str) -> None:
     runs = faults = 0

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
@@ -17,6 +18,7 @@ from tests.services.page.conftest import ROLES
 from tests.support.browser import Site, Visitor
 from tests.support.cluster import AUTHORIZED
 
+pytestmark = pytest.mark.slow
 MANY = 10_000
 COPIES = """
   WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ? - 1)
