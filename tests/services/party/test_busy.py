@@ -54,7 +54,6 @@ def round_trips(url: str, until: Callable[[], bool]) -> np.ndarray:
             client.get("/healthz").raise_for_status()
             taken.append((time.perf_counter() - start) * 1000)
             time.sleep(0.002)
-    gc.unfreeze()
     return np.array(taken)
 
 
@@ -97,10 +96,13 @@ def test_a_learner_answers_while_it_fits_and_a_party_prepares_again_after_a_kill
         for url in urls.values():
             wait_until_ready(url)
         request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "algorithm": "forest"}
-        parameters = {"n_trees": 50, "learners_trees": 400}
-        run = client.post("/v1/runs", json=request | {"parameters": parameters}).raise_for_status().json()["id"]
-        round_trips(urls["learner"], lambda: state(client, run) in {"running", *ENDS})
-        assert state(client, run) == "running", client.get(f"/v1/runs/{run}").json()
+        for tries in (1, 2, 3):  # the learner may be done before anybody looks
+            parameters = {"n_trees": 50, "learners_trees": 100 * 4**tries}
+            run = client.post("/v1/runs", json=request | {"parameters": parameters}).raise_for_status().json()["id"]
+            round_trips(urls["learner"], lambda: state(client, run) in {"running", *ENDS})  # noqa: B023 -- called at once
+            if (seen := state(client, run)) == "running":
+                break
+        assert seen == "running", client.get(f"/v1/runs/{run}").json()
         first.kill()  # approved and prepared, and not asked yet
         first.join()
         with stopped_at_exit(start_party(settings)):
@@ -109,7 +111,7 @@ def test_a_learner_answers_while_it_fits_and_a_party_prepares_again_after_a_kill
             fitted = time.perf_counter() - start
             view = client.get(f"/v1/runs/{run}").json()
     assert view["state"] == "completed", view
-    assert settings.state.with_suffix(".log").read_text().count(GROWN) == 2
+    assert settings.state.with_suffix(".log").read_text().count(GROWN) == tries + 1
     print(f"learner: fitted for {fitted:.1f} s, meanwhile {told(taken)}; the party was killed and prepared again")
     assert np.median(taken) < BOUND_MS
 
