@@ -33,7 +33,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # unknown without the plugin
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Have two workers more than cores for ``-n auto``, as slow tests wait for two fifths of their time, or else one."""
+    """Have two workers more than cores for ``-n auto``, for slow tests wait a lot; one more without these."""
     return (os.cpu_count() or 1) + (1 if "not slow" in config.option.markexpr else 2)
 
 
