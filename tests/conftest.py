@@ -32,9 +32,9 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)  # unknown without the plugin
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Have two workers more than cores for ``-n auto``, for slow tests wait a lot; one more without these."""
-    return (os.cpu_count() or 1) + (1 if "not slow" in config.option.markexpr else 2)
+def pytest_xdist_auto_num_workers() -> int:
+    """Have one worker more than cores for ``-n auto``: tests wait for a fifth of their time."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(trylast=True)  # when those that nobody asked for are gone

@@ -18,7 +18,7 @@ from tests.support.nightly import repeats
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.replays import extra_charges, stored
 
-BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, repeats(60, 170)
+BOUNDARY_ROUNDS, RANDOM_ROUNDS, RANDOM_KILLS = 10, 30, repeats(40, 170)
 JOIN_SECONDS = 30
 
 

@@ -32,7 +32,7 @@ from tests.support.noises import OnlyOnce
 from tests.support.processes import free_port, start_party
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
-KILLS = repeats(100, 200)
+KILLS = repeats(60, 200)
 ROUNDS = 20
 """of each run; when they are over, the next run begins"""
 DEATH = (ConnectionError, EOFError, httpx.TransportError)

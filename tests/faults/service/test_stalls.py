@@ -20,6 +20,7 @@ from parley.common.service.tokens import hash_token
 from tests.support.attackers import Attack, endless_head, half_sent, long_json, under_attack
 from tests.support.cluster import LEARNER, USER
 from tests.support.keyholder_process import start_keyholder
+from tests.support.nightly import nightly
 from tests.support.processes import free_port, start_learner, start_party, stopped_at_exit, wait_until_ready
 from tests.support.secure_cluster import SUMS, SecureCluster
 
@@ -89,7 +90,13 @@ def attack(kind: str, name: str, services: Services) -> Callable[[], Attack]:
 
 
 @pytest.mark.parametrize("name", list(PATHS))
-@pytest.mark.parametrize("kind", ["endless head", "half-sent", "long JSON", "many values", "wrong JSON", "right JSON"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("endless head", "half-sent", "long JSON", "right JSON"),
+        *(pytest.param(kind, marks=nightly) for kind in ("many values", "wrong JSON")),
+    ],
+)
 def test_an_attack_stalls_nobody(services: Services, kind: str, name: str) -> None:
     taken: list[float] = []
     peak = services.peak(name)

@@ -184,7 +184,7 @@ def test_a_study_is_described(visitor: Visitor) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 1280, pytest.param(1920, marks=nightly)])
+@pytest.mark.parametrize("width", [390, *(pytest.param(width, marks=nightly) for width in (1280, 1920))])
 def test_axe_finds_nothing_serious(visitor: Visitor, width: int) -> None:
     axe = Path(axe_selenium_python.__file__).parent / "node_modules/axe-core/axe.min.js"
     script = axe.read_text(encoding="utf-8")
