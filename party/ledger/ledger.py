@@ -341,7 +341,7 @@ class AnsweredRounds:
             with self._chain.transaction() as appending:
                 run = self._chain.run(ask.learner, ask.run)
                 last = run.last
-                number = run.answers.get(ask.round)
+                number = run.answers.get(ask.round) if ask.round <= last else None
                 if number is None:
                     self._chain.check_data()
                     number = self._add(appending, ask, run, last, compute)
