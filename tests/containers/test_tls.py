@@ -58,11 +58,11 @@ def test_certificates_are_renewed_and_nothing_else_is_made_again(secured: Projec
     assert renew(secured.folder) == len(secured.services)
     secured.compose("restart")
     secured.start()
-    wait_for(lambda: all(map(secured.is_ready, secured.services)))
+    wait_for(lambda: all(map(secured.is_healthy, secured.services)))
     changed = {path.name for path, content in files.items() if path.read_bytes() != content}
     assert changed == {CERTIFICATE_FILE, KEY_FILE}
     assert {name: secured.owner(name, "log") for name in PARTIES} == logs
     with secured.learner() as learner:
         run = submit(learner, n_rounds=3, secure_sum="paillier")
         assert finish(learner, run)["contributors"] == PARTIES
-    print(f"{len(secured.services)} certificates renewed: all ready, ledgers kept, run completed")
+    print(f"{len(secured.services)} certificates renewed: all healthy, ledgers kept, run completed")
