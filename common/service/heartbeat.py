@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from parley.common.errors import ParleyError
@@ -46,4 +47,5 @@ async def beat(folder: Path, ready: Callable[[], Awaitable[None]], patience: flo
             await ready()
         (folder / READY).touch()
     except (ParleyError, TimeoutError, OSError):  # what a disk refuses is seen by the file's age
-        (folder / READY).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / READY).unlink(missing_ok=True)
