@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -29,14 +30,28 @@ NEXT_TO_NOTHING = 20
 View = Literal["model", "transcript"]
 
 
+def no_less(figure: float, digits: int = 3) -> str:
+    """Return a bound in few digits, rounded up: what is printed promises no more than what is proven.
+
+    A billionth is let go, so that what arithmetic left of 0.3 reads 0.3.
+
+    >>> no_less(1.4e-5, 1), no_less(2.001), no_less(0.1 + 0.2), no_less(0.0), no_less(math.inf)
+    ('2e-05', '2.01', '0.3', '0', 'inf')
+    """
+    upwards = Context(prec=digits, rounding=ROUND_CEILING)
+    return f"{float(upwards.create_decimal_from_float(figure * (1 - 1e-9))):.{digits}g}"
+
+
 def odds_factor(epsilon: float) -> str:
     """Return in words by how much an answer may change the odds of any conclusion.
 
     >>> odds_factor(1.0), odds_factor(40.0)
     ('a factor of 2.72 (e to the 1)', 'a factor of e to the 40')
     """
-    power = f"e to the {epsilon:.3g}"
-    return f"a factor of {power}" if epsilon > NEXT_TO_NOTHING else f"a factor of {math.exp(epsilon):.3g} ({power})"
+    power = f"e to the {no_less(epsilon)}"
+    return (
+        f"a factor of {power}" if epsilon > NEXT_TO_NOTHING else f"a factor of {no_less(math.exp(epsilon))} ({power})"
+    )
 
 
 def delta_caution(delta: float, n: int, of: str = "records") -> tuple[str, ...]:
@@ -120,6 +135,6 @@ class Guarantee:
         return replace(self, assumptions=(*self.assumptions, *assumptions))
 
     def __str__(self) -> str:
-        promise = f"({self.epsilon:.3g}, {self.delta:.1g})" if math.isfinite(self.epsilon) else "none"
+        promise = f"({no_less(self.epsilon)}, {no_less(self.delta, 2)})" if math.isfinite(self.epsilon) else "none"
         colluding = f", against {self.trust} colluding too" if self.trust else ""
         return f"{promise} {self.view} {self.adjacency} [{self.calibration}]{colluding}"

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from parley.common.encoding.texts import so_many
 from parley.common.learning.statistics import figures
-from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common
+from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common, no_less
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
 
@@ -169,7 +169,7 @@ def evaluation_lines(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the lines that show the evaluation of a document or an event; nothing for None."""
     if evaluation is None:
         return
-    cost = f"epsilon {evaluation['epsilon']:.3g}, delta {evaluation['delta']:g}"
+    cost = f"epsilon {no_less(evaluation['epsilon'])}, delta {evaluation['delta']:g}"
     yield f"on {evaluation['rows']} rows held out by {len(evaluation['contributors'])} parties, at {cost}:"
     yield from (f"  {title} {_interval(figure, evaluation['rate'])}" for title, figure in figures(evaluation))
 
@@ -201,7 +201,7 @@ def _promise(guarantee: Mapping[str, Any]) -> str:
     observer = f"anyone who sees the {guarantee['view']}{helpers}"
     if guarantee["epsilon"] is None:
         return f"no privacy against {observer}"
-    figures = f"epsilon {guarantee['epsilon']:.3g}, delta {guarantee['delta']:g}"
+    figures = f"epsilon {no_less(guarantee['epsilon'])}, delta {guarantee['delta']:g}"
     return (
         f"{figures} for {HIDDEN[guarantee['adjacency']]}, against {observer} ({guarantee['calibration']} calibration)"
     )

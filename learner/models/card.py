@@ -21,7 +21,7 @@ from markupsafe import Markup
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study
 from parley.common.learning.statistics import figures
-from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, odds_factor
+from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, no_less, odds_factor
 from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from parley.common.runs.specification import RunSpec
@@ -182,7 +182,9 @@ def _promised(promise: Promise) -> dict[str, Any]:
     """Return a guarantee in words."""
     helped = f", with the help of {promise.trust} of the owners" if promise.trust else ""
     return {
-        "figures": "none" if promise.epsilon is None else f"ε = {promise.epsilon:.3g}, δ = {promise.delta:.2g}",
+        "figures": "none"
+        if promise.epsilon is None
+        else f"ε = {no_less(promise.epsilon)}, δ = {no_less(promise.delta, 2)}",
         "hides": HIDDEN[promise.adjacency],
         "whom": _SEEN[promise.view] + helped,
         "noise": "as the algorithm's paper sets it"
@@ -199,11 +201,11 @@ def _in_words(read: ModelDocument) -> str:
     if promise is None or promise.epsilon is None:
         return "No promise is made of what the model hides."
     if promise.epsilon > NEXT_TO_NOTHING:
-        return f"In words: an ε of {promise.epsilon:.3g} promises next to nothing."
+        return f"In words: an ε of {no_less(promise.epsilon)} promises next to nothing."
     return (
         "In words: for anyone who sees all of the run, the odds of any conclusion differ from those after a run with "
         f"{HIDDEN[promise.adjacency]} by at most {odds_factor(promise.epsilon)}, except with probability "
-        f"{promise.delta:.2g}. A promise whose noise is set as in a paper is that paper's own claim."
+        f"{no_less(promise.delta, 2)}. A promise whose noise is set as in a paper is that paper's own claim."
     )
 
 

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.errors import InvalidInputError, LedgerError, ParleyError
+from parley.common.privacy.guarantee import no_less
 from parley.common.privacy.mechanisms.objective import ASSUMED
 from parley.common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
 from parley.common.runs.certificate import Certificate, SignedApproval, SignedSums
@@ -279,7 +280,8 @@ def _prices(certificate: Certificate) -> str:
     paid = [Approval.model_validate_json(signed.approval) for signed in certificate.approvals.values()]
     signers = "1 party" if len(paid) == 1 else f"{len(paid)} parties"
     epsilon, delta = max(price.epsilon for price in paid), max(price.delta for price in paid)
-    return f"{signers} approved the specification and signed: each pays ε = {epsilon:.6g}, δ = {delta:.3g} at most"
+    price = f"ε = {no_less(epsilon, 6)}, δ = {no_less(delta)} at most"
+    return f"{signers} approved the specification and signed: each pays {price}"
 
 
 def _faults_of_sums(model: _SignedModel, keys: PublicKeys) -> Iterator[str]:

@@ -32,6 +32,7 @@ from parley.common.privacy.guarantee import (
     as_clause,
     as_sentence,
     in_common,
+    no_less,
     odds_factor,
 )
 from parley.common.protocol.cautions import cautions
@@ -136,7 +137,7 @@ def promise_in_words(promise: Guarantee) -> str:
     colluding = f", even together with {promise.trust} of the others" if promise.trust else ""
     subject = f"{seen[0].upper()}{seen[1:]}{colluding}"
     subject += "," if "," in subject else ""
-    exception = f", except with probability {promise.delta:.1g}" if promise.delta else ""
+    exception = f", except with probability {no_less(promise.delta, 2)}" if promise.delta else ""
     little = " That promises next to nothing." if promise.epsilon > NEXT_TO_NOTHING else ""
     changes = f"{subject} changes the odds of telling {whose} by at most {odds_factor(promise.epsilon)}"
     return f"{changes}{exception}.{little}{assumed}"

@@ -1,7 +1,7 @@
 /* Shows chosen runs side by side: their cost, their guarantees, and the evaluations of their models. */
 
 import { changes, get } from "./api.js";
-import { badge, h, heading, number, table, showError, writer } from "./dom.js";
+import { badge, bound, h, heading, number, table, showError, writer } from "./dom.js";
 import { STATISTICS } from "./statistics.js";
 
 export async function show(main, ids, signal) {
@@ -41,7 +41,7 @@ const LINES = [
 function promise(model, view) {
   const guarantee = model?.guarantees.find((each) => each.view === view);
   if (!guarantee) return "–";
-  return guarantee.epsilon === null ? "nothing" : `ε ${number(guarantee.epsilon, 3)}, δ ${number(guarantee.delta, 2)}`;
+  return guarantee.epsilon === null ? "nothing" : `ε ${bound(guarantee.epsilon)}, δ ${bound(guarantee.delta, 2)}`;
 }
 
 /** A figure with its interval, or a dash if there is none. */

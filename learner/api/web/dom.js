@@ -52,6 +52,11 @@ export function number(value, digits = 4) {
   const rounded = Number(value.toPrecision(digits)), isSmall = value !== 0 && Math.abs(value) < 1e-3;
   return (isSmall ? rounded.toExponential() : rounded.toString()).replaceAll("-", "−");
 }
+/** A bound in so many digits, rounded up: what is shown promises no more than what is proven. */
+export function bound(value, digits = 3) {
+  const unit = 10 ** (Math.floor(Math.log10(value)) + 1 - digits);
+  return number(value > 0 && value <= 1e300 ? Math.ceil(value * (1 - 1e-9) / unit) * unit : value, digits);
+}
 export const count = (value) => value.toLocaleString("en");
 /** A clause of the learner's as a sentence. */
 export const heading = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;

@@ -2,7 +2,7 @@
 
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
-import { count, debounced, field, h, heading, number, percent, table, showNotice, showError, writer } from "./dom.js";
+import { bound, count, debounced, field, h, heading, number, percent, table, showNotice, showError, writer } from "./dom.js";
 import { predictions } from "./predict.js";
 import { HIDDEN } from "./run.js";
 import { STATISTICS } from "./statistics.js";
@@ -48,12 +48,12 @@ async function lastEvaluation(run, signal) {
 function guarantee(promises) {
   const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
   const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
-    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${number(Math.exp(honest.epsilon), 3)} (e to the ${number(honest.epsilon, 3)}), except with probability ${number(honest.delta, 2)}.`;
+    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)}), except with probability ${bound(honest.delta, 2)}.`;
   const bounded = promises.filter((each) => each.epsilon !== null);
   const shared = bounded.length ? bounded[0].assumptions.filter((words) => bounded.every((each) => each.assumptions.includes(words))) : [];
   const further = (promise) => promise.assumptions.filter((words) => !shared.includes(words)).join("; ");
   const rows = promises.map((each) => [
-    each.epsilon === null ? "nothing" : `ε = ${number(each.epsilon, 3)}, δ = ${number(each.delta, 2)}`,
+    each.epsilon === null ? "nothing" : `ε = ${bound(each.epsilon)}, δ = ${bound(each.delta, 2)}`,
     CLAIMED[each.calibration] ?? each.calibration, HIDDEN[each.adjacency],
     SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), further(each) || "nothing of its own"]);
   return [h("h2", {}, "What is promised"), h("p", { id: "promise" }, words),
