@@ -169,7 +169,7 @@ def test_an_evaluation_is_told_when_a_run_ends() -> None:
     news = [("state", {"state": "completed", "evaluation": evaluation})]
     assert shown(lambda console: display.follow(events(news), console)) == [
         "completed after 0 rounds",
-        "on 300 rows held out by 2 parties, at epsilon 0.123, delta 1e-06:",
+        "on 300 rows held out by 2 parties, at epsilon 0.124, delta 1e-06:",
         "  accuracy 0.9123, between 0.9 and 0.95 at 95%",
         "  AUC not known, between -∞ and 1 at 95%",
     ]

@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -27,7 +27,11 @@ from tests.support.processes import free_port, start_party, stopped_at_exit, wai
 
 PATIENCE = 30.0
 OLD, NEW = "the-old-token", "the-new-token"
-TODAY = datetime.now(UTC).date()
+
+
+def today() -> date:
+    """Return the day by which tokens expire; a run of the tests may last beyond midnight."""
+    return datetime.now(UTC).date()
 
 
 @dataclass
@@ -48,7 +52,7 @@ class Site:
     def write(self, tokens: dict[str, int | None], epsilon: float = 100.0) -> None:
         """The settings file; ``tokens`` last for so many days, or for ever."""
         lines = [
-            f'{{hash = "{hash_token(token)}"{"" if days is None else f", expires = {TODAY + timedelta(days)}"}}}'
+            f'{{hash = "{hash_token(token)}"{"" if days is None else f", expires = {today() + timedelta(days)}"}}}'
             for token, days in tokens.items()
         ]
         draft = self.path.with_suffix(".draft")
@@ -152,7 +156,7 @@ async def test_expiry_is_told_once_a_day(site: Site, capfd: pytest.CaptureFixtur
 
     async def told(days: int) -> tuple[bool, bool]:
         """What is said on a later day, twice: whether there is a warning, and whether the metric is right."""
-        tokens.today = lambda: TODAY + timedelta(days)
+        tokens.today = lambda: today() + timedelta(days)
         await upkeep.tend()
         await upkeep.tend()
         output = capfd.readouterr()
