@@ -49,9 +49,9 @@ def odds_factor(epsilon: float) -> str:
     ('a factor of 2.72 (e to the 1)', 'a factor of e to the 40')
     """
     power = f"e to the {no_less(epsilon)}"
-    return (
-        f"a factor of {power}" if epsilon > NEXT_TO_NOTHING else f"a factor of {no_less(math.exp(epsilon))} ({power})"
-    )
+    if epsilon > NEXT_TO_NOTHING:
+        return f"a factor of {power}"
+    return f"a factor of {no_less(math.exp(epsilon))} ({power})"
 
 
 def delta_caution(delta: float, n: int, of: str = "records") -> tuple[str, ...]:

@@ -149,6 +149,7 @@ def test_a_token_that_ends_and_a_new_caller_wait_for_nothing_and_for_a_restart(s
 
 
 async def test_expiry_is_told_once_a_day(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    first = today()
     site.write({OLD: 31, NEW: None})
     settings = PartySettings.load(site.path)
     tokens = Tokens(settings.tokens)
@@ -156,7 +157,7 @@ async def test_expiry_is_told_once_a_day(site: Site, capfd: pytest.CaptureFixtur
 
     async def told(days: int) -> tuple[bool, bool]:
         """What is said on a later day, twice: whether there is a warning, and whether the metric is right."""
-        tokens.today = lambda: today() + timedelta(days)
+        tokens.today = lambda: first + timedelta(days)
         await upkeep.tend()
         await upkeep.tend()
         output = capfd.readouterr()
