@@ -47,7 +47,7 @@ from parley.learner.experiments.baselines import baselines
 from parley.learner.experiments.datasets import BIOPSIES, deal, examples
 from scripts.deployment.sites import HOSPITALS, SERVICES, loopback_site
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
-from scripts.make_deployment import Deployment, make_deployment
+from scripts.deployment.deployment import Deployment, make_deployment
 
 RUN_SECONDS = 120.0
 DELTA = 1e-5

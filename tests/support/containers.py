@@ -24,7 +24,7 @@ from parley.learner.cli.client import LearnerClient
 from scripts.deployment.compose import compose_yml
 from scripts.deployment.settings import AUTHORITY_FILE
 from scripts.deployment.sites import HOSPITALS, LEARNER, container_site
-from scripts.make_deployment import Deployment, compose_steps, make_deployment
+from scripts.deployment.deployment import Deployment, compose_steps, make_deployment
 
 _ROOT = Path(__file__).parents[2]
 _IMAGES = ("party", "learner")

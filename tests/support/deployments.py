@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.deployment.sites import HOSPITALS, SERVICES, container_site, loopback_site
-from scripts.make_deployment import Deployment, main, make_deployment
+from scripts.deployment.deployment import Deployment, main, make_deployment
 
 
 def on_loopback(root: Path, *, tls: bool = False) -> Deployment:

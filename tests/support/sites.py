@@ -24,7 +24,7 @@ from parley.learner.settings import LearnerSettings
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings
 from scripts.deployment.sites import container_site
-from scripts.make_deployment import make_deployment
+from scripts.deployment.deployment import make_deployment
 from tests.support.containers import compose_command, docker, image, output, wait_for
 from tests.support.processes import free_port
 

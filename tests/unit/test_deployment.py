@@ -30,7 +30,7 @@ from scripts.deployment.sites import (
     loopback_site,
     services_of,
 )
-from scripts.make_deployment import compose_steps, make_deployment
+from scripts.deployment.deployment import compose_steps, make_deployment
 from tests.support.deployments import contents, in_containers, on_loopback, run_script
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"

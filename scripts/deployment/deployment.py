@@ -58,7 +58,7 @@ from scripts.deployment.sites import (
 )
 
 SEED = 2012
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
