@@ -1,6 +1,7 @@
 # The images of Parley's services, from the repository's root:
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
+#   docker build --target setup -t parley-setup .        what makes the deployment of docker-compose.yml
 # Both read files, answer queries and train the classifiers of scikit-learn. --build-arg EXTRAS="postgres excel" adds what
 # reads tables of PostgreSQL, workbooks, sends traces (tracing), or writes ONNX (export): the packages of
 # requirements-postgres.lock and so on.
@@ -73,3 +74,17 @@ FROM service AS learner
 COPY --from=learner-packages /opt/parley /opt/parley
 ENTRYPOINT ["parley-learner"]
 CMD ["serve", "--config", "/etc/parley/learner.toml"]
+
+# The learner's image with the code of all services, which makes a deployment's files and ledgers.
+FROM learner AS setup
+USER 0:0
+COPY common /setup/common
+COPY learner /setup/learner
+COPY party /setup/party
+COPY parley /setup/parley
+COPY scripts/deployment /setup/scripts/deployment
+ENV PYTHONPATH=/setup
+RUN ["python", "-m", "scripts.deployment.volume_folders"]
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "scripts.deployment.setup"]
+CMD ["make"]

@@ -1,6 +1,6 @@
 """The certificates of a deployment's services as files: made where there are none, and renewed.
 
-The authority's private key stays in a folder that no container mounts. It is needed to make certificates alone: an
+The authority's private key stays in a folder that no service reads. It is needed to make certificates alone: an
 operator may keep it elsewhere in between.
 """
 
@@ -15,19 +15,19 @@ from cryptography import x509
 from parley.common.storage.certificates import CERTIFICATE_LASTS, Credentials, hosts_of, issue, make_authority
 from scripts.deployment.files import make_folder, write_file
 from scripts.deployment.settings import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
-from scripts.deployment.sites import Site
+from scripts.deployment.sites import SETUP, Site
 
 _AUTHORITY_KEY = "authority.key"
 
 
 def certify(root: Path, sites: Sequence[Site]) -> None:
     """A certificate for each of these services that has none, by the authority of the deployment in a folder."""
-    lacking = [site for site in sites if not (root / "secrets" / site.name / CERTIFICATE_FILE).exists()]
+    lacking = [site for site in sites if not (_secrets(root, site.name) / CERTIFICATE_FILE).exists()]
     if lacking:
         authority = _authority(root)
         for site in lacking:
             hosts = list(dict.fromkeys([site.name, site.host, "localhost", "127.0.0.1"]))
-            _write(root / "secrets" / site.name, issue(authority, hosts), authority)
+            _write(_secrets(root, site.name), issue(authority, hosts), authority)
 
 
 def renew(root: Path) -> int:
@@ -38,7 +38,7 @@ def renew(root: Path) -> int:
     """
     files = _certificates(root)
     if not files:
-        raise SystemExit(f"{root} holds no certificates; make them with --tls")
+        raise SystemExit("this deployment has no certificates: it was made without --tls")
     authority = _authority(root)
     for file in files:
         hosts = hosts_of(x509.load_pem_x509_certificate(file.read_bytes()))
@@ -48,17 +48,21 @@ def renew(root: Path) -> int:
 
 def expiry(root: Path) -> dt.datetime | None:
     """When the first of a deployment's certificates ends; None without any."""
-    files = [*_certificates(root), *(root / "authority").glob(AUTHORITY_FILE)]
+    files = [*_certificates(root), *(root / SETUP).glob(AUTHORITY_FILE)]
     return min((x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc for file in files), default=None)
 
 
 def _certificates(root: Path) -> list[Path]:
-    return sorted((root / "secrets").glob(f"*/{CERTIFICATE_FILE}"))
+    return sorted(root.glob(f"*/secrets/{CERTIFICATE_FILE}"))
+
+
+def _secrets(root: Path, name: str) -> Path:
+    return root / name / "secrets"
 
 
 def _authority(root: Path) -> Credentials:
     """The deployment's authority, made where there is none that outlasts a new certificate; raises SystemExit."""
-    folder = make_folder(root / "authority", mode=0o700)
+    folder = make_folder(root / SETUP)
     certificate, key = folder / AUTHORITY_FILE, folder / _AUTHORITY_KEY
     if certificate.exists():
         try:
@@ -67,8 +71,8 @@ def _authority(root: Path) -> Credentials:
             raise SystemExit(f"{certificate} and {key}: the authority cannot be used; put both back") from None
         if credentials.lasts > CERTIFICATE_LASTS:
             return credentials
-    made = make_authority(f"Parley deployment {root.resolve().name}")
-    write_file(key, made.key_pem, mode=0o600)
+    made = make_authority("Parley deployment")
+    write_file(key, made.key_pem)
     write_file(certificate, made.certificate_pem)
     return made
 

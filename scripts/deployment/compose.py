@@ -6,70 +6,97 @@ its own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from scripts.deployment.sites import KEY_HOLDER
+from scripts.deployment.sites import KEY_HOLDER, LEARNER, MOUNTED, SETUP, STATE, STATES, services_of
 
 MOST_NUMBERED = 20
 """Most parties whose networks are left to the engine to number."""
 
 _HEAD = """\
-# Hospitals, a learner and a key holder on one machine; for Docker Compose v1 (1.29) and v2.
+# Hospitals, a learner and a key holder on one machine; for Docker Compose v1 (1.29) and v2. To start them:
+#   docker compose up
 #
-# scripts/make_deployment.py writes this file with all that the services read, and prints how to start them.
-# Each service's part of deploy/ is mounted read-only; what a service writes lives in its own named volume.
+# The service `setup` makes data, settings, keys and ledgers before the others start, once, and prints where the page is
+# and where the token. Each service has a volume of what it reads, which nobody else mounts, and one of what it writes.
 # Parties and key holder share a network with the learner alone, each its own, so that none reaches another, nor
-# anything outside; only the learner is published, on loopback. Services run as uid 10001, which must be able to read
-# what is mounted. An image checks its service's health by a file that the service touches.
-# PARLEY_DEPLOY names another folder than deploy/; PARLEY_PORT another port than 8100, 0 a free one; PARLEY_TAG other
-# images than the latest; PARLEY_MEMORY how much each service may have, instead of 2g;
-# PARLEY_EXTRAS="postgres tracing" builds images that read tables of PostgreSQL and send traces.
+# anything outside; only the learner is published, on loopback. Services run as uid 10001. An image checks its service's
+# health by a file that the service touches. `docker compose down -v` removes all of it.
+# PARLEY_PORT names another port than 8100, 0 a free one; PARLEY_TAG other images than the latest; PARLEY_MEMORY how much
+# each service may have, instead of 2g; PARLEY_EXTRAS="postgres tracing" builds images that read tables of PostgreSQL and
+# send traces. Settings are changed by the environment of a service, in docker-compose.override.yml.
+# scripts/make_deployment.py writes this file, for other numbers of hospitals and under TLS too.
 
-x-service: &service
+x-contained: &contained
   user: "10001:10001"
   init: true
   read_only: true
   tmpfs: ["/tmp:mode=1777,size=64m"]
   cap_drop: [ALL]
   security_opt: ["no-new-privileges:true"]
-  restart: unless-stopped
-  stop_grace_period: 30s
   mem_limit: ${PARLEY_MEMORY:-2g}
   cpus: 1.0
   pids_limit: 256
+  logging: {driver: json-file, options: {max-size: 10m, max-file: "3"}}
+
+x-service: &service
+  <<: *contained
+  restart: unless-stopped
+  stop_grace_period: 30s
+  depends_on:
+    setup: {condition: service_completed_successfully}
 
 x-party: &party
   <<: *service
   image: parley-party:${PARLEY_TAG:-latest}
+  pull_policy: never  # one of them builds it
 
 services:
+"""
+
+_SETUP = """\
+  setup:
+    <<: *contained
+    tmpfs: ["/tmp:mode=1777,size=64m", "{state}:mode=0700,size=1m"]
+    image: parley-setup:${{PARLEY_TAG:-latest}}
+    build:
+      context: .
+      target: setup
+      args: &base
+        BASE: ${{BASE:-python:3.11-slim-bookworm}}
+        EXTRAS: ${{PARLEY_EXTRAS:-}}
+    command: {command}
+    environment: {{PARLEY_PORT: "${{PARLEY_PORT:-8100}}"}}
+    network_mode: none
+    volumes:
+      - {mounted}
+"""
+
+_LEARNER = """
   learner:
     <<: *service
-    image: parley-learner:${PARLEY_TAG:-latest}
+    image: parley-learner:${{PARLEY_TAG:-latest}}
     build:
       context: .
       target: learner
-      args: &base
-        BASE: ${BASE:-python:3.11-slim-bookworm}
-        EXTRAS: ${PARLEY_EXTRAS:-}
+      args: *base
+    command: ["serve", "--config", "learner.toml"]
+    working_dir: {folder}
+    networks: [outside, {networks}]
+    ports: ["127.0.0.1:${{PARLEY_PORT:-8100}}:8000"]
+    volumes:
+      - {volumes}
 """
 
-_LEARNER = """\
-    ports: ["127.0.0.1:${PARLEY_PORT:-8100}:8000"]
-    volumes:
-      - ${PARLEY_DEPLOY:-./deploy}/config/learner.toml:/etc/parley/learner.toml:ro
-      - ${PARLEY_DEPLOY:-./deploy}/data/learner:/data:ro
-      - ${PARLEY_DEPLOY:-./deploy}/secrets/learner:/run/secrets:ro
-      - learner:/var/lib/parley
-
-  key-holder:
+_PARTY = """
+  {name}:
     <<: *party
-    command: ["keyholder", "serve", "--config", "/etc/parley/keyholder.toml"]
-    networks: [key-holder]
+{build}    command: {command}
+    working_dir: {folder}
+    networks: [{name}]
     volumes:
-      - ${PARLEY_DEPLOY:-./deploy}/config/key-holder.toml:/etc/parley/keyholder.toml:ro
-      - ${PARLEY_DEPLOY:-./deploy}/secrets/key-holder:/run/secrets:ro
-      - key-holder:/var/lib/parley
+      - {volumes}
 """
 
 _BUILD = """\
@@ -80,29 +107,39 @@ _BUILD = """\
 """
 
 
-def compose_yml(parties: Sequence[str]) -> str:
+def compose_yml(parties: Sequence[str], *, tls: bool = False) -> str:
     """The document that runs a deployment of these parties."""
-    private = (KEY_HOLDER, *parties)
-    services = "".join(_party(name, "" if i else _BUILD) for i, name in enumerate(parties))
-    volumes = "".join(f"  {name}:\n" for name in ("learner", *private))
+    names, private = services_of(parties), (KEY_HOLDER, *parties)
+    command = ["make", "--parties", str(len(parties)), *(["--tls"] if tls else [])]
+    mounted = [f"{SETUP}:{MOUNTED / SETUP}"]
+    for name in names:
+        mounted += [f"{name}-settings:{MOUNTED / name}", f"{name}:{STATES / name}"]
+    volumes = "".join(f"  {each.partition(':')[0]}:\n" for each in mounted)
     return (
-        f"{_HEAD}    networks: [outside, {', '.join(private)}]\n{_LEARNER}{services}\n"
-        f"networks:\n  outside:\n{_networks(private)}\nvolumes:\n{volumes}"
+        _HEAD
+        + _SETUP.format(state=STATE, command=_quoted(command), mounted="\n      - ".join(mounted))
+        + _LEARNER.format(folder=MOUNTED / LEARNER, networks=", ".join(private), volumes=_volumes(LEARNER))
+        + "".join(_party(name, "" if i else _BUILD) for i, name in enumerate(private))
+        + f"\nnetworks:\n  outside:\n{_networks(private)}\nvolumes:\n{volumes}"
     )
 
 
 def _party(name: str, build: str) -> str:
-    """Return the Compose service of a party."""
-    return f"""
-  {name}:
-    <<: *party
-{build}    networks: [{name}]
-    volumes:
-      - ${{PARLEY_DEPLOY:-./deploy}}/config/{name}.toml:/etc/parley/party.toml:ro
-      - ${{PARLEY_DEPLOY:-./deploy}}/data/{name}:/data:ro
-      - ${{PARLEY_DEPLOY:-./deploy}}/secrets/{name}:/run/secrets:ro
-      - {name}:/var/lib/parley
-"""
+    """Return the Compose service of a party, or of the key holder."""
+    words = ["keyholder", "serve", "--config", "keyholder.toml"] if name == KEY_HOLDER else ["serve", "--config", "party.toml"]
+    return _PARTY.format(
+        name=name, build=build, command=_quoted(words), folder=MOUNTED / name, volumes=_volumes(name)
+    )
+
+
+def _volumes(name: str) -> str:
+    """Return the two volumes of a service."""
+    return f"{name}-settings:{MOUNTED / name}:ro\n      - {name}:{STATE}"
+
+
+def _quoted(words: Sequence[str]) -> str:
+    """Return words as a YAML list."""
+    return json.dumps(list(words))
 
 
 def _networks(names: Sequence[str]) -> str:

@@ -11,6 +11,14 @@ from string import ascii_lowercase
 LEARNER, KEY_HOLDER = "learner", "key-holder"
 MOST_PARTIES = 50
 
+SETUP = "setup"
+"""What makes the deployment, and keeps what belongs to no service."""
+
+MOUNTED, STATE, STATES = Path("/etc/parley"), Path("/var/lib/parley"), Path("/states")
+"""Where a container has the folder of its service, by the service's name; where it writes; `setup`: where all write."""
+
+_SETTINGS = {LEARNER: "learner.toml", KEY_HOLDER: "keyholder.toml"}
+
 
 def hospitals(count: int) -> tuple[str, ...]:
     """The names of ``count`` hospitals.
@@ -43,10 +51,24 @@ class Site:
     listens: str
     host: str
     port: int
-    data: Path
-    secrets: Path
+    folder: Path
     state: Path
     tls: bool = False
+
+    @property
+    def config(self) -> Path:
+        """Its settings file."""
+        return self.folder / _SETTINGS.get(self.name, "party.toml")
+
+    @property
+    def data(self) -> Path:
+        """The folder of its study and its table."""
+        return self.folder / "data"
+
+    @property
+    def secrets(self) -> Path:
+        """The folder of its keys, of tokens and of certificates."""
+        return self.folder / "secrets"
 
     @property
     def url(self) -> str:
@@ -57,11 +79,10 @@ class Site:
 def container_site(name: str, *, tls: bool = False) -> Site:
     """A service in its container, as docker-compose.yml names and mounts it."""
     everywhere = "0.0.0.0"  # noqa: S104 -- within its container; the learner's port is published on loopback
-    return Site(name, everywhere, name, 8000, Path("/data"), Path("/run/secrets"), Path("/var/lib/parley"), tls)
+    return Site(name, everywhere, name, 8000, MOUNTED / name, STATE, tls)
 
 
 def loopback_site(root: Path, name: str, port: int, *, tls: bool = False) -> Site:
-    """A service on this machine, its state under ``root`` too."""
-    root = root.resolve()
-    data, secrets, state = (root / kind / name for kind in ("data", "secrets", "state"))
-    return Site(name, "127.0.0.1", "127.0.0.1", port, data, secrets, state, tls)
+    """A service on this machine, its state in its folder under ``root``."""
+    folder = root.resolve() / name
+    return Site(name, "127.0.0.1", "127.0.0.1", port, folder, folder / "state", tls)
