@@ -133,8 +133,8 @@ def _party(name: str, build: str) -> str:
 
 
 def _volumes(name: str) -> str:
-    """Return the two volumes of a service."""
-    return f"{name}-settings:{MOUNTED / name}:ro\n      - {name}:{STATE}"
+    """Return the two volumes of a service; the first keeps the owner that it has in the image of `setup`."""
+    return f"{name}-settings:{MOUNTED / name}:ro,nocopy\n      - {name}:{STATE}"
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def _begin(deployment: Deployment, marks: Path, states: Path) -> None:
             for entry in state.iterdir():  # no service has started on it
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             os.environ["PARLEY_KEYHOLDER_STATE" if name == KEY_HOLDER else "PARLEY_PARTY_STATE"] = str(state)
-            with redirect_stdout(io.StringIO()):
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 party_app([*service.first[1:], "--config", str(service.config)], standalone_mode=False)
             write_file(begun, "")
 
