@@ -45,9 +45,9 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
 from parley.learner.experiments.baselines import baselines
 from parley.learner.experiments.datasets import BIOPSIES, deal, examples
+from scripts.deployment.deployment import Deployment, make_deployment
 from scripts.deployment.sites import HOSPITALS, SERVICES, loopback_site
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
-from scripts.deployment.deployment import Deployment, make_deployment
 
 RUN_SECONDS = 120.0
 DELTA = 1e-5
@@ -108,7 +108,7 @@ def deploy(root: Path) -> Deployment:
 def begin(deployment: Deployment, root: Path) -> None:
     """Run the first commands of services that have not run here yet. Raises CalledProcessError."""
     for name, service in deployment.services.items():
-        if service.first and not (root / "state" / name).exists():
+        if service.first and not (root / name / "state").exists():
             program, *words = service.first
             command: list[str | Path] = [COMMANDS / program, *words, "--config", service.config, "--format", "json"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 -- our own commands
@@ -133,7 +133,7 @@ class Laboratory:
     @classmethod
     def read(cls, root: Path) -> Laboratory:
         """The shards of all hospitals and the public examples of a deployment."""
-        files = [*(root / "data" / name / "biopsies.csv" for name in HOSPITALS), held_out_file(root)]
+        files = [*(root / name / "data" / "biopsies.csv" for name in HOSPITALS), held_out_file(root)]
         *shards, public = (load_examples(file, BIOPSIES).shard for file in files)
         return cls(BIOPSIES, Shard.stack(shards), public)
 
@@ -195,7 +195,7 @@ def parameters(algorithm: str) -> dict[str, int]:
 
 def held_out_file(root: Path) -> Path:
     """Return the path of the public test biopsies in a deployment."""
-    return root / "data" / "learner" / f"{BIOPSIES.name}.csv"
+    return root / "learner" / "data" / f"{BIOPSIES.name}.csv"
 
 
 def held_out(root: Path) -> tuple[list[dict[str, float]], list[str]]:

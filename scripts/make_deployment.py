@@ -37,7 +37,11 @@ def main() -> None:
     options = parser.parse_args()
     file: Path = options.compose
     file.write_text(compose_yml(hospitals(options.parties), tls=options.tls), encoding="utf-8")
-    named = "" if file.resolve() == ROOT / "docker-compose.yml" else f" -f {quote(str(file))} --project-directory {quote(str(ROOT))}"
+    named = (
+        ""
+        if file.resolve() == ROOT / "docker-compose.yml"
+        else f" -f {quote(str(file))} --project-directory {quote(str(ROOT))}"
+    )
     print(f"wrote {file}: {options.parties} parties, a key holder and a learner. To start them:")
     print(f"  docker compose{named} up")
 

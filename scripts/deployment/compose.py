@@ -21,11 +21,12 @@ _HEAD = """\
 # The service `setup` makes data, settings, keys and ledgers before the others start, once, and prints where the page is
 # and where the token. Each service has a volume of what it reads, which nobody else mounts, and one of what it writes.
 # Parties and key holder share a network with the learner alone, each its own, so that none reaches another, nor
-# anything outside; only the learner is published, on loopback. Services run as uid 10001. An image checks its service's
-# health by a file that the service touches. `docker compose down -v` removes all of it.
-# PARLEY_PORT names another port than 8100, 0 a free one; PARLEY_TAG other images than the latest; PARLEY_MEMORY how much
-# each service may have, instead of 2g; PARLEY_EXTRAS="postgres tracing" builds images that read tables of PostgreSQL and
-# send traces. Settings are changed by the environment of a service, in docker-compose.override.yml.
+# anything outside; only the learner is published, on loopback. Services run as uid 10001. An image checks its
+# service's health by a file that the service touches. `docker compose down -v` removes all of it.
+# PARLEY_PORT names another port than 8100, 0 a free one; PARLEY_TAG other images than the latest; PARLEY_MEMORY how
+# much each service may have, instead of 2g; PARLEY_EXTRAS="postgres tracing" builds images that read tables of
+# PostgreSQL and send traces. The environment of a service changes its settings: see docker-compose.override.yml in
+# docs/how-to/containers.md.
 # scripts/make_deployment.py writes this file, for other numbers of hospitals and under TLS too.
 
 x-contained: &contained
@@ -81,7 +82,7 @@ _LEARNER = """
       context: .
       target: learner
       args: *base
-    command: ["serve", "--config", "learner.toml"]
+    command: ["serve"]
     working_dir: {folder}
     networks: [outside, {networks}]
     ports: ["127.0.0.1:${{PARLEY_PORT:-8100}}:8000"]
@@ -126,10 +127,12 @@ def compose_yml(parties: Sequence[str], *, tls: bool = False) -> str:
 
 def _party(name: str, build: str) -> str:
     """Return the Compose service of a party, or of the key holder."""
-    words = ["keyholder", "serve", "--config", "keyholder.toml"] if name == KEY_HOLDER else ["serve", "--config", "party.toml"]
-    return _PARTY.format(
-        name=name, build=build, command=_quoted(words), folder=MOUNTED / name, volumes=_volumes(name)
+    words = (
+        ["keyholder", "serve", "--config", "keyholder.toml"]
+        if name == KEY_HOLDER
+        else ["serve", "--config", "party.toml"]
     )
+    return _PARTY.format(name=name, build=build, command=_quoted(words), folder=MOUNTED / name, volumes=_volumes(name))
 
 
 def _volumes(name: str) -> str:

@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from scripts.deployment.sites import (
     MOUNTED,
     SETUP,
     STATES,
+    Site,
     container_site,
     hospitals,
     services_of,
@@ -45,10 +46,10 @@ _MARK, _COMPLETE = "federation.json", "complete.json"
 _START_AGAIN = "docker compose down -v removes all of a deployment, and up makes a new one"
 
 
-def set_up(root: Path, states: Path, n_parties: int, *, tls: bool) -> None:
-    """Make a deployment below ``root``, a folder for each service, and ledgers below ``states``, or see that it is whole.
+def set_up(root: Path, states: Path, place: Callable[[str], Site], n_parties: int, *, tls: bool) -> None:
+    """Make a deployment below ``root``, where ``place`` says, and ledgers below ``states``, or see that it is whole.
 
-    What an earlier call left half made is completed. Raises SystemExit that names what is lost or of another federation.
+    What an earlier call left half made is completed. Raises SystemExit that names what is lost, or of others.
     """
     parties = hospitals(n_parties)
     _claim(root, states, services_of(parties), {"parties": n_parties, "tls": tls})
@@ -57,7 +58,7 @@ def set_up(root: Path, states: Path, n_parties: int, *, tls: bool) -> None:
         lost = [name for name in json.loads(complete.read_text("utf-8")) if not (root / name).exists()]
         if lost:
             raise SystemExit(f"{lost[0]} is lost, and is not made again: put it back, or give up; {_START_AGAIN}")
-    deployment = make_deployment(root, partial(container_site, tls=tls), parties)
+    deployment = make_deployment(root, place, parties)
     _begin(deployment, root / SETUP, states)
     write_file(complete, json.dumps(sorted(map(str, _kept(root)))))
 
@@ -69,7 +70,9 @@ def _claim(root: Path, states: Path, names: Sequence[str], wanted: dict[str, obj
     if not mark.exists():
         for volume, folder in folders.items():
             if folder.exists() and any(folder.iterdir()):
-                raise SystemExit(f"volume {volume} is of another federation, whose volume setup is lost; {_START_AGAIN}")
+                raise SystemExit(
+                    f"volume {volume} is of another federation, whose volume setup is lost; {_START_AGAIN}"
+                )
         make_folder(mark.parent)
         write_file(mark, json.dumps({"federation": secrets.token_hex(8), **wanted}))
     text = mark.read_text("utf-8")
@@ -137,7 +140,8 @@ def main() -> None:
     try:
         match options.command:
             case "make":
-                set_up(MOUNTED, STATES, options.parties, tls=options.tls)
+                place = partial(container_site, tls=options.tls)
+                set_up(MOUNTED, STATES, place, options.parties, tls=options.tls)
                 _say(options.parties, os.environ.get("PARLEY_PORT", "8100"), tls=options.tls)
             case "token":
                 print(user_token_file(MOUNTED).read_text("ascii").strip())

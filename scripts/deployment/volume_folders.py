@@ -1,5 +1,7 @@
-"""Make the folders that the image of `setup` mounts volumes on, so that these belong to its user: an empty volume takes
-the owner of the folder in the image."""
+"""Make the folders that the image of `setup` mounts volumes on, for its user.
+
+An empty volume takes the owner of the folder in the image that it is first mounted on.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from scripts.deployment.sites import MOST_PARTIES, MOUNTED, SETUP, STATES, hospi
 
 USER = 10001
 
-for folder in (MOUNTED / SETUP, *(at / name for at in (MOUNTED, STATES) for name in services_of(hospitals(MOST_PARTIES)))):
+names = services_of(hospitals(MOST_PARTIES))
+for folder in (MOUNTED / SETUP, *(root / name for root in (MOUNTED, STATES) for name in names)):
     folder.mkdir(parents=True, mode=0o700)
     os.chown(folder, USER, USER)

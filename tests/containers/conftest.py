@@ -21,9 +21,10 @@ def images() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def services(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    with project(tmp_path_factory.mktemp("containers") / "deploy") as made:
-        assert [len(belongings) for belongings in listed(made)] == [7, 7, 7]
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Five parties, started by one command in a fresh clone, which builds the images."""
+    with project(tmp_path_factory.mktemp("clone")) as made:
+        assert [len(belongings) for belongings in listed(made)] == [8, 7, 15]
         yield made
     assert listed(made) == [[], [], []], "containers, networks or volumes remain"
 
@@ -31,7 +32,7 @@ def services(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="session")
 def secured(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """Three parties under TLS."""
-    with project(tmp_path_factory.mktemp("secured") / "deploy", hospitals(3), tls=True) as made:
+    with project(tmp_path_factory.mktemp("secured"), hospitals(3), tls=True) as made:
         yield made
     assert listed(made) == [[], [], []], "containers, networks or volumes remain"
 

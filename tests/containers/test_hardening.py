@@ -66,10 +66,8 @@ def test_no_service_is_root_or_can_become_it(services: Project, service: str) ->
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_writes_to_its_volume_alone(services: Project, service: str) -> None:
-    allowed, mounted = {"/var/lib/parley", SCRATCH}, {"/etc/parley", "/run/secrets"}
-    if service != KEY_HOLDER:
-        mounted |= {"/data"}
-    folders = ["/", "/opt/parley", *mounted, *allowed]
+    allowed, mounted = {"/var/lib/parley", SCRATCH}, {f"/etc/parley/{service}", f"/etc/parley/{service}/secrets"}
+    folders = ["/", "/etc/parley", "/opt/parley", *mounted, *allowed]
     tried = probe(services, service, writes=folders)["writes"]
     services.run(service, "python", "-c", f"import os; [os.remove(folder + '/probe') for folder in {allowed}]")
     assert tried == {folder: "done" if folder in allowed else "Read-only file system" for folder in folders}

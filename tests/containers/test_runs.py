@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from parley.common.errors import ParleyError
-from parley.common.secure_sum.envelope import Signed, public_hex
+from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Opened
-from parley.common.storage.keys import read_key
 from parley.learner.cli.client import LearnerClient
 from parley.learner.experiments.datasets import BIOPSIES
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER
@@ -37,6 +36,13 @@ print(json.dumps([[each["round"], each["contributors"]] for each in opened]))
 """
 """Prints the sets that the key holder has opened in a session: [[round, hash of the contributions] ...]."""
 
+PUBLIC_KEY = """
+from pathlib import Path
+from parley.common.secure_sum.envelope import public_hex
+from parley.common.storage.keys import read_key
+print(public_hex(read_key(Path("secrets/identity.key").read_bytes(), "identity.key")))
+"""
+
 each_kind = pytest.mark.parametrize("kind", MANY)
 
 
@@ -49,7 +55,7 @@ def begin(learner: LearnerClient, kind: str, **request: object) -> str:
 
 def check_openings(services: Project, learner: LearnerClient, run: str) -> list[dict[str, Any]]:
     """Each round was opened for one set, which key holder and learner agree on; the learner's receipts."""
-    pinned = public_hex(read_key((services.folder / "secrets" / KEY_HOLDER / "identity.key").read_bytes(), KEY_HOLDER))
+    pinned = services.run(KEY_HOLDER, "python", "-c", PUBLIC_KEY).strip()
     opened: list[dict[str, Any]] = learner.ask("GET", f"/v1/runs/{run}/receipts")
     statements = [read_receipt(pinned, *opening["receipts"]) for opening in opened]
     assert [statement.round for statement in statements] == list(range(1, rounds(learner, run)["of"] + 1))

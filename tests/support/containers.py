@@ -7,12 +7,13 @@ import os
 import shutil
 import ssl
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +22,37 @@ import pytest
 
 from parley.common.errors import ParleyError
 from parley.learner.cli.client import LearnerClient
-from scripts.deployment.compose import compose_yml
-from scripts.deployment.settings import AUTHORITY_FILE
-from scripts.deployment.sites import HOSPITALS, LEARNER, container_site
-from scripts.deployment.deployment import Deployment, compose_steps, make_deployment
+from scripts.deployment.sites import HOSPITALS, LEARNER, services_of
 
 _ROOT = Path(__file__).parents[2]
-_IMAGES = ("party", "learner")
+_IMAGES = ("party", "learner", "setup")
 _TAG = f"test-{uuid.uuid4().hex[:12]}"
 """The images of this run of the tests; what it leaves for the next one to build on is tagged ``tested``."""
 
 _COMMAND_SECONDS = 120.0
-_BUILD_SECONDS = 600.0
+_BUILD_SECONDS = 900.0
 _WAIT_SECONDS = 90.0
 _PAUSE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Project:
     """The services under a project name, a folder and a port that no other run of the tests shares."""
 
     name: str
-    folder: Path
-    deployment: Deployment
+    file: Path
+    services: tuple[str, ...]
+    tls: bool
 
     def compose(self, *arguments: str, seconds: float = _COMMAND_SECONDS) -> str:
         """What a compose command prints; raises CalledProcessError."""
-        places = ["-f", str(self.folder / "docker-compose.yml"), "--project-directory", str(_ROOT), "-p", self.name]
-        variables = {"PARLEY_DEPLOY": str(self.folder), "PARLEY_PORT": "0", "PARLEY_TAG": _TAG}
-        return output([*compose_command(), *places, *arguments], seconds, variables)
+        variables = {"PARLEY_PORT": "0", "PARLEY_TAG": _TAG}
+        command = [*compose_command(), "-f", str(self.file), "-p", self.name]
+        return output([*command, *arguments], seconds, variables)
+
+    def setup(self, *words: str) -> str:
+        """What the container that made the deployment prints, asked for something."""
+        return self.compose("run", "--rm", "setup", *words).strip()
 
     def start(self) -> None:
         """Start the services that do not run; wait until the learner hears from every party."""
@@ -67,11 +70,6 @@ class Project:
             return self.run(service, "parley-is", "ready").startswith("ready")
         except subprocess.CalledProcessError:
             return False
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        """The names of all services."""
-        return tuple(self.deployment.services)
 
     @property
     def label(self) -> str:
@@ -98,7 +96,7 @@ class Project:
 
     def owner(self, party: str, command: str) -> str:
         """What a party's own command prints to its owner, as JSON."""
-        return self.run(party, "parley-party", command, "--config", "/etc/parley/party.toml", "--format", "json")
+        return self.run(party, "parley-party", command, "--format", "json")
 
     def ledger(self, party: str, run: str) -> list[dict[str, Any]]:
         """All answers that a party has given in a run, as its ledger has them."""
@@ -108,14 +106,25 @@ class Project:
     @contextmanager
     def learner(self) -> Iterator[LearnerClient]:
         """A user's client of the learner's published port, which is another one each time that the learner starts."""
-        (published,) = self.inspect(LEARNER)["NetworkSettings"]["Ports"]["8000/tcp"]
-        scheme = self.deployment.services[LEARNER].url.partition(":")[0]
-        url = f"{scheme}://{published['HostIp']}:{published['HostPort']}"
-        authority = self.folder / "secrets" / LEARNER / AUTHORITY_FILE
-        context = ssl.create_default_context(cafile=authority) if authority.exists() else ssl.create_default_context()
-        with LearnerClient(url, self.deployment.user_token, httpx.HTTPTransport(verify=context)) as client:
+        with LearnerClient(self.url, self.token, httpx.HTTPTransport(verify=self.trust)) as client:
             wait_for(lambda: _is_ready(client))
             yield client
+
+    @property
+    def url(self) -> str:
+        """The learner's published address, with another port each time that the learner starts."""
+        (published,) = self.inspect(LEARNER)["NetworkSettings"]["Ports"]["8000/tcp"]
+        return f"{'https' if self.tls else 'http'}://{published['HostIp']}:{published['HostPort']}"
+
+    @cached_property
+    def token(self) -> str:
+        """The user's token."""
+        return self.setup("token")
+
+    @cached_property
+    def trust(self) -> ssl.SSLContext:
+        """What trusts the deployment's authority, if it has one."""
+        return ssl.create_default_context(cadata=self.setup("authority") if self.tls else None)
 
     @contextmanager
     def cut_off(self, party: str) -> Iterator[None]:
@@ -165,7 +174,7 @@ class Project:
             self.start()
 
     def rebuild(self) -> None:
-        """Build both images again, with the same content and other identifiers."""
+        """Build all images again, with the same content and other identifiers."""
         build_images("--label", f"rebuilt={uuid.uuid4().hex}")
 
 
@@ -180,22 +189,34 @@ def image(kind: str) -> str:
 
 
 def build_images(*options: str) -> None:
-    """Build both images, as Compose would."""
+    """Build all images, as Compose would."""
     base = [f"--build-arg=BASE={os.environ['BASE']}"] if "BASE" in os.environ else []
     for kind in _IMAGES:
         build = ["docker", "build", "-q", "--target", kind, *options, *base, "-t", image(kind), str(_ROOT)]
         output(build, _BUILD_SECONDS, {})
 
 
+def fresh_clone(folder: Path) -> Path:
+    """Copy all that git has, or would have, of this repository into a folder, and return it."""
+    listed = output(["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], _COMMAND_SECONDS, {})
+    for name in filter(None, listed.split("\0")):
+        if (source := _ROOT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, folder / name, follow_symlinks=False)
+    return folder
+
+
 @contextmanager
-def project(root: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False) -> Iterator[Project]:
-    """The services, built and ready; the end of the block removes all of them in any case."""
-    deployment = make_deployment(root, partial(container_site, tls=tls), parties)
-    made = Project(f"parley-test-{uuid.uuid4().hex[:12]}", root, deployment)
-    (root / "docker-compose.yml").write_text(compose_yml(parties), encoding="utf-8")
+def project(folder: Path, parties: Sequence[str] = HOSPITALS, *, tls: bool = False) -> Iterator[Project]:
+    """The services of a fresh clone, started by one command, and ready; the end of the block removes all of them."""
+    clone = fresh_clone(folder)
+    file = clone / "docker-compose.yml"
+    if tls or parties != HOSPITALS:
+        more = ["--parties", str(len(parties)), *(["--tls"] if tls else [])]
+        output([sys.executable, str(clone / "scripts" / "make_deployment.py"), *more], _COMMAND_SECONDS, {})
+    made = Project(f"parley-test-{uuid.uuid4().hex[:12]}", file, services_of(parties), tls)
     try:
-        for step in compose_steps(deployment):
-            made.compose(*step, seconds=_BUILD_SECONDS)
+        made.compose("up", "-d", seconds=_BUILD_SECONDS)
         wait_for(lambda: all(map(made.is_ready, made.services)))
         yield made
     except (subprocess.CalledProcessError, TimeoutError) as error:

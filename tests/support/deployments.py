@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.deployment.deployment import Deployment, make_deployment
 from scripts.deployment.sites import HOSPITALS, SERVICES, container_site, loopback_site
-from scripts.deployment.deployment import Deployment, main, make_deployment
+from scripts.make_deployment import main
 
 
 def on_loopback(root: Path, *, tls: bool = False) -> Deployment:

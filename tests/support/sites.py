@@ -23,8 +23,8 @@ from parley.learner.experiments.datasets import BIOPSIES
 from parley.learner.settings import LearnerSettings
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings
-from scripts.deployment.sites import container_site
 from scripts.deployment.deployment import make_deployment
+from scripts.deployment.sites import container_site
 from tests.support.containers import compose_command, docker, image, output, wait_for
 from tests.support.processes import free_port
 
@@ -90,7 +90,7 @@ class Sites:
     def join(self, name: str) -> None:
         """Invite an owner, who joins from within a container on its own network."""
         self.learner("invite", name, "--study", BIOPSIES.name, "--out", self.root / f"{name}.json")
-        data = self.root / "made" / "data" / name / "biopsies.csv"
+        data = self.root / "made" / name / "data" / "biopsies.csv"
         heard = [f"--key-holder-words={holder}={self._read_out(holder)}" for holder in self.key_holders]
         self._enrol(name, "join", f"{name}.json", "--data", str(data), "--clip", "--by-policy", *heard)
         self._confirm(name, PartySettings.load(self.root / name / "party.toml").identity.key)
@@ -141,8 +141,8 @@ def sites(root: Path, names: tuple[str, ...], key_holders: tuple[str, ...] = ())
         url = f"https://{LEARNER_HOST}:{made.port}"
         made.learner("init", url, "--out", root / "learner", "--compose")
         (root / "learner" / "studies" / "biopsies.json").write_text(BIOPSIES.model_dump_json())
-        os.chown(root, IMAGE_USER, IMAGE_USER)
-        (root / "made" / "data").chmod(0o755)
+        for path in (root, root / "made", *(root / "made").rglob("*")):
+            os.chown(path, IMAGE_USER, IMAGE_USER)
         made.up("learner", [made.network("outside"), *networks.values()])
         wait_for(made.is_ready)
         for name, network in networks.items():

@@ -20,6 +20,7 @@ from parley.party.data.owner_data import load_holding
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings
 from scripts.deployment.compose import compose_yml
+from scripts.deployment.deployment import make_deployment, user_token_file
 from scripts.deployment.sites import (
     HOSPITALS,
     KEY_HOLDER,
@@ -30,7 +31,6 @@ from scripts.deployment.sites import (
     loopback_site,
     services_of,
 )
-from scripts.deployment.deployment import compose_steps, make_deployment
 from tests.support.deployments import contents, in_containers, on_loopback, run_script
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
@@ -57,7 +57,7 @@ def test_every_service_can_read_what_it_is_given(root: Path) -> None:
         assert Tokens(party.tokens).identify(f"Bearer {entry.token_text()}") == NamedCaller("learner")
         assert holding.study == BIOPSIES
         assert holding.n_examples in {85, 86}
-        assert party.state == root.resolve() / "state" / entry.name
+        assert party.state == root.resolve() / entry.name / "state"
     assert load_studies(learner.studies) == {"biopsies": BIOPSIES}
 
 
@@ -81,7 +81,7 @@ def test_everybody_pins_everybody_else(root: Path) -> None:
 
 def test_the_examples_are_dealt_once(root: Path) -> None:
     on_loopback(root)
-    files = [root / "data" / name / "biopsies.csv" for name in HOSPITALS] + [root / "data" / "learner" / "biopsies.csv"]
+    files = [root / name / "data" / "biopsies.csv" for name in (*HOSPITALS, LEARNER)]
     tables = [read_columns(path) for path in files]
     everything = wdbc_columns()
     for name, column in everything.items():
@@ -92,7 +92,7 @@ def test_the_examples_are_dealt_once(root: Path) -> None:
 
 def test_no_settings_file_holds_a_secret_and_no_two_secrets_are_one(root: Path) -> None:
     made = in_containers(root)
-    secrets = [path.read_text().strip() for path in (root / "secrets").rglob("*") if path.is_file()]
+    secrets = [path.read_text().strip() for path in (*root.glob("*/secrets/*"), user_token_file(root))]
     assert len(set(secrets)) == len(secrets) == 7 + 1 + len(SERVICES)  # tokens, the sealing secret, identities
     assert made.user_token in secrets
     for service in made.services.values():
@@ -108,24 +108,25 @@ def test_making_it_again_changes_nothing(root: Path, *, tls: bool) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_another_user_reads_what_is_mounted_and_nothing_else_of_ours(root: Path, *, tls: bool) -> None:
+def test_nobody_else_reads_what_is_made(root: Path, *, tls: bool) -> None:
     in_containers(root, tls=tls)
-    for kind in ("config", "data", "secrets"):
-        assert stat.S_IMODE((root / kind).stat().st_mode) == 0o700, "shut to other users of this machine"
-        for path in (root / kind).rglob("*"):
-            wanted = 0o755 if path.is_dir() else 0o600 if path.name == "user.token" else 0o644
-            assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+    for path in root.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_compose_mounts_what_is_made(root: Path) -> None:
     in_containers(root)
-    mounts = [line.split("}/")[1].split(":") for line in COMPOSE.read_text().splitlines() if "PARLEY_DEPLOY:-" in line]
-    assert len(mounts) == 3 + 2 + 3 * len(HOSPITALS)
-    for source, target, mode in mounts:
-        assert (root / source).exists(), source
-        assert target in {"/data", "/run/secrets", *(f"/etc/parley/{kind}.toml" for kind in KINDS)}
-        assert mode == "ro"
-    texts = [path.read_text() for path in (root / "config").glob("*.toml")]
+    mounts = [line.split("- ")[1].split(":") for line in COMPOSE.read_text().splitlines() if "      - " in line]
+    at_setup = {volume: folder for volume, folder, *mode in mounts[: 1 + 2 * len(SERVICES)] if not mode}
+    assert len(at_setup) == 1 + 2 * len(SERVICES)
+    for name in SERVICES:
+        assert (root / name).is_dir()
+        assert at_setup[f"{name}-settings"] == f"/etc/parley/{name}"
+        assert [f"{name}-settings", f"/etc/parley/{name}", "ro,nocopy"] in mounts
+        assert [name, "/var/lib/parley"] in mounts
+    assert len(mounts) == 1 + 4 * len(SERVICES), "nothing is mounted elsewhere"
+    texts = [path.read_text() for path in root.glob("*/*.toml")]
+    assert len(texts) == len(SERVICES)
     assert all('state = "/var/lib/parley"' in text and "port = 8000" in text for text in texts)
 
 
@@ -143,7 +144,7 @@ def test_compose_is_for_as_many_parties_as_there_are(count: int) -> None:
     assert text.count("internal: true") == (count + 1 if count > 20 else 1), "an anchor for all, or each its own"
     for name in parties:
         assert f"\n  {name}:\n    <<: *party\n" in text
-        assert text.count(f"/secrets/{name}:/run/secrets:ro\n") == 1
+        assert text.count(f"- {name}-settings:/etc/parley/{name}:ro,nocopy\n") == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, MOST_PARTIES])
@@ -160,28 +161,6 @@ def test_each_of_many_or_few_parties_would_start(root: Path, count: int) -> None
         assert settings.policy.minimum_contributors <= count
 
 
-def test_a_deployment_is_not_made_for_others_and_does_not_lose_tls(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compose = root.with_name("compose.yml")
-    run_script(monkeypatch, "--out", root, "--compose", compose, "--parties", "2", "--tls")
-    before = contents(root)
-    with pytest.raises(SystemExit, match="is of 2 parties: say --parties 2"):
-        run_script(monkeypatch, "--out", root, "--compose", compose, "--tls")
-    with pytest.raises(SystemExit, match="has certificates: say --tls"):
-        run_script(monkeypatch, "--out", root, "--compose", compose, "--parties", "2")
-    assert contents(root) == before
-    assert compose.read_text(encoding="utf-8") == compose_yml(hospitals(2))
-
-
-def test_a_ledger_is_made_by_a_step_of_its_own(root: Path) -> None:
-    build, *firsts, up = compose_steps(in_containers(root))
-    assert (build, up) == (["build"], ["up", "-d"])
-    made = {step[3]: tuple(step[4:]) for step in firsts}
-    assert made.pop(KEY_HOLDER) == ("keyholder", "init", "--config", "/etc/parley/keyholder.toml")
-    assert list(made) == list(HOSPITALS)
-    assert set(made.values()) == {("init", "--config", "/etc/parley/party.toml")}
-    assert "init" not in COMPOSE.read_text().replace("init: true", ""), "compose never makes a ledger by itself"
-
-
 def test_parties_pin_each_other(root: Path) -> None:
     services = on_loopback(root).services
     keys = {entry.name: entry.public_key for entry in LearnerSettings.load(services[LEARNER].config).parties}
@@ -192,18 +171,16 @@ def test_parties_pin_each_other(root: Path) -> None:
 
 def test_the_study_is_one_for_all(root: Path) -> None:
     on_loopback(root)
-    studies = [*(root / "data").rglob("study.json"), *(root / "data").rglob("biopsies.json")]
+    studies = [*root.rglob("study.json"), *root.rglob("biopsies.json")]
     assert len(studies) == 6
     assert {read_study(path).digest for path in studies} == {BIOPSIES.digest}
 
 
-@pytest.mark.parametrize(("folder", "file"), [("deploy", "docker-compose.yml"), ("another one", "seven.yml")])
-def test_the_steps_that_are_printed_start_what_was_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str, file: str
+def test_the_script_writes_what_compose_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_script(monkeypatch, "--out", tmp_path / folder, "--compose", tmp_path / file)
-    output = capsys.readouterr().out
-    is_usual = folder == "deploy"
-    assert f"in {tmp_path}:" in output
-    assert (f"export PARLEY_DEPLOY='{tmp_path / folder}'" in output) is not is_usual
-    assert f"docker compose {'' if is_usual else '-f seven.yml '}up -d" in output
+    file = tmp_path / "a folder" / "seven.yml"
+    file.parent.mkdir()
+    run_script(monkeypatch, "--parties", "7", "--tls", "--compose", file)
+    assert file.read_text(encoding="utf-8") == compose_yml(hospitals(7), tls=True)
+    assert f"docker compose -f '{file}' --project-directory {COMPOSE.parent} up" in capsys.readouterr().out

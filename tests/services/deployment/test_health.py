@@ -26,9 +26,9 @@ from parley.common.storage.certificates import issue, make_authority
 from parley.learner.cli.client import LearnerClient
 from scripts.demo import begin, commands
 from scripts.deployment.authority import renew
+from scripts.deployment.deployment import Deployment, make_deployment
 from scripts.deployment.sites import hospitals, loopback_site, services_of
 from scripts.loopback import COMMANDS, processes
-from scripts.make_deployment import Deployment, make_deployment
 from tests.support.certificates import make_certificates
 from tests.support.nightly import nightly
 from tests.support.processes import free_port
