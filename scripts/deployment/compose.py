@@ -82,7 +82,7 @@ _LEARNER = """
       context: .
       target: learner
       args: *base
-    command: ["serve"]
+    command: ["serve", "--config", "learner.toml"]
     working_dir: {folder}
     networks: [outside, {networks}]
     ports: ["127.0.0.1:${{PARLEY_PORT:-8100}}:8000"]

@@ -16,11 +16,16 @@ from pathlib import Path
 
 _UNUSED = (
     "**/tests",
+    "**/_*_tests.*.so",
+    "**/_test_*.so",
+    "absl/testing",
     "dp_accounting/**/*_test.py",
+    "duckdb/experimental",
     "joblib/test",
     "numpy/_core/_simd*",  # tests' too
     "numpy/distutils",
     "pyarrow/include",
+    "pygments/lexers/[!_]*.py",  # the colours of programming languages
     "pyarrow/src",
     "pyarrow/*flight*",  # remote procedure calls
     "pyarrow/*s3*",  # a store in a cloud
@@ -33,7 +38,9 @@ _UNUSED = (
     "scipy/datasets",
     "scipy/differentiate",
     "scipy/fftpack",
+    "scipy/io/_fast_matrix_market/*.so",
     "scipy/odr",
+    "scipy/stats/_unuran",
     "sklearn/datasets/images/*.jpg",
 )
 _SOURCES = {".a", ".c", ".cc", ".cpp", ".f90", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx"}

@@ -59,6 +59,8 @@ def slim_system(root: Path) -> list[str]:
             path = root / file.lstrip("/")
             if path.is_symlink() or path.is_file():  # a folder may hold others' files
                 path.unlink()
+        for record in _records(records / "info", name):
+            record.unlink()
     for pattern in chain.from_iterable(map(_alternatives, _RUBBISH)):
         for match in list(root.glob(pattern)):
             shutil.rmtree(match) if match.is_dir() and not match.is_symlink() else match.unlink(missing_ok=True)
@@ -69,9 +71,14 @@ def slim_system(root: Path) -> list[str]:
     return sorted(remaining)
 
 
+def _records(info: Path, package: str) -> list[Path]:
+    """Return what dpkg keeps of a package: ``NAME.list``, ``NAME:amd64.md5sums`` and so on."""
+    return [file for file in info.iterdir() if file.name.rpartition(".")[0].partition(":")[0] == package]
+
+
 def _files(info: Path, package: str) -> set[str]:
     """The files that a package has installed, by dpkg's list, without copyright notices."""
-    lists = [*info.glob(f"{package}.list"), *info.glob(f"{package}:*.list")]
+    lists = [record for record in _records(info, package) if record.suffix == ".list"]
     return {line for path in lists for line in path.read_text("utf-8").splitlines() if not line.endswith("/copyright")}
 
 
