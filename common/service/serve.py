@@ -37,6 +37,7 @@ from parley.common.service.heartbeat import heartbeat
 from parley.common.service.http.connections import Beside, BoundedServer, connections_allowed
 from parley.common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority, stamp_of
 from parley.common.service.prometheus import Metrics
+from parley.common.service.secret_files import is_readable_by_all
 from parley.common.service.settings import ServiceSettings, Tls
 from parley.common.service.tokens import Tokens
 from parley.common.service.tracing import Tracing, trace_with
@@ -107,6 +108,8 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     structlog.get_logger().info(
         "serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls), connections=most
     )
+    for file in filter(is_readable_by_all, sorted(set(settings.secret_files))):
+        structlog.get_logger().warning("secret", file=str(file), readable_by="every user of this machine")
     upkeep = Upkeep(settings, app.state.tokens, app.state.metrics)
     for stop in (signal.SIGINT, signal.SIGTERM):  # uvicorn handles these, and raises them again at its end
         signal.signal(stop, lambda *_: sys.exit(0))

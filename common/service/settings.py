@@ -28,6 +28,7 @@ from pydantic_settings.exceptions import SettingsError
 
 from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError
+from parley.common.service.secret_files import secret_files
 from parley.common.service.tokens import Caller, KnownToken
 from parley.common.service.tracing import Tracing
 from parley.common.storage.keys import identity_key, read_key
@@ -115,6 +116,7 @@ class Settings(BaseSettings):
     version: Annotated[int, Field(description="version of the form of these settings; there is only 1")] = _VERSION
 
     _source: Path | None = PrivateAttr(default=None)
+    _secret_files: tuple[Path, ...] = PrivateAttr(default=())
 
     @field_validator("version")
     @classmethod
@@ -137,14 +139,25 @@ class Settings(BaseSettings):
         Raises InvalidInputError that names the file and the faulty keys, never a value.
         """
         _refuse_unknown_variables(cls)
+        values = _read_toml(path) if path else {}
         try:
-            settings = cls(**(_with_files_read(_read_toml(path), f"settings {path}: ") if path else {}))
+            settings = cls(**_with_files_read(values, f"settings {path}: "))
         except ValidationError as error:
             raise InvalidInputError(f"settings {path or 'of the environment'}: {faults(error)}") from None
         except SettingsError as error:
             raise InvalidInputError(f"settings of the environment: {error}") from None
         settings._source = path
+        prefix = cls.model_config["env_prefix"].lower()
+        ours = {name: value for name, value in os.environ.items() if name.lower().startswith(prefix)}
+        settings._secret_files = tuple(
+            Path(value) for name, value in (values | ours).items() if name.lower().endswith(_FILE) and value
+        )
         return settings
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """The files that these settings name for keys, tokens and other secrets."""
+        return (*self._secret_files, *secret_files(self))
 
     @classmethod
     def settings_customise_sources(
