@@ -19,6 +19,7 @@ from tests.support.containers import (
     docker,
     events,
     finish,
+    model_by_two_requests,
     rounds,
     submit,
     wait_for_round,
@@ -69,6 +70,15 @@ def read_receipt(pinned: str, receipt: dict[str, str]) -> Opened:
     signed = Signed(receipt["statement"].encode(), bytes.fromhex(receipt["signature"]))
     signed.verify(Opened.TAG, pinned)
     return Opened.parse(signed.body)
+
+
+def test_a_fresh_clone_takes_one_command_and_two_requests_to_a_model(services: Project) -> None:
+    assert "token: docker compose run --rm setup token" in services.logs("setup")
+    model = model_by_two_requests(services)
+    assert model["contributors"] == list(HOSPITALS)
+    assert len(model["weights"]) == BIOPSIES.n_features
+    services.compose("up", "-d")
+    assert services.token == services.setup("token"), "a second start makes nothing again"
 
 
 def test_a_user_trains_a_model_over_loopback(services: Project) -> None:

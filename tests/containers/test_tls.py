@@ -8,7 +8,7 @@ from pathlib import Path
 from parley.learner.experiments.datasets import BIOPSIES
 from scripts.deployment.settings import CERTIFICATE_FILE, KEY_FILE
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, hospitals
-from tests.support.containers import Project, events, finish, submit, wait_for
+from tests.support.containers import Project, finish, model_by_two_requests, submit, wait_for
 
 PARTIES = list(hospitals(3))
 STRANGER = """
@@ -45,16 +45,11 @@ def digests(services: Project) -> dict[str, str]:
     return made
 
 
-def test_a_secure_sum_trains_a_model_under_tls(secured: Project) -> None:
-    with secured.learner() as learner:
-        assert learner.url.startswith("https://127.0.0.1:")
-        run = submit(learner, n_rounds=10, secure_sum="paillier")
-        model = finish(learner, run)
-        assert model["contributors"] == PARTIES
-        assert len(model["weights"]) == BIOPSIES.n_features
-        assert len(learner.ask("GET", f"/v1/runs/{run}/receipts")) == 10
-        accuracy = events(learner, run, "round")[-1]["accuracy"]
-    print(f"three parties and a key holder under TLS: accuracy {accuracy:.3f} on public examples after 10 rounds")
+def test_a_fresh_clone_takes_one_command_and_two_requests_to_a_model_under_tls(secured: Project) -> None:
+    assert secured.url.startswith("https://127.0.0.1:")
+    model = model_by_two_requests(secured)
+    assert model["contributors"] == PARTIES
+    assert len(model["weights"]) == BIOPSIES.n_features
 
 
 def test_a_client_without_a_certificate_is_refused(secured: Project) -> None:

@@ -272,6 +272,17 @@ def finish(learner: LearnerClient, run: str) -> dict[str, Any]:
     return model
 
 
+def model_by_two_requests(services: Project) -> dict[str, Any]:
+    """Submit a run with a secure sum and take its model, with nothing but the printed address and token."""
+    asked = {"study": "biopsies", "algorithm": "dp_gd", "epsilon": 1, "delta": 1e-5, "secure_sum": "paillier"}
+    headers = {"Authorization": f"Bearer {services.token}"}
+    with httpx.Client(base_url=services.url, headers=headers, verify=services.trust, trust_env=False) as client:
+        run = client.post("/v1/runs", json=asked).raise_for_status().json()["id"]
+        wait_for(lambda: client.get(f"/v1/runs/{run}/model").is_success)
+        model: dict[str, Any] = client.get(f"/v1/runs/{run}/model").json()
+    return model
+
+
 def events(learner: LearnerClient, run: str, kind: str) -> list[dict[str, Any]]:
     """All events of one kind that a watcher of a run receives, until the run ends."""
     return [json.loads(event.data) for event in learner.watch(run) if event.kind == kind]

@@ -1,4 +1,4 @@
-"""What the container `setup` does: a deployment is made once, completed if it was half made, and never made anew."""
+"""What the container `setup` does: a deployment is made once, completed if it was half made, and never made a second time."""
 
 from __future__ import annotations
 
