@@ -82,7 +82,7 @@ def test_a_run_outlives_every_container_and_image(services: Project) -> None:
     before = {name: services.inspect(name) for name in services.services}
     with services.learner() as learner:
         run = begin(learner, "paillier")
-        services.compose("up", "-d", "--force-recreate")
+        services.compose("up", "-d", "--no-deps", "--force-recreate", *services.services)
     services.start()
     with services.learner() as learner:
         finish(learner, run)

@@ -162,7 +162,7 @@ class Project:
         copy = f"{volume}-copy"
         self.compose("stop", party)
         _copy_volume(volume, copy)
-        self.compose("rm", "-f", party)
+        self.compose("rm", "-f", party, "setup")  # which has the volume too
         docker("volume", "rm", volume)
         self.compose("up", "-d", party)
         try:
