@@ -1,4 +1,4 @@
-"""What the container `setup` does: a deployment is made once, completed if it was half made, and never made a second time."""
+"""What the container `setup` does: a deployment is made once, completed if it was half made, and never made again."""
 
 from __future__ import annotations
 
