@@ -12,7 +12,7 @@ import re
 import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
@@ -66,13 +66,13 @@ async def forward(places: Sequence[Place], address: str = "0.0.0.0") -> None:  #
 
     Raises UnavailableError where a port is taken or may not be listened on.
     """
-    async with AsyncExitStack() as stack:
+    with ExitStack() as stack:
         for place in places:
             try:
                 server = await asyncio.start_server(_Forwarder(place).pass_on, address, place.listen)
             except OSError as error:
                 raise UnavailableError(f"port {place.listen} cannot be listened on: {error.strerror}") from None
-            await stack.enter_async_context(server)
+            stack.callback(server.close)
             structlog.get_logger().info("forwarding", port=place.listen, to=f"{place.host}:{place.port}")
         await asyncio.get_running_loop().create_future()  # until cancelled
 

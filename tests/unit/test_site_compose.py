@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -14,8 +15,13 @@ from typer.testing import CliRunner
 from parley.common.errors import InvalidInputError, UnavailableError
 from parley.common.service.compose import IMAGE_USER, ContainerService, data_folder, reached_places
 from parley.common.service.forward import Place
+from parley.common.service.http.proxy import ProxyAccess
 from parley.learner.cli.main import learner_app
 from parley.party.commands import config_words
+from parley.party.joining import check_contained, container_of
+
+if TYPE_CHECKING:
+    from parley.common.wire.membership import Invitation
 
 ODD = ["a b", 'C:\\"x"', "a: {b}", "é # c", "$HOME", "${X:-y}"]
 """Names that mean something else in YAML or to Compose."""
@@ -166,6 +172,18 @@ def test_a_container_sees_the_data_and_no_more(source: str, seen: str) -> None:
 def test_what_has_no_name_is_not_reached_from_a_container(url: str) -> None:
     with pytest.raises(InvalidInputError, match="it needs a name"):
         reached_places([url])
+
+
+def test_behind_a_proxy_a_container_reaches_the_proxy_alone() -> None:
+    invited = cast("Invitation", SimpleNamespace(url="https://learner.example.org:8100"))
+    proxy = ProxyAccess("http://proxy.lan:3128", "ann:secret")
+    assert container_of(invited, None, None).reaches == (LEARNER,)
+    assert container_of(invited, proxy, ["db.lan:5432"]).reaches == (
+        Place(3128, "proxy.lan", 3128),
+        Place(5432, "db.lan", 5432),
+    )
+    with pytest.raises(InvalidInputError, match="--reach: goes with --compose"):
+        check_contained(["db.lan:5432"], in_container=False)
 
 
 def test_a_container_reaches_a_urls_host_and_port() -> None:
