@@ -141,6 +141,19 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is an address, not a name.
+
+    >>> is_address("10.0.0.5"), is_address("[2001:db8::1]"), is_address("learner.example.org")
+    (True, True, False)
+    """
+    try:
+        ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def spelt_address(host: str, port: int) -> str:
     """Return a host and a port as in a URL.
 

@@ -29,6 +29,7 @@ with deferred():
     from parley.party import membership as party_membership
 
 if TYPE_CHECKING:
+    from parley.common.service.forward import Place
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
     from parley.party.membership import Enrolment, Folder
@@ -56,7 +57,20 @@ PortOption = Annotated[
     int | None, typer.Option("--port", help="Port on loopback, for health checks; a free one if not given.")
 ]
 ComposeOption = Annotated[
-    bool, typer.Option("--compose", help="Write a Compose file too, which runs the service in a container.")
+    bool,
+    typer.Option(
+        "--compose",
+        help="Write a Compose file too, which runs the service in a container that reaches the learner alone, or the "
+        "proxy on the way to it.",
+    ),
+]
+ReachOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reach",
+        metavar="HOST:PORT",
+        help="With --compose: a place that the container may reach too, such as a query's database; repeat.",
+    ),
 ]
 
 
@@ -176,24 +190,44 @@ def register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: st
     return NewMember(invited, folder.root / name, " ".join(key_words.words_of(request.public_key)))
 
 
-def report_joined(out: Printer, member: NewMember, reads: tuple[Path, ...] | None, notes: Sequence[str] = ()) -> None:
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What a container is let to: the paths that it reads beside its folder, and the places that it reaches."""
+
+    reads: tuple[Path, ...]
+    reaches: tuple[Place, ...]
+
+
+def container_of(
+    invited: Invitation, proxy: ProxyAccess | None, reach: Sequence[str] | None, reads: tuple[Path, ...] = ()
+) -> Container:
+    """Return the container of a service that reads these paths. Raises InvalidInputError if it could not work."""
+    return Container(reads, compose.reached_places([proxy.url if proxy else invited.url], reach or ()))
+
+
+def check_contained(reach: Sequence[str] | None, *, in_container: bool) -> None:
+    """Raise InvalidInputError for the option ``--reach`` without ``--compose``."""
+    if reach and not in_container:
+        raise InvalidInputError("--reach: goes with --compose: outside a container nothing limits what is reached")
+
+
+def report_joined(out: Printer, member: NewMember, container: Container | None, notes: Sequence[str] = ()) -> None:
     """Print who has joined which learner, the words to read out, and the command that starts the service."""
-    start, learner, name = _start(member, reads), member.invited.learner.name, member.invited.name
+    start, learner, name = _start(member, container), member.invited.learner.name, member.invited.name
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
     facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
     out.done("\n".join(lines), **facts, start=start)
     out.next(start)
 
 
-def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
-    """Return the command that starts the service.
-
-    With ``reads``, the paths that a container has to see, a Compose file is written and the command uses that.
-    """
-    if reads is None:
+def _start(member: NewMember, container: Container | None) -> str:
+    """Return the command that starts the service; for a container, write a Compose file, which the command uses."""
+    if container is None:
         return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
     name = "key-holder" if member.invited.role == "key_holder" else "party"
-    return compose.ContainerService(name, member.service, member.settings, reads).write()
+    return compose.ContainerService(
+        name, member.service, member.settings, container.reads, reaches=container.reaches
+    ).write()
 
 
 def write_in_place(path: Path, text: str) -> None:

@@ -3,6 +3,11 @@
 A folder is mounted at its own path, so that its settings are valid inside the container and outside. The container runs
 as the user who made the folder, so that private keys stay readable by that user alone. The service writes only to the
 folder ``state``.
+
+A party or key holder is on a network that leads nowhere: not to the internet, nor to the machine itself, which is why
+its bridge has no address (``internal`` alone leaves the machine within reach), and no names are asked outside. A second
+container, the gate, is also on this network, under the names of the few places that the service may reach, and passes
+connections on to these alone (`parley.common.service.forward`).
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from shlex import quote
 from urllib.parse import urlsplit
 
 from parley.common.errors import InvalidInputError
+from parley.common.service.forward import Place
 from parley.common.storage.keys import writing
-from parley.common.strict import is_loopback
+from parley.common.strict import is_address, is_loopback
 
 IMAGE_USER = 10001
 """The user that a container runs as if root made its folder: the images' own user."""
@@ -25,31 +31,64 @@ IMAGE_USER = 10001
 _TEMPLATE = """\
 # {name}: docker compose -f {file} up -d (or docker-compose, version 1).
 # PARLEY_TAG names another image than the latest; PARLEY_MEMORY how much it may have, instead of 2g.
+x-confined: &confined
+  user: "{user}"
+  working_dir: /
+  init: true
+  read_only: true
+  cap_drop: [ALL]
+  security_opt: ["no-new-privileges:true"]
+  restart: unless-stopped
+  stop_grace_period: 30s
+  cpus: 1.0
+  pids_limit: 256
+  logging: {{driver: json-file, options: {{max-size: 10m, max-file: "5"}}}}
+
 services:
   {name}:
+    <<: *confined
     image: {image}:${{PARLEY_TAG:-latest}}
     command: {command}
-    user: "{user}"
-    working_dir: /
-    init: true
-    read_only: true
     tmpfs: ["/tmp:mode=1777,size=64m", "/var/lib/parley:mode=0700,size=1m"]
-    cap_drop: [ALL]
-    security_opt: ["no-new-privileges:true"]
-    restart: unless-stopped
-    stop_grace_period: 30s
     mem_limit: ${{PARLEY_MEMORY:-2g}}
-    cpus: 1.0
-    pids_limit: 256
-{ports}    volumes:
-{volumes}"""
+{connected}    volumes:
+{volumes}{gate}"""
+
+_PUBLISHED = """\
+    ports: {ports}
+"""
+
+_INSIDE = """\
+    networks: [inside]
+    links: {links}
+    dns: ["127.0.0.1"]  # nobody is asked for names: those above are all
+"""
+
+_GATE = """\
+
+  gate:  # the one way out: to the places of its command, and to no other
+    <<: *confined
+    image: parley-party:${{PARLEY_TAG:-latest}}
+    command: {command}
+    tmpfs: ["/tmp:mode=1777,size=1m", "/var/lib/parley:mode=0700,size=1m"]
+    mem_limit: 256m
+    healthcheck: {{disable: true}}
+    networks: [inside, outside]
+{published}
+networks:
+  inside:
+    internal: true
+    driver_opts: {{com.docker.network.bridge.inhibit_ipv4: "true"}}  # nor is this machine within reach
+  outside:
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerService:
     """The service in the container; ``command`` takes ``serve`` and ``--config``.
 
-    ``ports`` are published as Compose spells them; a service that opens its connections itself has none.
+    ``reaches`` are the only places that the service can connect to, through a gate; one without a gate, which others
+    connect to, may reach all. ``ports`` are published as Compose spells them, with a gate by the gate.
     """
 
     name: str
@@ -57,6 +96,7 @@ class ContainerService:
     settings: Path
     reads: tuple[Path, ...] = ()
     ports: tuple[str, ...] = ()
+    reaches: tuple[Place, ...] = ()
 
     @property
     def file(self) -> Path:
@@ -89,9 +129,23 @@ class ContainerService:
             image="parley-learner" if program == "parley-learner" else "parley-party",
             command=_quoted([*words, "serve", "--config", str(self.settings)]),
             user=user,
-            ports=f"    ports: {_quoted(self.ports)}\n" if self.ports else "",
+            connected=self._inside() if self.reaches else self._published(),
             volumes="".join(f"      - {mount}\n" for mount in mounts),
+            gate=self._gate() if self.reaches else "",
         )
+
+    def _published(self) -> str:
+        return _PUBLISHED.format(ports=_quoted(self.ports)) if self.ports else ""
+
+    def _inside(self) -> str:
+        """Return how the service reaches its places: under their names, through the gate."""
+        return _INSIDE.format(links=_quoted([f"gate:{host}" for host in dict.fromkeys(p.host for p in self.reaches)]))
+
+    def _gate(self) -> str:
+        """Return the gate and the networks; to what is published it passes connections on as well."""
+        inward = [f"{port}:{self.name}:{port}" for port in (each.rpartition(":")[2] for each in self.ports)]
+        outward = [f"{place.host}:{place.port}" for place in self.reaches]
+        return _GATE.format(command=_quoted(["forward", *outward, *inward]), published=self._published())
 
 
 def data_folder(source: str) -> Path:
@@ -104,11 +158,33 @@ def data_folder(source: str) -> Path:
     return next(part for part in (path, *path.parents) if not set("*?[") & set(str(part)))
 
 
-def check_reachable(url: str) -> None:
-    """Raise InvalidInputError for a loopback address: within a container it is the container's own."""
-    host = urlsplit(url).hostname or ""
+def reached_places(urls: Sequence[str], others: Sequence[str] = ()) -> tuple[Place, ...]:
+    """Return the places of URLs, and ``others`` spelt ``HOST:PORT``, as a container reaches them through its gate.
+
+    Raises InvalidInputError for an address in place of a name, which only a name can be led through a gate, for a
+    loopback address, and for two places with one port.
+    """
+    places = [*map(_place, urls), *others]
+    for place in Place.parse_all(places):
+        if place.listen != place.port:
+            raise InvalidInputError(f"{place.listen}:{place.host}:{place.port} is not HOST:PORT")
+        _check_named(place.host)
+    return Place.parse_all(places)
+
+
+def _place(url: str) -> str:
+    """Return ``HOST:PORT`` of a URL. Raises InvalidInputError for an address in place of a name."""
+    parts = urlsplit(url)
+    _check_named(parts.hostname or "")
+    return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def _check_named(host: str) -> None:
+    """Raise InvalidInputError for a host that a container cannot reach by its name."""
     if is_loopback(host):
-        raise InvalidInputError(f"--compose: within a container, {host} is the container: the learner needs a name")
+        raise InvalidInputError(f"--compose: within a container, {host} is the container: it needs a name")
+    if is_address(host):
+        raise InvalidInputError(f"--compose: a gate leads to names, and {host} is an address: it needs a name")
 
 
 def _mount(path: Path, *, read_only: bool = True) -> str:

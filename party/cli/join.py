@@ -25,10 +25,13 @@ from parley.party.joining import (
     InvitationArgument,
     PortOption,
     ProxyOption,
+    ReachOption,
     WordsOption,
     ask_words,
+    check_contained,
     check_learner,
     compare_learner,
+    container_of,
     folder_for,
     free_port,
     open_invitation,
@@ -98,6 +101,7 @@ def join_command(
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
+    reach: ReachOption = None,
     *,
     out: Printer,
 ) -> None:
@@ -113,7 +117,8 @@ def join_command(
         source, on_the_way, folder = _source(data, table, csv, value), read_proxy(proxy), folder_for(target, invited)
         compare_learner(words, invited)
         compared = _compare_key_holders(key_holder_words or (), invited, _known_key_holders(folder, invited))
-        reads = _mounted(source, invited) if compose else None
+        check_contained(reach, in_container=compose)
+        container = container_of(invited, on_the_way, reach, _mounted(source, reach)) if compose else None
         enrolment = membership.Enrolment(invited, on_the_way)
         enrolment.check()
         folder.begin(invited)
@@ -140,7 +145,7 @@ def join_command(
             ledger.create_ledger(folder.state, identity, settings.policy.adjacency)
         member = register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-        report_joined(out, member, reads, [*notes, *_pin(member.settings, invited, compared)])
+        report_joined(out, member, container, [*notes, *_pin(member.settings, invited, compared)])
 
 
 def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:
@@ -291,9 +296,8 @@ def _tables(data: DataSource) -> str:
     return "".join(["[data.tables]\n", *lines]) if lines else ""
 
 
-def _mounted(data: DataSource, invited: Invitation) -> tuple[Path, ...]:
+def _mounted(data: DataSource, reach: Sequence[str] | None) -> tuple[Path, ...]:
     """Return the paths that a container must see beside its folder. Raises InvalidInputError if it could not work."""
-    service_compose.check_reachable(invited.url)
     places = list(data.tables.values()) if data.is_query else [data.source]
     files = [at for at in places if isinstance(at, str)]
     secrets = [at.postgres.partition(":") for at in places if not isinstance(at, str)]
@@ -302,6 +306,8 @@ def _mounted(data: DataSource, invited: Invitation) -> tuple[Path, ...]:
             "--compose: the container is given no variable: put the connection string into a file that others cannot "
             "read, and say --table NAME=file:PATH::TABLE"
         )
+    if secrets and not reach:
+        raise InvalidInputError("--compose: say --reach HOST:PORT of the database, as the connection string names it")
     if secrets:
         typer.echo("parley-party: the image has to be built with --build-arg EXTRAS=postgres", err=True)
     return tuple(dict.fromkeys([*map(service_compose.data_folder, files), *(Path(path) for _, _, path in secrets)]))

@@ -17,6 +17,7 @@ from parley.common.service.commands import (
     tool_options,
     without_rich,
 )
+from parley.party.cli.forward import forward_command
 from parley.party.cli.join import join_command
 from parley.party.cli.learn import OWN_MODELS, learn_command
 from parley.party.cli.ledger import (
@@ -100,6 +101,7 @@ for name, command in (
     ("restore", restore_command),
     ("recover", recover_command),
     ("witnessed", witnessed_command),
+    ("forward", forward_command),
 ):
     party_app.command(name)(command)
 party_app.command("learn", epilog=OWN_MODELS)(learn_command)

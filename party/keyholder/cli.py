@@ -35,9 +35,12 @@ from parley.party.joining import (
     InvitationArgument,
     PortOption,
     ProxyOption,
+    ReachOption,
     WordsOption,
+    check_contained,
     check_learner,
     compare_learner,
+    container_of,
     folder_for,
     free_port,
     open_invitation,
@@ -51,7 +54,6 @@ with deferred():
     from parley.common.client import outbound
     from parley.common.encoding import key_words
     from parley.common.secure_sum import paillier, session
-    from parley.common.service import compose as service_compose
     from parley.common.service import logs, tokens
     from parley.common.service import serve as serving
     from parley.common.storage import keys
@@ -87,6 +89,7 @@ def key_holder_join(
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
+    reach: ReachOption = None,
     *,
     out: Printer,
 ) -> None:
@@ -97,8 +100,8 @@ def key_holder_join(
     with quietly():
         invited, on_the_way = open_invitation(invitation, "key_holder"), read_proxy(proxy)
         compare_learner(words, invited)
-        if compose:
-            service_compose.check_reachable(invited.url)
+        check_contained(reach, in_container=compose)
+        container = container_of(invited, on_the_way, reach) if compose else None
         folder, enrolment = folder_for(target, invited), membership.Enrolment(invited, on_the_way)
         if (path := folder.root / "keyholder.toml").exists():
             check_learner(path, keyholder_settings.KeyHolderSettings.load(path).pins.values(), invited)
@@ -110,7 +113,7 @@ def key_holder_join(
         specific = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
         text = service_toml(invited, folder, specific, on_the_way, port or free_port())
         member = register(invited, folder, enrolment, text, "keyholder.toml")
-        report_joined(out, member, () if compose else None)
+        report_joined(out, member, container)
 
 
 @key_holder_app.command("serve")

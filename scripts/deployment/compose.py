@@ -21,7 +21,7 @@ _HEAD = """\
 # The service `setup` makes data, settings, keys and ledgers before the others start, once, and prints where the page is
 # and where the token. Each service has a volume of what it reads, which nobody else mounts, and one of what it writes.
 # Parties and key holder share a network with the learner alone, each its own, so that none reaches another, nor
-# anything outside; only the learner is published, on loopback. Services run as uid 10001. An image checks its
+# anything outside, nor the machine itself; only the learner is published, on loopback. Services run as uid 10001. An image checks its
 # service's health by a file that the service touches. `docker compose down -v` removes all of it.
 # PARLEY_PORT names another port than 8100, 0 a free one; PARLEY_TAG other images than the latest; PARLEY_MEMORY how
 # much each service may have, instead of 2g; PARLEY_EXTRAS="postgres tracing" builds images that read tables of
@@ -146,12 +146,13 @@ def _quoted(words: Sequence[str]) -> str:
 
 
 def _networks(names: Sequence[str]) -> str:
-    """A network for each name, without a way outside."""
+    """A network for each name, without a way outside, nor to the machine: its bridge has no address there."""
+    confined = 'internal: true\n    driver_opts: {com.docker.network.bridge.inhibit_ipv4: "true"}\n'
     if len(names) <= MOST_NUMBERED + 1:
         first, *others = names
-        return f"  {first}: &private\n    internal: true\n" + "".join(f"  {name}: *private\n" for name in others)
+        return f"  {first}: &private\n    {confined}" + "".join(f"  {name}: *private\n" for name in others)
     blocks = (f"${{PARLEY_NETWORK:-10.213}}.{8 * i // 256}.{8 * i % 256}/29" for i in range(len(names)))
     return "".join(
-        f'  {name}:\n    internal: true\n    ipam:\n      config: [{{subnet: "{block}"}}]\n'
+        f'  {name}:\n    {confined}    ipam:\n      config: [{{subnet: "{block}"}}]\n'
         for name, block in zip(names, blocks, strict=True)
     )

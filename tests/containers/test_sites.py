@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from functools import partial
 from itertools import permutations
@@ -20,6 +21,7 @@ OUTSIDE = "192.0.2.1"
 
 TRY = """
 import json, socket, sys
+from concurrent.futures import ThreadPoolExecutor
 def attempt(address):
     host, port = address.rsplit(":", 1)
     try:
@@ -27,7 +29,8 @@ def attempt(address):
     except OSError as error:
         return type(error).__name__
     return "reached"
-print(json.dumps({address: attempt(address) for address in sys.argv[1:]}))
+with ThreadPoolExecutor() as threads:
+    print(json.dumps(dict(zip(sys.argv[1:], threads.map(attempt, sys.argv[1:])))))
 """
 LISTENING = """
 for table in ("tcp", "tcp6"):
@@ -49,6 +52,10 @@ def address(container: str, network: str) -> str:
     found = json.loads(docker("inspect", container))[0]["NetworkSettings"]["Networks"][network]["IPAddress"]
     assert found
     return str(found)
+
+
+def gateway(network: str) -> str:
+    return str(json.loads(docker("network", "inspect", network))[0]["IPAM"]["Config"][0]["Gateway"])
 
 
 def tried(container: str, *addresses: str) -> dict[str, str]:
@@ -85,20 +92,35 @@ def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made:
 
 
 def test_a_party_reaches_the_learner_and_nothing_else(made: Sites) -> None:
-    here, other = NAMES
-    network = made.network(other)
-    listener = docker("run", "-d", "--rm", "--network", network, "--entrypoint", "python", image("party"), "-c", LISTEN)
-    listener = listener.strip()
+    """Its gate, on the network outside, reaches all of it: the learner, another machine, the engine's own."""
+    name, network, own = NAMES[0], made.outside, f"{LEARNER_HOST}:{made.port}"
+    listen = ["-d", "--rm", "--network", network, "--entrypoint", "python", image("party"), "-c", LISTEN]
+    listener = docker("run", *listen).strip()
     try:
-        elsewhere = f"{address(listener, network)}:9000"
-        wait_for(lambda: tried(made.container(other), elsewhere) == {elsewhere: "reached"})
-        learner_outside = f"{address(made.container('learner'), made.network('outside'))}:{made.port}"
-        own = f"{LEARNER_HOST}:{made.port}"
-        outcomes = tried(made.container(here), own, elsewhere, learner_outside, f"{OUTSIDE}:443")
+        with socket.create_server(("0.0.0.0", 0)) as machine:  # noqa: S104 -- what is tested
+            port = machine.getsockname()[1]
+            at_gateway = [f"{gateway(net)}:{port}" for net in (made.inside(name), network)]
+            elsewhere = f"{address(listener, network)}:9000"
+            learner = f"{address(made.container('learner'), network)}:{made.port}"
+            beyond_reach = [elsewhere, learner, *at_gateway, f"{LEARNER_HOST}:9000", f"{OUTSIDE}:443"]
+            wait_for(lambda: tried(made.gate(name), elsewhere) == {elsewhere: "reached"})
+            reached = tried(made.gate(name), own, learner, at_gateway[1])
+            assert set(reached.values()) == {"reached"}
+            outcomes = tried(made.container(name), own, *beyond_reach)
     finally:
         docker("kill", listener)
-    print(f"from {here}: {outcomes}")
+    print(f"from {name}: {outcomes}")
     assert [to for to, outcome in outcomes.items() if outcome == "reached"] == [own]
+
+
+def test_each_member_is_with_its_gate_alone_and_asks_nobody_for_names(made: Sites) -> None:
+    for name in (*NAMES, HOLDER):
+        (network,) = json.loads(docker("network", "inspect", made.inside(name)))
+        assert network["Internal"]
+        (service,) = set(network["Containers"]) - {made.gate(name)}
+        container = json.loads(docker("inspect", service))[0]
+        assert list(container["NetworkSettings"]["Networks"]) == [made.inside(name)]
+        assert container["HostConfig"]["Dns"] == ["127.0.0.1"]
 
 
 def test_nothing_reaches_a_party_even_from_its_own_network(made: Sites) -> None:
@@ -108,12 +130,11 @@ def test_nothing_reaches_a_party_even_from_its_own_network(made: Sites) -> None:
     (port,) = [line.split("=")[1].strip() for line in settings.splitlines() if line.startswith("port")]
     inside = tried(party, f"127.0.0.1:{port}")
     assert set(inside.values()) == {"reached"}
-    at = address(party, made.network(name))
+    at = address(party, made.inside(name))
     aims = [f"{at}:{port}", f"{at}:8000", f"{at}:80", f"{at}:443"]
-    probe = ["--rm", "--network", made.network(name), "--entrypoint", "python", image("party"), "-c", TRY]
+    probe = ["--rm", "--network", made.inside(name), "--entrypoint", "python", image("party"), "-c", TRY]
     outcomes = json.loads(docker("run", *probe, *aims))
     assert outcomes == dict.fromkeys(aims, "ConnectionRefusedError")
-    assert "reached" not in tried(made.container("learner"), *aims).values()
     assert "reached" not in tried(made.container(NAMES[1]), *aims).values()
 
 

@@ -1,4 +1,4 @@
-"""Real sites in containers: a learner, and owners who join by invitation, each on a network with the learner alone."""
+"""Real sites in containers: a learner, and owners who join by invitation, each by the Compose file that this wrote."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.support.containers import compose_command, docker, image, output, wai
 from tests.support.processes import free_port
 
 LEARNER_HOST = "learner.test"
-"""What the learner is called on the owners' networks."""
+"""What the learner is called outside."""
 
 
 @dataclass(slots=True)
 class Sites:
-    """A learner and its members in containers, under one folder; each member's network leads to the learner alone."""
+    """A learner and its members in containers, under one folder; the network ``outside`` stands for the internet."""
 
     root: Path
     port: int
@@ -42,30 +42,42 @@ class Sites:
     started: list[str] = field(default_factory=list)
     key_holders: list[str] = field(default_factory=list)
 
-    def network(self, name: str) -> str:
-        """A member's network."""
+    @property
+    def outside(self) -> str:
+        """The network that the learner is on, and each member's gate."""
+        return self.project("outside")
+
+    def inside(self, name: str) -> str:
+        """The network of a member, which leads nowhere."""
+        return f"{self.project(name)}_inside"
+
+    def project(self, name: str) -> str:
+        """The name that a site has with the container engine."""
         return f"parley-site-{self.mark}-{name}"
 
     def compose(self, name: str, *arguments: str) -> str:
         """What Compose prints for a site; raises CalledProcessError."""
         (file,) = (self.root / name).glob("docker-compose.*.yml")
-        files = "-f", str(file), "-f", str(self.root / f"{name}.networks.yml"), "-p", self.network(name)
+        files = "-f", str(file), "-f", str(self.root / f"{name}.networks.yml"), "-p", self.project(name)
         return output([*compose_command(), *files, *arguments], 120.0, {"PARLEY_TAG": image("party").partition(":")[2]})
 
-    def up(self, name: str, networks: list[str]) -> None:
-        """Start a site on these networks; the first is its own."""
-        (file,) = (self.root / name).glob("docker-compose.*.yml")
-        service = file.name.split(".")[1]
-        joined = {network: {"aliases": [LEARNER_HOST]} if service == "learner" else {} for network in networks}
-        external = {network: {"external": True, "name": network} for network in networks}
-        document = {"services": {service: {"networks": joined}}, "networks": external}
+    def up(self, name: str) -> None:
+        """Start a site by its own Compose file, whose network ``outside`` is the one that all share."""
+        document: dict[str, object] = {"networks": {"outside": {"external": True, "name": self.outside}}}
+        if name == "learner":
+            document["services"] = {name: {"networks": {"outside": {"aliases": [LEARNER_HOST]}}}}
         (self.root / f"{name}.networks.yml").write_text(json.dumps(document))
         self.started.append(name)
         self.compose(name, "up", "-d")
 
     def container(self, name: str) -> str:
-        """The identifier of a site's container."""
-        return self.compose(name, "ps", "-q").strip()
+        """The identifier of a site's container, which is not its gate."""
+        (file,) = (self.root / name).glob("docker-compose.*.yml")
+        return self.compose(name, "ps", "-q", file.name.split(".")[1]).strip()
+
+    def gate(self, name: str) -> str:
+        """The identifier of the container through which a member reaches the learner."""
+        return self.compose(name, "ps", "-q", "gate").strip()
 
     def learner(self, *arguments: object) -> str:
         """What a command of the learner's operator prints; asserts that it succeeds."""
@@ -88,7 +100,7 @@ class Sites:
             return False
 
     def join(self, name: str) -> None:
-        """Invite an owner, who joins from within a container on its own network."""
+        """Invite an owner, who joins from within a container."""
         self.learner("invite", name, "--study", BIOPSIES.name, "--out", self.root / f"{name}.json")
         data = self.root / "made" / name / "data" / "biopsies.csv"
         heard = [f"--key-holder-words={holder}={self._read_out(holder)}" for holder in self.key_holders]
@@ -96,7 +108,7 @@ class Sites:
         self._confirm(name, PartySettings.load(self.root / name / "party.toml").identity.key)
 
     def join_key_holder(self, name: str) -> None:
-        """Invite a key holder, who joins from within a container on its own network."""
+        """Invite a key holder, who joins from within a container."""
         self.learner("invite", name, "--key-holder", "--out", self.root / f"{name}.json")
         self._enrol(name, "keyholder", "join", f"{name}.json")
         self._confirm(name, KeyHolderSettings.load(self.root / name / "keyholder.toml").identity.key)
@@ -105,7 +117,7 @@ class Sites:
     def pin(self, name: str, other: str) -> None:
         """Have an owner compare and pin the key of another, and start again."""
         key = PartySettings.load(self.root / other / "party.toml").identity.key
-        self._run(name, "pin", other, *words_of(key), "--config", f"{name}/party.toml")
+        self._run("pin", other, *words_of(key), "--config", f"{name}/party.toml")
         self.compose(name, "restart")
 
     def _read_out(self, holder: str) -> str:
@@ -116,11 +128,11 @@ class Sites:
         """Run a command of joining in a container, with the six words of the learner's key, and a Compose file."""
         (self.root / f"{name}.json").chmod(0o644)
         key = public_hex(LearnerSettings.load(self.root / "learner" / "learner.toml").signing_key())
-        self._run(name, *line, "--compose", "--words", " ".join(words_of(key)))
+        self._run(*line, "--compose", "--words", " ".join(words_of(key)))
 
-    def _run(self, name: str, *line: str) -> None:
-        """Run a command of an owner's in a container on its own network."""
-        where = ["--network", self.network(name), "-v", f"{self.root}:{self.root}", "-w", str(self.root)]
+    def _run(self, *line: str) -> None:
+        """Run a command of an owner's in a container that may reach all."""
+        where = ["--network", self.outside, "-v", f"{self.root}:{self.root}", "-w", str(self.root)]
         docker("run", "--rm", *where, image("party"), *line)
 
     def _confirm(self, name: str, key: str) -> None:
@@ -133,24 +145,20 @@ def sites(root: Path, names: tuple[str, ...], key_holders: tuple[str, ...] = ())
     """A learner, key holders and owners that have joined, each in its container; nothing is left of them at the end."""
     made = Sites(root, free_port())
     make_deployment(root / "made", partial(container_site), names)
-    networks = {name: made.network(name) for name in (*key_holders, *names)}
     try:
-        for network in networks.values():
-            docker("network", "create", "--internal", network)
-        docker("network", "create", made.network("outside"))
+        docker("network", "create", made.outside)
         url = f"https://{LEARNER_HOST}:{made.port}"
         made.learner("init", url, "--out", root / "learner", "--compose")
         (root / "learner" / "studies" / "biopsies.json").write_text(BIOPSIES.model_dump_json())
         for path in (root, root / "made", *(root / "made").rglob("*")):
             os.chown(path, IMAGE_USER, IMAGE_USER)
-        made.up("learner", [made.network("outside"), *networks.values()])
+        made.up("learner")
         wait_for(made.is_ready)
-        for name, network in networks.items():
+        for name in (*key_holders, *names):
             (made.join_key_holder if name in key_holders else made.join)(name)
-            made.up(name, [network])
+            made.up(name)
         yield made
     finally:
         for name in reversed(made.started):
             made.compose(name, "down", "-v")
-        for network in (*networks.values(), made.network("outside")):
-            docker("network", "rm", network)
+        docker("network", "rm", made.outside)

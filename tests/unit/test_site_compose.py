@@ -5,29 +5,43 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service.compose import IMAGE_USER, ContainerService, check_reachable, data_folder
+from parley.common.service.compose import IMAGE_USER, ContainerService, data_folder, reached_places
+from parley.common.service.forward import Place
+from parley.common.service.http.proxy import ProxyAccess
 from parley.learner.cli.main import learner_app
 from parley.party.commands import config_words
+from parley.party.joining import check_contained, container_of
+
+if TYPE_CHECKING:
+    from parley.common.wire.membership import Invitation
 
 ODD = ["a b", 'C:\\"x"', "a: {b}", "é # c", "$HOME", "${X:-y}"]
 """Names that mean something else in YAML or to Compose."""
 
 
-def party(folder: Path) -> ContainerService:
-    return ContainerService("party", ("parley-party",), folder / "party.toml", (folder / "rows.csv",))
+LEARNER = Place(8100, "learner.example.org", 8100)
+
+
+def party(folder: Path, *others: Place, ports: tuple[str, ...] = ()) -> ContainerService:
+    reads, reaches = (folder / "rows.csv",), (LEARNER, *others)
+    return ContainerService("party", ("parley-party",), folder / "party.toml", reads, ports, reaches)
+
+
+def document(service: ContainerService) -> dict[str, Any]:
+    parsed: dict[str, Any] = yaml.safe_load(service.text("1000:1001"))
+    return parsed
 
 
 def rendered(service: ContainerService) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(service.text("1000:1001"))
-    (container,) = document["services"].values()
-    assert isinstance(container, dict)
+    container: dict[str, Any] = document(service)["services"][service.name]
     return container
 
 
@@ -42,7 +56,38 @@ def test_a_party_publishes_no_port_and_writes_only_its_state() -> None:
     assert (container["mem_limit"], container["cpus"], container["pids_limit"]) == ("${PARLEY_MEMORY:-2g}", 1.0, 256)
     assert container["stop_grace_period"] == "30s"
     assert container["command"] == ["serve", "--config", "/site/party.toml"]
-    assert "healthcheck" not in container, "the image has its own"
+
+
+def test_a_party_is_on_a_network_that_leads_nowhere_and_names_are_asked_nowhere() -> None:
+    whole = document(party(Path("/site"), Place(5432, "db.lan", 5432), Place(4318, "db.lan", 4318)))
+    container, gate = whole["services"]["party"], whole["services"]["gate"]
+    assert container["networks"] == ["inside"]
+    assert container["links"] == ["gate:learner.example.org", "gate:db.lan"]
+    assert container["dns"] == ["127.0.0.1"]
+    assert whole["networks"]["inside"] == {
+        "internal": True,
+        "driver_opts": {"com.docker.network.bridge.inhibit_ipv4": "true"},
+    }
+    assert gate["networks"] == ["inside", "outside"]
+    assert gate["command"] == ["forward", "learner.example.org:8100", "db.lan:5432", "db.lan:4318"]
+    assert "volumes" not in gate, "it has nothing of the owner's"
+    for hardening in ("user", "read_only", "cap_drop", "security_opt", "pids_limit", "logging"):
+        assert gate[hardening] == container[hardening]
+
+
+def test_what_a_party_publishes_is_led_through_the_gate() -> None:
+    whole = document(party(Path("/site"), ports=("127.0.0.1:9101:9100",)))
+    assert "ports" not in whole["services"]["party"], "nothing is published from a network that leads nowhere"
+    assert whole["services"]["gate"]["ports"] == ["127.0.0.1:9101:9100"]
+    assert whole["services"]["gate"]["command"] == ["forward", "learner.example.org:8100", "9100:party:9100"]
+
+
+def test_logs_rotate() -> None:
+    learner = ContainerService("learner", ("parley-learner",), Path("/l/learner.toml"), ports=("8100:8100",))
+    for service in (party(Path("/site")), learner):
+        for container in document(service)["services"].values():
+            options = {"max-size": "10m", "max-file": "5"}
+            assert container["logging"] == {"driver": "json-file", "options": options}
 
 
 def test_a_key_holder_is_the_partys_image_with_other_words() -> None:
@@ -120,11 +165,33 @@ def test_a_container_sees_the_data_and_no_more(source: str, seen: str) -> None:
     assert data_folder(source) == Path(seen)
 
 
-@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "http://localhost", "https://[::1]:8"])
-def test_a_learner_on_loopback_is_not_reached_from_a_container(url: str) -> None:
-    with pytest.raises(InvalidInputError, match="the learner needs a name"):
-        check_reachable(url)
-    check_reachable("https://learner.example.org:8100")
+@pytest.mark.parametrize(
+    "url", ["https://127.0.0.1:1", "http://localhost", "https://[::1]:8", "https://10.0.0.5", "https://[2001:db8::1]"]
+)
+def test_what_has_no_name_is_not_reached_from_a_container(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="it needs a name"):
+        reached_places([url])
+
+
+def test_behind_a_proxy_a_container_reaches_the_proxy_alone() -> None:
+    invited = cast("Invitation", SimpleNamespace(url="https://learner.example.org:8100"))
+    proxy = ProxyAccess("http://proxy.lan:3128", "ann:secret")
+    assert container_of(invited, None, None).reaches == (LEARNER,)
+    assert container_of(invited, proxy, ["db.lan:5432"]).reaches == (
+        Place(3128, "proxy.lan", 3128),
+        Place(5432, "db.lan", 5432),
+    )
+    with pytest.raises(InvalidInputError, match="--reach: goes with --compose"):
+        check_contained(["db.lan:5432"], in_container=False)
+
+
+def test_a_container_reaches_a_urls_host_and_port() -> None:
+    assert reached_places(["https://learner.example.org:8100", "https://learner.example.org:8100/"]) == (LEARNER,)
+    assert reached_places(["https://a", "http://b"]) == (Place(443, "a", 443), Place(80, "b", 80))
+    assert reached_places(["https://a"], ["db.lan:5432"])[1] == Place(5432, "db.lan", 5432)
+    for other in ("db.lan", "127.0.0.1:5432", "10.0.0.5:5432", "1:db.lan:5432", "db.lan:443"):
+        with pytest.raises(InvalidInputError, match=r"HOST:PORT|needs a name|same port"):
+            reached_places(["https://a"], [other])
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,7 +106,7 @@ def test_what_is_rendered_is_valid(made: Manifests, role: str, version: str) -> 
 def test_one_pod_has_the_ledger_and_it_outlives_the_release(made: Manifests) -> None:
     spec = made["StatefulSet"]["spec"]
     (claim,) = spec["volumeClaimTemplates"]
-    assert (spec["replicas"], spec["podManagementPolicy"]) == (1, "OrderedReady")
+    assert (spec["replicas"], spec["podManagementPolicy"]) == (1, "Parallel"), "a pod that is not ready is replaced"
     assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
     assert set(spec["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
 
@@ -169,9 +166,11 @@ def test_health_is_asked_as_by_the_images(made: Manifests, role: str) -> None:
     ]
     file = service["command"][-1]
     assert service["command"] == [*program, "serve", "--config", file]
-    for probe, state in (("startupProbe", "alive"), ("readinessProbe", "ready"), ("livenessProbe", "alive")):
-        assert service[probe]["exec"]["command"] == ["parley-is", state]
+    ready = "alive" if role == "learner" else "ready"  # with a full disk a learner still serves pages and models
+    for probe, state in (("startupProbe", "alive"), ("readinessProbe", ready), ("livenessProbe", "alive")):
+        assert service[probe]["exec"] == {"command": ["parley-is", state]}, "no connection, no interpreter's libraries"
         assert service[probe]["timeoutSeconds"] == 30
+    assert min(service[probe]["periodSeconds"] for probe in ("readinessProbe", "livenessProbe")) >= 30
 
 
 def test_nobody_reaches_a_member_and_it_reaches_the_learner_and_names_alone(made: Manifests, role: str) -> None:
@@ -211,6 +210,107 @@ def test_a_learner_on_a_low_port_may_listen_there(values_of: dict[str, Values]) 
     assert allowed == {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}
 
 
+CLUSTER: Values = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "parley", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+            }
+        }
+    },
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "parley"}},
+        }
+    ],
+    "priorityClassName": "steady",
+    "serviceAccountName": "parley",
+}
+OBJECTS: Values = {
+    "labels": {"team": "research"},
+    "annotations": {"example.org/owner": "ann"},
+    "podLabels": {"team": "pods"},
+    "podAnnotations": {"example.org/scrape": "no"},
+    "service": {"type": "LoadBalancer", "annotations": {"example.org/internal": "true"}},
+    "updateStrategy": "OnDelete",
+}
+HEADERS = {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "collector", "key": "headers"}}}
+VOLUMES: Values = {
+    "env": [HEADERS, {"name": "TZ", "value": "UTC"}],
+    "envFrom": [{"configMapRef": {"name": "proxies", "optional": True}}],
+    "volumes": [{"name": "spill", "emptyDir": {"sizeLimit": "5Gi"}}],
+    "volumeMounts": [{"name": "spill", "mountPath": "/spill"}],
+    "resources": {"requests": {"cpu": 2, "memory": "4Gi"}, "limits": {"cpu": 2, "memory": "4Gi"}},
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_real_clusters_want_is_valid_and_passed_on(values_of: dict[str, Values], role: str, version: str) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    manifests = rendered(values_of[role] | CLUSTER | OBJECTS | VOLUMES)
+    for manifest in manifests.values():
+        kubernetes_validate.validate(manifest, version, strict=True)
+        assert manifest["metadata"]["labels"]["team"] == "research"
+        assert manifest["metadata"]["annotations"]["example.org/owner"] == "ann"
+    pod, (service,) = pod_of(manifests), pod_of(manifests)["containers"]
+    assert {key: pod[key] for key in CLUSTER} == CLUSTER
+    assert pod["volumes"][-1] == VOLUMES["volumes"][0]
+    assert service["volumeMounts"][-1] == VOLUMES["volumeMounts"][0]
+    assert {key: service[key] for key in ("env", "envFrom", "resources")} == {
+        key: VOLUMES[key] for key in ("env", "envFrom", "resources")
+    }
+    template = manifests["StatefulSet"]["spec"]["template"]["metadata"]
+    assert (template["labels"]["team"], template["annotations"]["example.org/scrape"]) == ("pods", "no")
+    assert manifests["StatefulSet"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_what_a_cluster_never_lets_change_does_not_depend_on_values(values_of: dict[str, Values], role: str) -> None:
+    """Else an upgrade would be refused: of a StatefulSet's other fields, only template and strategy may change."""
+    both = [rendered(values_of[role] | more)["StatefulSet"]["spec"] for more in ({}, CLUSTER | OBJECTS | VOLUMES)]
+    for spec in both:
+        del spec["template"], spec["updateStrategy"]
+    assert both[0] == both[1]
+
+
+QUERY = PARTY.replace('source = "/home/ann/loans.csv"', 'source = "SELECT 1 FROM labs"\n[data.tables]\nlabs = %s')
+BY_VARIABLE = QUERY % '{postgres = "env:LAB_DSN", table = "clinic.labs"}'
+BY_FILE = QUERY % '{postgres = "file:/home/ann/b/secrets/lab.dsn", table = "labs"}'
+BOTH = QUERY % '{postgres = "env:LAB_DSN", table = "labs"}\nvisits = "/home/ann/visits/*.csv"'
+DSN = {"name": "LAB_DSN", "valueFrom": {"secretKeyRef": {"name": "lab", "key": "dsn"}}}
+DATABASE = {"peer": {"ipBlock": {"cidr": "10.0.0.7/32"}}, "port": 5432}
+NO_CLAIM = {"claim": "", "path": "", "subPath": ""}
+
+
+def test_a_table_in_postgresql_needs_its_string_and_a_way_there(values_of: dict[str, Values]) -> None:
+    party = values_of["party"]
+    reaches = {"reaches": [*party["reaches"], DATABASE]}
+    ways: tuple[Values, ...] = (
+        {"settings": BY_VARIABLE, "data": NO_CLAIM, "env": [DSN]},
+        {"settings": BY_VARIABLE, "data": NO_CLAIM, "envFrom": [{"secretRef": {"name": "lab"}}]},
+        {"settings": BY_FILE, "data": NO_CLAIM},
+        {"settings": BOTH, "data": {"claim": "visits", "path": "/home/ann/visits"}, "env": [DSN]},
+    )
+    for more in ways:
+        made = rendered(party | reaches | more)
+        (service,) = pod_of(made)["containers"]
+        assert service.get("env", []) == more.get("env", [])
+        assert ("data" in {mount["name"] for mount in service["volumeMounts"]}) == bool(more["data"].get("claim"))
+        egress = made["NetworkPolicy"]["spec"]["egress"]
+        assert egress[-1] == {"to": [DATABASE["peer"]], "ports": [{"protocol": "TCP", "port": 5432}]}
+
+
+def test_names_may_be_asked_elsewhere(values_of: dict[str, Values]) -> None:
+    dns = {"peer": {"namespaceSelector": {"matchLabels": {"name": "dns"}}}, "port": 5353, "protocol": "UDP"}
+    made = rendered(values_of["party"] | {"reaches": [*values_of["party"]["reaches"], dns]})
+    assert made["NetworkPolicy"]["spec"]["egress"][-1]["ports"] == [{"protocol": "UDP", "port": 5353}]
+
+
 BAD: dict[str, tuple[str, Values, str]] = {
     "two replicas": ("party", {"replicas": 2}, "replicas"),
     "a token": ("party", {"token": "secret-value"}, "token"),
@@ -223,6 +323,46 @@ BAD: dict[str, tuple[str, Values, str]] = {
     "no table": ("party", {"data": {"claim": ""}}, "data: a party needs claim"),
     "another table": ("party", {"data": {"claim": "a", "path": "/mnt"}}, "source is not in /mnt"),
     "the folder in the table's": ("party", {"data": {"claim": "a", "path": "/home/ann"}}, "own folder"),
+    "half a claim": ("party", {"data": {"claim": "a", "path": ""}}, "claim and path go together"),
+    "a keyholder's table": ("keyholder", {"data": {"claim": "a", "path": "/a"}}, "a keyholder has no table"),
+    "no string": ("party", {"settings": BY_VARIABLE, "reaches": [DATABASE] * 2}, "env: LAB_DSN, of a connection"),
+    "no way to it": ("party", {"settings": BY_VARIABLE, "env": [DSN]}, "reaches: name the database too"),
+    "a string's file elsewhere": (
+        "party",
+        {"settings": BY_FILE.replace("b/secrets", "c")},
+        "file is not in /home/ann/b/secrets",
+    ),
+    "a query's file elsewhere": (
+        "party",
+        {"settings": BOTH, "env": [DSN], "reaches": [DATABASE] * 2},
+        "source is not in /home/ann/loans.csv",
+    ),
+    "a string as a value": ("party", {"env": [{"name": "LAB_DSN", "value": "secret-value"}]}, "LAB_DSN is a secret"),
+    "headers as a value": (
+        "learner",
+        {"env": [HEADERS | {"value": "secret-value"}]},
+        "OTEL_EXPORTER_OTLP_HEADERS is a secret",
+    ),
+    "another port": ("party", {"env": [{"name": "PARLEY_PARTY_PORT", "value": "1"}]}, "PARLEY_PARTY_PORT says: say it"),
+    "a selector misspelt": ("party", {"nodeSelectr": {"a": "b"}}, "nodeSelectr"),
+    "an affinity misspelt": ("party", {"affinity": {"nodeAfinity": {}}}, "nodeAfinity"),
+    "a toleration misspelt": ("party", {"tolerations": [{"efect": "NoSchedule"}]}, "efect"),
+    "a variable misspelt": ("party", {"env": [{"name": "A", "valeu": "b"}]}, "valeu"),
+    "a mount misspelt": ("party", {"volumeMounts": [{"name": "a", "path": "/a"}]}, "mountPath"),
+    "resources misspelt": ("party", {"resources": {"requests": {}, "limit": {}}}, "limit"),
+    "a service misspelt": ("learner", {"service": {"anotations": {}}}, "anotations"),
+    "an image misspelt": ("party", {"image": {"name": "a", "digst": "b"}}, "digst"),
+    "a volume of the chart's": (
+        "party",
+        {"volumes": [{"name": "state", "emptyDir": {}}]},
+        "volumes: state is the chart's own",
+    ),
+    "a label of the chart's": (
+        "party",
+        {"podLabels": {"app.kubernetes.io/name": "x"}},
+        "labels: app.kubernetes.io/name is",
+    ),
+    "a number for a text": ("party", {"podAnnotations": {"a": 1}}, "podAnnotations"),
     "no study": ("party", {"study": ""}, "study: give the file"),
     "no TOML": ("party", {"settings": "name = "}, "not a TOML file"),
     "another role's settings": ("keyholder", {"settings": PARTY}, "not a keyholder's"),
@@ -241,62 +381,3 @@ def test_what_is_wrong_is_said_without_its_value(values_of: dict[str, Values], c
     print(refused.value)
     assert words in str(refused.value)
     assert "secret-value" not in str(refused.value)
-
-
-def prepare(root: Path) -> subprocess.CompletedProcess[str]:
-    folders = [root / name for name in ("given", "secrets", "begin", "state")]
-    for folder in folders:
-        folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(CHART / "files" / "prepare.py"), *map(str, folders)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
-
-
-def mounted(folder: Path, files: dict[str, str]) -> None:
-    """Files as a mounted Secret has them: links to links, readable by the group."""
-    version = folder / "..2026"
-    version.mkdir(parents=True)
-    (folder / "..data").symlink_to(version.name)
-    for name, text in files.items():
-        (version / name).write_text(text)
-        (version / name).chmod(0o440)
-        (folder / name).symlink_to(f"..data/{name}")
-
-
-def texts(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
-
-
-def test_secrets_become_private_and_state_begins_once(tmp_path: Path) -> None:
-    first = {"identity.key": "key", "ledger.db": "old", "ledger.head": "head"}
-    mounted(tmp_path / "given", {"tls.key": "tls"})
-    mounted(tmp_path / "begin", first)
-    (tmp_path / "state" / "lost+found").mkdir(parents=True)
-    assert prepare(tmp_path).returncode == 0
-    assert texts(tmp_path / "secrets") == {"tls.key": "tls"}
-    assert texts(tmp_path / "state") == first
-    for path in (tmp_path / "secrets" / "tls.key", tmp_path / "state" / "identity.key"):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    (tmp_path / "state" / "ledger.db").write_text("newer")
-    (tmp_path / "state" / "identity.key").unlink()
-    assert prepare(tmp_path).returncode == 0
-    assert texts(tmp_path / "state") == {"ledger.db": "newer", "ledger.head": "head"}, "an old ledger came back"
-
-
-@pytest.mark.parametrize("left", [{"ledger.db.begin": "ol"}, {"ledger.db": "old", "all.begin": ""}])
-def test_an_interrupted_beginning_begins_again(tmp_path: Path, left: dict[str, str]) -> None:
-    (tmp_path / "state").mkdir()
-    for name, text in left.items():
-        (tmp_path / "state" / name).write_text(text)
-    gone = prepare(tmp_path)
-    assert gone.returncode == 1
-    assert "was begun and not finished" in gone.stderr
-    mounted(tmp_path / "begin2", {"ledger.db": "old", "ledger.head": "head"})
-    (tmp_path / "begin").rmdir()
-    (tmp_path / "begin2").rename(tmp_path / "begin")
-    assert prepare(tmp_path).returncode == 0
-    assert texts(tmp_path / "state") == {"ledger.db": "old", "ledger.head": "head"}
-
-
-def test_without_anything_to_begin_with_the_volume_stays_empty(tmp_path: Path) -> None:
-    assert prepare(tmp_path).returncode == 0
-    assert texts(tmp_path / "state") == {}

@@ -15,8 +15,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -381,19 +380,22 @@ def test_an_owner_joins_by_a_query_over_tables(shared: Scene, monkeypatch: pytes
 
 
 def test_a_container_sees_the_files_of_a_query_and_the_secret_of_postgresql(tmp_path: Path) -> None:
-    opened = cast("Invitation", SimpleNamespace(url="https://learner.example.org"))
+    reach = ["db.lan:5432"]
     tables = ["a=x/*.csv", "b=y.sqlite::t", "c=y.sqlite::u"]
     source = parse_source("SELECT 1 FROM a, b, c", tables).within(tmp_path)
-    assert _mounted(source, opened) == (tmp_path / "x", tmp_path / "y.sqlite")
+    assert _mounted(source, ()) == (tmp_path / "x", tmp_path / "y.sqlite")
     source = parse_source("SELECT 1 FROM a, d", [*tables, "d=env:DSN::labs"]).within(tmp_path)
     with pytest.raises(
         InvalidInputError, match=r"--compose: the container is given no variable.* NAME=file:PATH::TABLE"
     ):
-        _mounted(source, opened)
+        _mounted(source, reach)
     secret = ["d=file:dsn.secret::labs", "e=file:dsn.secret::wards"]
-    reads = _mounted(parse_source("SELECT 1 FROM a, d, e", [tables[0], *secret]).within(tmp_path), opened)
+    source = parse_source("SELECT 1 FROM a, d, e", [tables[0], *secret]).within(tmp_path)
+    with pytest.raises(InvalidInputError, match="--compose: say --reach HOST:PORT of the database"):
+        _mounted(source, ())
+    reads = _mounted(source, reach)
     assert reads == (tmp_path / "x", tmp_path / "dsn.secret")
-    written = ContainerService("party", ("parley-party",), tmp_path / "p" / "party.toml", reads or ()).text("1:1")
+    written = ContainerService("party", ("parley-party",), tmp_path / "p" / "party.toml", reads).text("1:1")
     assert f'"source": "{tmp_path}/dsn.secret", "target": "{tmp_path}/dsn.secret", "read_only": true' in written
 
 
