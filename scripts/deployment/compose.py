@@ -21,8 +21,8 @@ _HEAD = """\
 # The service `setup` makes data, settings, keys and ledgers before the others start, once, and prints where the page is
 # and where the token. Each service has a volume of what it reads, which nobody else mounts, and one of what it writes.
 # Parties and key holder share a network with the learner alone, each its own, so that none reaches another, nor
-# anything outside, nor the machine itself; only the learner is published, on loopback. Services run as uid 10001. An image checks its
-# service's health by a file that the service touches. `docker compose down -v` removes all of it.
+# anything outside, nor the machine itself; only the learner is published, on loopback. Services run as uid 10001. An
+# image checks its service's health by a file that the service touches. `docker compose down -v` removes all of it.
 # PARLEY_PORT names another port than 8100, 0 a free one; PARLEY_TAG other images than the latest; PARLEY_MEMORY how
 # much each service may have, instead of 2g; PARLEY_EXTRAS="postgres tracing" builds images that read tables of
 # PostgreSQL and send traces. The environment of a service changes its settings: see docker-compose.override.yml in
