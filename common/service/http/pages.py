@@ -15,7 +15,10 @@ from typing import Any
 
 from fastapi import Request, Response
 from markupsafe import Markup, escape
+from starlette.responses import JSONResponse
 from starlette.templating import Jinja2Templates
+
+from parley.common.service.http.representations import compressible, revalidated
 
 
 def page_headers(sources: str) -> dict[str, str]:
@@ -38,6 +41,14 @@ _PAGES = Jinja2Templates(Path(__file__).parent)
 _CODE = re.compile("``?([^`]+)``?")
 
 
+@compressible
+@revalidated
+async def show_document(request: Request) -> Response:
+    """Return the OpenAPI document."""
+    return JSONResponse(request.app.openapi(), headers={"Cache-Control": "no-cache"})
+
+
+@compressible
 async def reference_page(request: Request) -> Response:
     """Show every route by tag, with its input and output, then the schemas, each named once and linked."""
     document, nonce = request.app.openapi(), secrets.token_urlsafe(16)
