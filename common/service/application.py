@@ -40,7 +40,7 @@ from parley.common.service import problems
 from parley.common.service.fair_use import CallerTurns, SignIns, Turn
 from parley.common.service.http.bodies import CountedBody, StrictRoute, large_json
 from parley.common.service.http.connections import SIGNED_IN
-from parley.common.service.http.pages import reference_page, show_document
+from parley.common.service.http.pages import EVENT_SCHEMA, event_schema, reference_page, show_document
 from parley.common.service.logs import place_of
 from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 EVENTS_MEDIA_TYPE = "text/event-stream"
 _EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}
-_EVENT_SCHEMA = "x-itemSchema"
 _SCHEMAS = "#/components/schemas/"
 
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -74,24 +73,11 @@ def operation_id(route: APIRoute) -> str:
 
 
 def event_stream(**kinds: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401 -- types of any form
-    """Describe the answer of a route that sends events of these ``kinds``, each with the type of its data.
-
-    The schema of one event is what OpenAPI 3.2 calls ``itemSchema``, under a name that 3.1 allows.
-    """
+    """Describe the answer of a route that sends events of these ``kinds``, each with the type of its data."""
     adapters = [(kind, "validation", TypeAdapter(data)) for kind, data in kinds.items()]
     by_kind, shared = TypeAdapter.json_schemas(adapters, ref_template=f"{_SCHEMAS}{{model}}")  # type: ignore[arg-type]
-    events = [_event_schema(kind, by_kind[kind, "validation"]) for kind in kinds]
-    return {200: {"content": {EVENTS_MEDIA_TYPE: {_EVENT_SCHEMA: {"oneOf": events, **shared}}}}}
-
-
-def _event_schema(kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an event whose data, a text, is JSON of this schema."""
-    text = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
-    return {
-        "type": "object",
-        "required": ["event", "data"],
-        "properties": {"event": {"const": kind}, "id": {"type": "string"}, "data": text},
-    }
+    events = [event_schema(kind, by_kind[kind, "validation"]) for kind in kinds]
+    return {200: {"content": {EVENTS_MEDIA_TYPE: {EVENT_SCHEMA: {"oneOf": events, **shared}}}}}
 
 
 def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[str, Any]:
@@ -109,7 +95,7 @@ def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[st
             for response in operation["responses"].values():
                 if (events := response.get("content", {}).get(EVENTS_MEDIA_TYPE)) is not None:
                     events["schema"] = _EVENTS
-                    components["schemas"] |= events.get(_EVENT_SCHEMA, {}).pop("$defs", {})
+                    components["schemas"] |= events.get(EVENT_SCHEMA, {}).pop("$defs", {})
     return document
 
 

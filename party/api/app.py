@@ -105,8 +105,8 @@ class RoundAnswer(Strict):
 
 _MOST_ROUNDS = 10**9 - 1
 _REVEALS: tuple[Reveal, ...] = get_args(Reveal)
-_FORMS = (NPY, JSON)
-"""The media types of an answer that the learner sees, the usual one first."""
+_FORMS, _SIGNED_FORMS = (NPY, JSON), (signed.SIGNED_MEDIA_TYPE,)
+"""The media types of an answer that the learner sees, the usual one first; and of a share of a secure sum."""
 _PARAMETERS = [
     {"name": name, "in": place, "required": place == "path", "description": description, "schema": schema}
     for name, place, description, schema in (
@@ -286,10 +286,9 @@ def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
         messages, Query and Contribution.
         """
         media_type = media_type_of(request)
-        if media_type == signed.SIGNED_MEDIA_TYPE:
-            response = await _contribute(request, desk)
-        else:
-            response = await _answer(request, desk, media_type)
+        is_signed = media_type == signed.SIGNED_MEDIA_TYPE
+        form = accepted_by(request, _SIGNED_FORMS if is_signed else _FORMS)  # before anything is charged
+        response = await (_contribute(request, desk) if is_signed else _answer(request, desk, media_type, form))
         if stock.is_low:  # and drawn again once the answer has left
             response.background = BackgroundTask(desk.worker.do, stock.refill)
         return response
@@ -301,15 +300,15 @@ def _prepare(party: Party, learner: str, run: str) -> None:
         party.make_ready(learner, run)
 
 
-async def _answer(request: Request, desk: PartyDesk, media_type: str) -> Response:
-    """Answer a round whose answer the learner sees; ``media_type`` is the question's."""
+async def _answer(request: Request, desk: PartyDesk, media_type: str, form: str) -> Response:
+    """Answer a round whose answer the learner sees; ``media_type`` is the question's, ``form`` the answer's."""
     learner, run, party = caller(request), request.path_params["run"], desk.party
     query = _read_query(request, media_type, await _read_body(request, party))
     if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
         await asyncio.to_thread(party.make_ready, learner, run)
     answer, receipt = await desk.answer(request, partial(party.answer, learner, run, query))
     headers = {RECEIPT_HEADER: receipt}
-    if accepted_by(request, _FORMS) == JSON:
+    if form == JSON:
         return JSONResponse({"answer": unpack_array(answer.body, "<i8").tolist()}, headers=headers)
     return WholeBody(answer.body, media_type=NPY, headers=headers)
 

@@ -40,7 +40,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _QUALITY = re.compile(r"\s*q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\s*", re.IGNORECASE)
 _NO_BODY = frozenset({"content-length", "content-type"})
 _LONG_BYTES, _LEVEL = 2**10, 4
-"""Shorter answers are not compressed. A higher level takes twice as long for weights, and saves 1 % of their bytes."""
+"""Shorter answers are not compressed. A higher level takes twice as long for weights, and saves a twentieth of them."""
 
 
 def revalidated(endpoint: _F) -> _F:
@@ -70,7 +70,7 @@ def choose(accepted: str, offered: Sequence[str]) -> str | None:
         return offered[0]
     qualities = dict(map(_quality, accepted.lower().split(",")))
     best = max(offered, key=lambda name: _worth(qualities, name))  # the first of equals
-    return best if _worth(qualities, best) > (0.0, 0) else None
+    return best if _worth(qualities, best)[0] > 0 else None
 
 
 def _quality(part: str) -> tuple[str, float]:
