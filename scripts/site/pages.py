@@ -42,6 +42,7 @@ CLIENT = (
     "parley.learner.client.Learner",
     "parley.learner.client.AsyncLearner",
     "parley.learner.client.calls.Calls",
+    "parley.learner.runs.news",
     "parley.learner.estimators.PrivateClassifier",
     "parley.learner.estimators.FederatedClassifier",
     "parley.learner.estimators.FederatedRegressor",

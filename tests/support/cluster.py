@@ -258,6 +258,7 @@ _NEWS = {kind: TypeAdapter(news) for kind, news in NEWS.items()}
 async def watch(client: httpx.AsyncClient, run: str, after: int = 0) -> list[tuple[str, dict[str, Any]]]:
     """All of a run's events to its end, as (kind, data), which are of the types that are documented."""
     response = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)}, timeout=60)
+    events: list[tuple[str, dict[str, Any]]]
     events = [(event.kind, json.loads(event.data)) for event in parse_events(response.text.splitlines())]
     for kind, news in events:
         _NEWS[kind].validate_python(news)
