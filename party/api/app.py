@@ -92,7 +92,7 @@ _DESCRIPTION = "Answers rounds of approved runs about its owner's private exampl
 class RoundQuestion(Strict):
     """A round's question as JSON; as ``.npy``, step and reveal go into the query string."""
 
-    step: Annotated[str, Field(description="the party's step that answers")]
+    step: Annotated[str, Field(max_length=100, description="the party's step that answers")]
     reveal: Annotated[Reveal, Field(description="what the learner needs to see")] = "sum"
     message: Annotated[list[FiniteFloat] | list[list[FiniteFloat]], Field(description="what every party is told")]
 

@@ -173,11 +173,15 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 
 def _check_query(query: bytes, parameters: frozenset[str]) -> None:
     """Raise RequestValidationError that names the parameters of a query that are unknown, or given again."""
-    counts = Counter(name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-    faults = [{"type": "extra_forbidden", "loc": ("query", name)} for name in counts if name not in parameters]
-    faults += [{"type": "repeated", "loc": ("query", name)} for name in parameters if counts[name] > 1]
-    if faults:
-        raise RequestValidationError(faults)
+    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    if len(names) == len({*names} & parameters):
+        return
+    faults = [
+        {"type": "repeated" if name in parameters else "extra_forbidden", "loc": ("query", name)}
+        for name, count in Counter(names).items()
+        if name not in parameters or count > 1
+    ]
+    raise RequestValidationError(faults)
 
 
 def _says_json(request: Request) -> bool:
