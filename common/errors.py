@@ -73,6 +73,13 @@ class NotFoundError(ParleyError):
     kind = "not-found"
 
 
+class NotAcceptableError(ParleyError):
+    """The header Accept excludes every media type of the answer: the fact ``offered`` lists them."""
+
+    status = 406
+    kind = "not-acceptable"
+
+
 class ConflictError(ParleyError):
     """The request contradicts one already accepted: another body for the same round, another state."""
 

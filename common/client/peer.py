@@ -160,7 +160,7 @@ class Peer:
         """Return a successful response of at most ``longest`` bytes; its receipt, if it has one, is not checked."""
         if (pause := self._rests_until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(pause)
-        headers = [("Content-Type", media), ("Accept", media)]
+        headers = [("Content-Type", media)]
         if shown is not None:
             headers.append((RECEIPT_HEADER, shown.text))
         try:

@@ -21,7 +21,7 @@ from parley.common.encoding.canonical_json import canonical, canonical_digest
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
-from parley.common.privacy.calibration import check_budget
+from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, check_budget
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.algorithm import Algorithm, Choice
 from parley.common.protocol.facts import FederationFacts
@@ -32,11 +32,16 @@ from parley.common.strict import Digest, Identifier, Name, Strict
 MOST_PARTIES = 100_000
 
 
+RunEpsilon = Annotated[float, Field(json_schema_extra={"minimum": LEAST_EPSILON, "maximum": MOST_EPSILON})]
+RunDelta = Annotated[float, Field(json_schema_extra={"minimum": 0, "exclusiveMaximum": 1})]
+"""Parts of a budget, with bounds that schemas state; `check_budget` holds them, and says in words what is wrong."""
+
+
 class Budget(Strict):
     """An (epsilon, delta) that one run may cost a party."""
 
-    epsilon: float
-    delta: float
+    epsilon: RunEpsilon
+    delta: RunDelta
 
     @model_validator(mode="after")
     def _in_range(self) -> Self:

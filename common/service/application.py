@@ -2,7 +2,8 @@
 
 A request passes one `Boundary` before any route: it gets an identifier, must not be compressed, must carry a valid
 bearer token unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). Every error,
-foreseen or not, is answered with a problem document. So no route can forget any of this.
+foreseen or not, is answered with a problem document, and no cache may store an answer unless its route says so. So no
+route can forget any of this.
 
 Work on a chain is done beside the event loop, with receipts both ways (`Desk`).
 
@@ -25,9 +26,10 @@ import structlog
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.telemetry import TelemetryConfig
+from pydantic import TypeAdapter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.common import parley_version
@@ -38,7 +40,7 @@ from parley.common.service import problems
 from parley.common.service.fair_use import CallerTurns, SignIns, Turn
 from parley.common.service.http.bodies import CountedBody, StrictRoute, large_json
 from parley.common.service.http.connections import SIGNED_IN
-from parley.common.service.http.pages import reference_page
+from parley.common.service.http.pages import EVENT_SCHEMA, event_schema, reference_page, show_document
 from parley.common.service.logs import place_of
 from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
@@ -54,11 +56,12 @@ if TYPE_CHECKING:
 
 EVENTS_MEDIA_TYPE = "text/event-stream"
 _EVENTS = {"description": "server-sent events: id, event and data, whose value is JSON"}
+_SCHEMAS = "#/components/schemas/"
 
 REFUSED: dict[int | str, dict[str, Any]] = {
     "default": {
         "description": "Refused",
-        "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}}},
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}{ProblemDocument.__name__}"}}},
     }
 }
 """The answer that every route may give besides its own."""
@@ -69,10 +72,19 @@ def operation_id(route: APIRoute) -> str:
     return route.name
 
 
+def event_stream(**kinds: Any) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401 -- types of any form
+    """Describe the answer of a route that sends events of these ``kinds``, each with the type of its data."""
+    adapters = [(kind, "validation", TypeAdapter(data)) for kind, data in kinds.items()]
+    by_kind, shared = TypeAdapter.json_schemas(adapters, ref_template=f"{_SCHEMAS}{{model}}")  # type: ignore[arg-type]
+    events = [event_schema(kind, by_kind[kind, "validation"]) for kind in kinds]
+    return {200: {"content": {EVENTS_MEDIA_TYPE: {EVENT_SCHEMA: {"oneOf": events, **shared}}}}}
+
+
 def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[str, Any]:
     """Complete the document that FastAPI makes: all but the public paths need a bearer token.
 
-    A stream of events has no schema: some readers would apply it to one event, others to the whole stream.
+    A stream of events as a whole has no schema, because some readers would apply it to one event. What each kind of
+    event holds is a schema of its own, and `event_stream` says which.
     """
     components = document.setdefault("components", {})
     components.setdefault("securitySchemes", {})["bearer"] = {"type": "http", "scheme": "bearer"}
@@ -83,6 +95,7 @@ def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[st
             for response in operation["responses"].values():
                 if (events := response.get("content", {}).get(EVENTS_MEDIA_TYPE)) is not None:
                     events["schema"] = _EVENTS
+                    components["schemas"] |= events.get(EVENT_SCHEMA, {}).pop("$defs", {})
     return document
 
 
@@ -130,6 +143,7 @@ def service(  # noqa: PLR0913 -- all by keyword
         description=description,
         version=parley_version(),
         lifespan=lifespan,
+        openapi_url=None,  # served below: FastAPI's has no tag, and is not compressed
         docs_url=None,  # FastAPI's own load scripts from elsewhere; `reference_page` is served instead
         redoc_url=None,
         redirect_slashes=False,
@@ -157,7 +171,8 @@ def service(  # noqa: PLR0913 -- all by keyword
         sign_ins=SignIns(shares.failed_sign_ins),
         keeps_room_for=keeps_room_for,
     )
-    app.add_api_route("/docs", reference_page, include_in_schema=False)
+    app.add_api_route("/docs", reference_page, include_in_schema=False, response_class=HTMLResponse)
+    app.add_api_route("/openapi.json", show_document, include_in_schema=False)
     _add_operations(app, metrics, ready)
     _complete_document(app, public_paths)
     return app
@@ -336,6 +351,7 @@ class _Reply:
             if self.turn is not None and headers.get("content-type", "").startswith(EVENTS_MEDIA_TYPE):
                 self.turn.end()
             headers[REQUEST_ID] = self.request_id
+            headers.setdefault("Cache-Control", "no-store")
             await self.forward(message)
             if self.is_head:  # the answer ends here, even if its body would never end
                 await self.forward({"type": "http.response.body", "body": b"", "more_body": False})
@@ -368,7 +384,13 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
         await ready()
         return {"status": "ready"}
 
-    @app.get("/metrics", summary="Counters for Prometheus", tags=["operations"], response_class=Response)
+    @app.get(
+        "/metrics",
+        summary="Counters for Prometheus",
+        tags=["operations"],
+        response_class=Response,
+        responses={200: {"content": {METRICS_TYPE.partition(";")[0]: {"schema": {"type": "string"}}}}},
+    )
     def show_metrics() -> Response:
         """Counters and gauges in Prometheus' text format; no private value and no timing among them."""
         return Response(metrics.render(), media_type=METRICS_TYPE)

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from parley.common.errors import ParleyError, ShareUsedUpError
@@ -57,6 +57,7 @@ _REASONS = {
     "missing": "is missing",
     "model": "must be an object",
     "multiple_of": "must be a multiple of {multiple_of}",
+    "repeated": "is given more than once",
     "string": "must be a text",
     "string_pattern_mismatch": "must match {pattern}",
     "string_too_long": "must have at most {max_length} characters",
@@ -129,8 +130,10 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     return problem(422, "invalid-input", "the request does not have the form that is documented", errors=faults)
 
 
-async def _on_http(request: Request, error: Exception) -> JSONResponse:
+async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for it alone
+    if error.status_code == _NOT_ALLOWED and request.method == "OPTIONS":
+        return Response(status_code=204, headers={"Allow": ", ".join(_allowed_methods(request))})
     kind = _KINDS.get(error.status_code, "invalid-input" if error.status_code < _SERVER_ERROR else "internal")
     response = problem(error.status_code, kind, kind.replace("-", " "))
     response.headers.update(error.headers or {})
@@ -140,10 +143,10 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """List all methods of a path: each route has one method, and Starlette names only the first route's."""
+    """List all methods of a path: each route has one, and Starlette names only the first route's."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
-    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
+    return sorted(methods | {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set()))
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:

@@ -14,6 +14,9 @@ SessionId = Annotated[
 ]
 
 
+_MOST_KEY_BITS = 2**16
+
+
 class KeyHolderFacts(Strict):
     """Facts about a key holder that everyone on a roster needs."""
 
@@ -28,7 +31,7 @@ class NewSession(Strict):
     """The request that opens a session."""
 
     session: SessionId
-    key_bits: Annotated[int, Field(description="size of the Paillier key")]
+    key_bits: Annotated[int, Field(gt=0, le=_MOST_KEY_BITS, description="size of the Paillier key")]
 
 
 class SessionKey(Strict):

@@ -12,18 +12,22 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
+from parley.common import parley_version
 from parley.common.client.approval import with_sizes
 from parley.common.client.peer import Line
+from parley.common.encoding.canonical_json import canonical
 from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import ConflictError, DamagedError, UnauthorizedError
 from parley.common.learning.description import Description
+from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON
 from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import predict
-from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, service
+from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
+from parley.common.service.http.representations import accepted_by, compressible, revalidated, tag_of
 from parley.common.service.prometheus import Metrics
 from parley.common.service.tokens import NamedCaller, Tokens
 from parley.learner.api import routes
@@ -33,7 +37,7 @@ from parley.learner.api.page import PAGE_PATHS, add_page
 from parley.learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
 from parley.learner.api.roles import Roles, check_every_route, user_name
 from parley.learner.api.run_metrics import RunGauge
-from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunPage, RunView
+from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunId, RunPage, RunView
 from parley.learner.api.service import Connect, LearnerService
 from parley.learner.execution.event_stream import EventStream, watch, watch_all
 from parley.learner.forecasting.report import foresee_owners, foresee_parties
@@ -41,6 +45,7 @@ from parley.learner.forecasting.selection import settled
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
 from parley.learner.models.verification import verification_of
+from parley.learner.runs.news import NEWS
 from parley.learner.runs.run import Run, decoding_row
 from parley.learner.runs.states import RunState
 from parley.learner.settings import LearnerSettings
@@ -50,6 +55,9 @@ _DESCRIPTION = "Trains models on data that stays with its owners, by asking the 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
 LastEventId = Annotated[int, Header(ge=0, lt=2**63)]  # what the store can compare
 _News = TypeVar("_News")
+_COST = "what it would cost each party"
+_HTML, _MARKDOWN = "text/html", "text/markdown"
+_CARDS = {_HTML: "html", _MARKDOWN: "markdown"}
 _EVERY = 5.0  # seconds between two checks that a watcher's token still counts
 
 
@@ -81,7 +89,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     app.state.tokens.others = learner.members.tokens
     add_connections(app, learner.board, learner.members.needs_certificate)
     add_membership(app, learner.members)
-    for add in (add_catalogue, add_public, _add_forecasts, _add_runs, _add_events, _add_models):
+    for add in (add_catalogue, add_public, _add_forecasts, _add_runs, _add_events, _add_models, _add_evaluations):
         add(app, learner)
     for add in routes.ENDPOINTS.values():
         add(app, learner)
@@ -94,6 +102,7 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.FORECAST, summary="What a run would achieve, before it is run", tags=["forecasts"])
     @large_json
+    @compressible
     async def forecast_run(order: ForecastRequest, request: Request) -> ForecastView:
         """Forecast expected excess fitness, the best coalition, owners' worth and remaining budget, and the run's time.
 
@@ -159,6 +168,8 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         return await learner.carried(response, queue)
 
     @answers(app, routes.LIST_RUNS, summary="A page of the runs, newest first", tags=["runs"])
+    @compressible
+    @revalidated
     def list_runs(
         limit: PageLimit = 100,
         after: PageStart = None,
@@ -178,12 +189,16 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         return RunPage(runs=tuple(views), damaged=tuple(damaged), next=newest.last)
 
     @answers(app, routes.SHOW_RUN, summary="One run", tags=["runs"])
-    def show_run(run: str) -> RunView:
+    @compressible
+    @revalidated
+    def show_run(run: RunId) -> RunView:
         """State, rounds done, the problem of a run that failed, and why a run is paused."""
         return learner.view(run)
 
     @answers(app, routes.LIST_OPENED, summary="The sums that were opened", tags=["runs"])
-    def list_receipts(run: str) -> list[OpenedRound]:
+    @compressible
+    @revalidated
+    def list_receipts(run: RunId) -> list[OpenedRound]:
         """List the rounds of a secure sum that key holders opened: who contributed, and what key holders signed."""
         names, session = learner.store.run(run).spec.names, learner.store.sessions.find(run)
         openings = learner.store.sessions.openings(run)
@@ -191,13 +206,13 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
             return [OpenedRound.of(opening, names, session.roster) for opening in openings if session]
 
     @answers(app, routes.CANCEL, summary="Cancel a run", tags=["runs"])
-    async def cancel_run(run: str) -> RunView:
+    async def cancel_run(run: RunId) -> RunView:
         """End a run that has not ended; what its parties have been charged stays charged."""
         await learner.engine.cancel(run)
         return await asyncio.to_thread(learner.view, run)
 
     @answers(app, routes.RESUME, summary="Have a paused run go on", tags=["runs"])
-    async def resume_run(run: str) -> RunView:
+    async def resume_run(run: RunId) -> RunView:
         """Try again at once, and for as long as a new run would; without this a paused run goes on by itself, later.
 
         The run is shown as paused until a peer has answered.
@@ -209,7 +224,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
 def _add_events(app: FastAPI, learner: LearnerService) -> None:
     """Add the event streams of one run and of all runs."""
 
-    def readable(run: str, last_event_id: LastEventId = 0) -> int:
+    def readable(run: RunId, last_event_id: LastEventId = 0) -> int:
         """Return the event after which to begin. An unknown or damaged run is an error before the stream begins."""
         learner.store.news(run, last_event_id)
         return last_event_id
@@ -230,7 +245,14 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         learner.fair.streams.take(user)
         return partial(learner.fair.streams.give_back, user)
 
-    @answers(app, routes.WATCH_ALL, summary="Watch all runs", tags=["runs"], response_class=EventStream)
+    @answers(
+        app,
+        routes.WATCH_ALL,
+        summary="Watch all runs",
+        tags=["runs"],
+        response_class=EventStream,
+        responses=event_stream(runs=list[ListedRun]),
+    )
     async def watch_runs(request: Request, limit: PageLimit = 50) -> EventStream:
         """Send server-sent events ``runs``, lists of runs in short: first the newest runs, then those with news.
 
@@ -245,8 +267,9 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         summary="Watch a run",
         tags=["runs"],
         response_class=EventStream,
+        responses=event_stream(**NEWS),
     )
-    async def watch_run(run: str, request: Request, after: int = begun) -> EventStream:
+    async def watch_run(run: RunId, request: Request, after: int = begun) -> EventStream:
         """Send server-sent events ``state``, ``round``, ``dropped``, from the first or after ``Last-Event-ID``.
 
         The stream ends with the run, or when the token no longer counts.
@@ -256,14 +279,18 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
 
 
 def _add_models(app: FastAPI, learner: LearnerService) -> None:
-    """Add the routes that show, evaluate and use trained models."""
+    """Add the routes that show and use trained models."""
 
     @answers(app, routes.SHOW_MODEL, summary="The trained model", tags=["models"], response_model=ModelDocument)
-    def show_model(run: str) -> Response:
+    @compressible
+    @revalidated
+    def show_model(run: RunId) -> Response:
         """Weights, the study they belong to, the run's guarantees, and what its newest evaluation found."""
         document = learner.store.evaluated_model(run)
         check_format(document)
-        return StreamingResponse(document_lines(document), media_type="application/json")
+        # a run's weights never change, so the tag need not cover them
+        tag = tag_of(canonical({**document, "weights": None, "version": parley_version()}))
+        return StreamingResponse(document_lines(document), headers={"ETag": tag}, media_type="application/json")
 
     @answers(
         app,
@@ -271,23 +298,50 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
         summary="The trained model's card",
         tags=["models"],
         response_class=HTMLResponse,
-        responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}},
+        responses={200: {"content": {_MARKDOWN: {"schema": {"type": "string"}}}}},
     )
+    @compressible
+    @revalidated
     def show_card(
-        run: str, to: Annotated[Literal["html", "markdown"], Query(description="what it is written in")] = "html"
+        run: RunId,
+        request: Request,
+        to: Annotated[
+            Literal["html", "markdown"] | None, Query(description="what it is written in; without it, Accept decides")
+        ] = None,
     ) -> Response:
         """Purpose, data by owner, training, privacy, evaluation and limits, with the model's certificate checked."""
         document = learner.store.evaluated_model(run)
         card = model_card(document, verification_of(document))
-        if to == "markdown":
-            return WholeBody(card, media_type="text/markdown")
-        return WholeBody(card_page(card), media_type="text/html", headers=page_headers(CARD_SOURCES))
+        if (to or _CARDS[accepted_by(request, tuple(_CARDS))]) == "markdown":
+            return WholeBody(card, media_type=_MARKDOWN, headers={"Vary": "Accept"})
+        headers = page_headers(CARD_SOURCES) | {"Vary": "Accept"}
+        return WholeBody(card_page(card), media_type=_HTML, headers=headers)
+
+    @answers(app, routes.SHOW_DESCRIPTION, summary="What a description found", tags=["models"])
+    @compressible
+    @revalidated
+    def show_description(run: RunId) -> Description:
+        """Show columns' counts, means, variances and histograms by a run of `describe`, with the noise's intervals."""
+        return description_of(learner.store.run(run).spec, learner.store.model(run))
+
+    @answers(app, routes.PREDICT, summary="Predict with the trained model", tags=["models"])
+    @large_json
+    @compressible
+    def make_predictions(run: RunId, request: PredictionRequest) -> list[Prediction]:
+        """Label, score and probability for each record {feature: value}, and the probability of each class."""
+        return [Prediction(**fields) for fields in predict(learner.store.model(run), request.records)]
+
+
+def _add_evaluations(app: FastAPI, learner: LearnerService) -> None:
+    """Add the routes that evaluate trained models."""
 
     @answers(app, routes.FORECAST_EVALUATION, summary="What an evaluation could tell at most", tags=["models"])
+    @compressible
+    @revalidated
     def forecast_evaluation(
-        run: str,
-        epsilon: Annotated[float, Query(description="what it would cost each party")],
-        delta: Annotated[float, Query(description="what it would cost each party")],
+        run: RunId,
+        epsilon: Annotated[float, Query(ge=LEAST_EPSILON, le=MOST_EPSILON, description=_COST)],
+        delta: Annotated[float, Query(ge=0, lt=1, description=_COST)],
     ) -> RunEvaluation:
         """Show the evaluation of a model without any error: how wide intervals are at this budget.
 
@@ -304,7 +358,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
 
     @answers(app, routes.EVALUATE_RUN, status_code=202, summary="Evaluate a trained model", tags=["models"])
     async def evaluate_run(
-        run: str,
+        run: RunId,
         order: EvaluationRequest,
         request: Request,
         response: Response,
@@ -332,17 +386,6 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
             )
 
         return await learner.carried(response, queue)
-
-    @answers(app, routes.SHOW_DESCRIPTION, summary="What a description found", tags=["models"])
-    def show_description(run: str) -> Description:
-        """Show columns' counts, means, variances and histograms by a run of `describe`, with the noise's intervals."""
-        return description_of(learner.store.run(run).spec, learner.store.model(run))
-
-    @answers(app, routes.PREDICT, summary="Predict with the trained model", tags=["models"])
-    @large_json
-    def make_predictions(run: str, request: PredictionRequest) -> list[Prediction]:
-        """Label, score and probability for each record {feature: value}, and the probability of each class."""
-        return [Prediction(**fields) for fields in predict(learner.store.model(run), request.records)]
 
 
 async def _while_token_counts(news: AsyncIterator[_News], request: Request) -> AsyncIterator[_News]:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from typing import Annotated
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Path, Query, Request
 
 from parley.common.algorithms import REGISTRY, parameter_schema
 from parley.common.client.party import PartyClient
@@ -16,15 +16,18 @@ from parley.common.errors import InvalidInputError, NotFoundError, ParleyError
 from parley.common.runs.specification import PublicRows
 from parley.common.service import problems
 from parley.common.service.application import answers
+from parley.common.service.http.representations import compressible, revalidated
 from parley.common.service.problems import ProblemDocument
+from parley.common.strict import PlainName
 from parley.common.wire.party_api import BudgetReport, PartyFacts
 from parley.learner.api import routes
 from parley.learner.api.roles import Roles, user_name
 from parley.learner.api.schemas import (
     AlgorithmView,
+    MemberName,
     NewestReceipt,
     PageLimit,
-    PageStart,
+    PageStartDigest,
     PartyView,
     PublicRowsPage,
     StudySummary,
@@ -44,6 +47,7 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         summary="The parties of the roster and what they say of themselves",
         tags=["catalogue"],
     )
+    @compressible
     async def list_parties() -> list[PartyView]:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
         parties = list(learner.roster.values())
@@ -58,13 +62,15 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         ]
 
     @answers(app, routes.SHOW_RECEIPT, summary="The newest receipt of a party or key holder", tags=["catalogue"])
-    async def show_newest_receipt(name: str) -> NewestReceipt:
+    async def show_newest_receipt(name: MemberName) -> NewestReceipt:
         """Show the receipt with which its owner replaces a lost ledger by a new one: parley-party recover --receipt."""
         if (receipt := learner.witnesses.newest(name)) is None:
             raise NotFoundError(f"there is no receipt of {name[:100]!r}")
         return NewestReceipt(signer=name, receipt=receipt.text)
 
     @answers(app, routes.LIST_ALGORITHMS, summary="The algorithms and their parameters", tags=["catalogue"])
+    @compressible
+    @revalidated
     async def list_algorithms() -> dict[str, AlgorithmView]:
         """Each algorithm by name, with the JSON Schema of its parameters."""
         return {
@@ -79,12 +85,16 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         }
 
     @answers(app, routes.LIST_STUDIES, summary="The studies that runs may name", tags=["catalogue"])
+    @compressible
+    @revalidated
     def list_studies() -> list[StudySummary]:
         """List the studies in short, in the order of their names."""
         return [StudySummary.of(study) for _, study in sorted(learner.studies.items())]
 
     @answers(app, routes.SHOW_STUDY, summary="One study", tags=["catalogue"])
-    def show_study(study: str) -> Study:
+    @compressible
+    @revalidated
+    def show_study(study: Annotated[PlainName, Path(description="its name")]) -> Study:
         """Show the study's columns with their public bounds or values, its label and its loss."""
         if study not in learner.studies:
             raise NotFoundError(f"there is no study {study[:100]!r}")
@@ -105,7 +115,7 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
     )
     async def upload_public_rows(
         request: Request,
-        study: Annotated[str, Query(description="whose columns they have")],
+        study: Annotated[PlainName, Query(description="whose columns they have")],
         start: Annotated[  # noqa: FBT002 -- a query has names
             bool, Query(description="keep the weights of the model that fits the rows, for a descent to start from")
         ] = False,
@@ -128,7 +138,9 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
             return await asyncio.to_thread(learner.rows.add, table)
 
     @answers(app, routes.LIST_PUBLIC_ROWS, summary="A page of the public rows that are kept here", tags=["public rows"])
-    def list_public_rows(limit: PageLimit = 100, after: PageStart = None) -> PublicRowsPage:
+    @compressible
+    @revalidated
+    def list_public_rows(limit: PageLimit = 100, after: PageStartDigest = None) -> PublicRowsPage:
         """List the rows' digests and shapes, in the order of their digests."""
         rows, damaged, last = learner.rows.page(limit, after or "")
         return PublicRowsPage(rows=tuple(rows), damaged=tuple(damaged), next=last)

@@ -42,7 +42,7 @@ from parley.common.service.settings import Tls
 from parley.common.service.tokens import InvitedCaller, KnownToken, PeerCaller, hash_of_bearer, hash_token, new_token
 from parley.common.storage.certificates import Credentials, answer_request, pem_of, renew
 from parley.common.storage.keys import read_private
-from parley.common.strict import Identifier, Strict
+from parley.common.strict import Identifier, PlainName, Strict
 from parley.common.wire.membership import (
     CertificateRequest,
     Invitation,
@@ -54,6 +54,7 @@ from parley.common.wire.membership import (
 )
 from parley.learner.api import routes
 from parley.learner.api.roles import check_certified, invited_name, peer_name
+from parley.learner.api.schemas import MemberName
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 from parley.learner.settings import Joining, KeyHolderEntry, LearnerSettings
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
@@ -68,7 +69,7 @@ class InvitationRequest(Strict):
     name: Annotated[Identifier, Field(description="what the party or key holder will be called")]
     role: MemberRole = "party"
     studies: Annotated[
-        tuple[str, ...], Field(description="names of studies that the party is asked to hold rows of")
+        tuple[PlainName, ...], Field(description="names of studies that the party is asked to hold rows of")
     ] = ()
     hours: Annotated[float, Field(gt=0, le=24 * 90, description="how long the invitation counts")] = 72.0
 
@@ -397,12 +398,12 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
         return await members.renew(name, renewal)
 
     @answers(app, routes.CONFIRM_MEMBER, status_code=204, summary="Confirm a member", tags=["roster"])
-    async def confirm_member(name: str, confirmation: Confirmation) -> None:
+    async def confirm_member(name: MemberName, confirmation: Confirmation) -> None:
         """Lets a member take part: the words that its owner reads out must be those of its key."""
         await members.confirm(name, confirmation.words)
 
     @answers(app, routes.REMOVE_MEMBER, status_code=204, summary="Remove a member", tags=["roster"])
-    async def remove_member(name: str) -> None:
+    async def remove_member(name: MemberName) -> None:
         """Remove a member: its tokens and its invitation count no more, and runs that need it pause.
 
         Its ledger stays with it.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 
 from parley.common.learning.statistics import STATISTICS
 from parley.common.service.http.pages import page_headers
+from parley.common.service.http.representations import compressible, tag_of, tagged
 
 _FOLDER = Path(__file__).parent / "web"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -33,14 +33,13 @@ class PageFile:
     @classmethod
     def of(cls, content: bytes, suffix: str) -> PageFile:
         """Return the page's file with this content, tagged so that a browser can ask whether it has changed."""
-        return cls(content, _MEDIA_TYPES[suffix], f'"{sha256(content).hexdigest()[:16]}"')
+        return cls(content, _MEDIA_TYPES[suffix], tag_of(content))
 
+    @compressible
     async def answer(self, request: Request) -> Response:
         """Answer with the file, or 304 if the browser has it. Its headers forbid other sources and inline scripts."""
         headers = {**_HEADERS, "Cache-Control": "no-cache", "ETag": self.tag}
-        if request.headers.get("if-none-match") == self.tag:
-            return Response(status_code=304, headers=headers)
-        return Response(self.content, media_type=self.media_type, headers=headers)
+        return tagged(request, Response(self.content, media_type=self.media_type, headers=headers))
 
 
 def statistics_script() -> bytes:
@@ -65,4 +64,10 @@ PAGE_PATHS = frozenset(_FILES)
 def add_page(app: FastAPI) -> None:
     """Add the page at / and its files below /page."""
     for path, file in _FILES.items():
-        app.add_api_route(path, file.answer, include_in_schema=False)
+        app.add_api_route(
+            path,
+            file.answer,
+            include_in_schema=False,
+            response_class=Response,
+            responses={200: {"content": {file.media_type: {}}}},
+        )

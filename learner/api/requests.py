@@ -14,7 +14,17 @@ from parley.common.errors import InvalidInputError
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.runs.evaluation import divide, evaluation_spec
-from parley.common.runs.specification import MOST_PARTIES, Budget, Cohort, Member, PublicRows, RunSpec, SecureSumKind
+from parley.common.runs.specification import (
+    MOST_PARTIES,
+    Budget,
+    Cohort,
+    Member,
+    PublicRows,
+    RunDelta,
+    RunEpsilon,
+    RunSpec,
+    SecureSumKind,
+)
 from parley.common.strict import Digest, Identifier, Name, OneLine, Strict, faults
 from parley.learner.runs.run import DEFAULT_SECONDS, Run
 from parley.learner.storage.public_rows import PublicRowStore
@@ -38,11 +48,13 @@ class RunRequest(Strict):
         dict[str, JsonValue],
         Field(default_factory=dict, description="of the algorithm; what is left out or 'auto' is chosen, if it can be"),
     ]
-    epsilon: Annotated[float, Field(description="what the run may cost each party")]
-    delta: Annotated[float, Field(description="what the run may cost each party")]
-    budgets: Annotated[dict[str, Budget], Field(default_factory=dict, description="by party: other than the above")]
+    epsilon: Annotated[RunEpsilon, Field(description="what the run may cost each party")]
+    delta: Annotated[RunDelta, Field(description="what the run may cost each party")]
+    budgets: Annotated[
+        dict[Identifier, Budget], Field(default_factory=dict, description="by party: other than the above")
+    ]
     parties: Annotated[
-        tuple[str, ...] | None,
+        tuple[Identifier, ...] | None,
         Field(max_length=MOST_PARTIES, description="names from GET /v1/parties"),
     ] = None
     minimum_contributors: Annotated[int | None, Field(ge=1, description="least number of parties in a sum")] = None
@@ -223,9 +235,11 @@ class ForecastRequest(RunRequest):
 class EvaluationRequest(Strict):
     """What the evaluation of a model may cost each party of its run; other terms are those of the run."""
 
-    epsilon: Annotated[float, Field(description="what the evaluation may cost each party")]
-    delta: Annotated[float, Field(description="what the evaluation may cost each party")]
-    budgets: Annotated[dict[str, Budget], Field(default_factory=dict, description="by party: other than the above")]
+    epsilon: Annotated[RunEpsilon, Field(description="what the evaluation may cost each party")]
+    delta: Annotated[RunDelta, Field(description="what the evaluation may cost each party")]
+    budgets: Annotated[
+        dict[Identifier, Budget], Field(default_factory=dict, description="by party: other than the above")
+    ]
     parameters: Annotated[
         dict[str, JsonValue], Field(default_factory=dict, description="of the algorithm `evaluate`: see /v1/algorithms")
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import BaseModel, Field, JsonValue
 
 from parley.common.data.study import Study, StudyKind
@@ -14,7 +14,7 @@ from parley.common.runs.specification import Cohort, PublicRows, SecureSumKind
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Opened, Roster, RosterKeyHolder
 from parley.common.service.problems import ProblemDocument
-from parley.common.strict import Identifier
+from parley.common.strict import Digest, Identifier
 from parley.common.wire.party_api import BudgetReport, PartyFacts
 from parley.learner.runs.run import Pause, Run
 from parley.learner.runs.states import RunState
@@ -144,7 +144,11 @@ class ListedRun(BaseModel):
 
 
 PageLimit = Annotated[int, Query(ge=1, le=1000, description="how many at most")]
-PageStart = Annotated[str | None, Query(description="``next`` of the page before; the first page without it")]
+_NEXT = "``next`` of the page before; the first page without it"
+PageStart = Annotated[str | None, Query(max_length=100, description=_NEXT)]
+PageStartDigest = Annotated[Digest | None, Query(description=_NEXT)]
+RunId = Annotated[Identifier, Path(description="a run's identifier")]
+MemberName = Annotated[Identifier, Path(description="the name of a party or key holder")]
 
 
 class RunPage(BaseModel):

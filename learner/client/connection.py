@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from functools import update_wrapper, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 import httpx
 
@@ -34,6 +34,9 @@ from parley.common.strict import is_loopback
 from parley.learner.api.routes import WATCH_RUN
 from parley.learner.client.token import read_token
 from parley.learner.runs.states import ENDS, RunEvent
+
+if TYPE_CHECKING:
+    from parley.learner.runs.news import AnyEvent
 
 Reading = TypeVar("Reading")
 _Transport = TypeVar("_Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
@@ -173,7 +176,7 @@ class EventParser:
 
     _fields: dict[str, str] = field(default_factory=dict)
 
-    def take(self, line: str) -> RunEvent | None:
+    def take(self, line: str) -> AnyEvent | None:
         """Take a line; return the event that it ends, if it ends one."""
         name, _, value = line.partition(": ")
         if line and name:
@@ -181,10 +184,10 @@ class EventParser:
         if line or not {"data", "event", "id"} <= self._fields.keys():
             return None
         fields, self._fields = self._fields, {}
-        return RunEvent(int(fields["id"]), fields["event"], fields["data"])
+        return cast("AnyEvent", RunEvent(int(fields["id"]), fields["event"], fields["data"]))
 
 
-def parse_events(lines: Iterable[str]) -> Iterator[RunEvent]:
+def parse_events(lines: Iterable[str]) -> Iterator[AnyEvent]:
     """Yield the server-sent events of a stream's lines.
 
     >>> list(parse_events([": ping", "", "event: state", "data: {}", "id: 3", ""]))
@@ -215,7 +218,7 @@ class Watching:
         self._parser = EventParser()  # half an event that was cut off is sent again
         return {"Last-Event-ID": str(self._after), "Accept": "text/event-stream"}
 
-    def take(self, line: str) -> Iterator[RunEvent]:
+    def take(self, line: str) -> Iterator[AnyEvent]:
         """Take a line of the stream; yield the event that it ends, unless that has come before."""
         self._lost = None
         event = self._parser.take(line)
@@ -388,7 +391,7 @@ class BlockingConnection(_Connection[httpx.BaseTransport]):
             raise unreachable(self.url, error) from None
         return read_answer(call, self.url, response)
 
-    def watch(self, run: str) -> Iterator[RunEvent]:
+    def watch(self, run: str) -> Iterator[AnyEvent]:
         """Yield a run's events from its first to its end, as they come; each once, however often the connection breaks.
 
         A learner that is away, or restarts, is asked again, ever less often, until ``patience`` is spent.
@@ -435,7 +438,7 @@ class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
             raise unreachable(self.url, error) from None
         return read_answer(call, self.url, response)
 
-    async def watch(self, run: str) -> AsyncIterator[RunEvent]:
+    async def watch(self, run: str) -> AsyncIterator[AnyEvent]:
         """Yield a run's events as `BlockingConnection.watch` does."""
         import asyncio  # noqa: PLC0415 -- 40 modules, without which commands and blocking clients start faster
 

@@ -65,7 +65,7 @@ class RunBar:
                 self._bar.console.print(f"dropped {news['party']}: {news['reason']}", markup=False, highlight=False)
 
 
-def _figures(news: dict[str, Any]) -> str:
+def _figures(news: Mapping[str, Any]) -> str:
     """Return a round's figures as a line."""
     spent = max(news["epsilon"].values(), default=0.0)
     return " · ".join([f"{len(news['contributors'])} parties", f"ε spent ≤ {spent:.3g}", *metrics_in_words(news)])

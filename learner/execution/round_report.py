@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from parley.common.learning.losses import Loss, build_loss
 from parley.common.learning.metrics import accuracy, fitness, majority_share, r_squared, rmse
 from parley.common.learning.model import Model
 from parley.common.protocol.messages import Query, Reply
+from parley.learner.runs.news import DroppedNews, Measures, RoundNews
 from parley.learner.runs.plan import Plan
 from parley.learner.runs.states import Notice
 
@@ -58,7 +58,7 @@ class PublicExamples:
             return None
         return majority_share(self.shard)
 
-    def measure(self, weights: FloatArray) -> dict[str, float]:
+    def measure(self, weights: FloatArray) -> Measures:
         """Return the objective (the mean loss) of a model's weights, and its accuracy, or R^2 and RMSE of a regression.
 
         RMSE is in units in which the label's bounds are -1 and +1. For an array of another shape the result is empty.
@@ -67,10 +67,10 @@ class PublicExamples:
         if weights.shape != (*outputs, self.shard.n_features):
             return {}
         model = Model(weights)
-        objective = {"objective": fitness(self.loss, model, self.shard, 0.0)}
+        objective = fitness(self.loss, model, self.shard, 0.0)
         if self.has_classes:
-            return objective | {"accuracy": accuracy(model, self.shard)}
-        return objective | {"r_squared": r_squared(model, self.shard), "rmse": rmse(model, self.shard)}
+            return {"objective": objective, "accuracy": accuracy(model, self.shard)}
+        return {"objective": objective, "r_squared": r_squared(model, self.shard), "rmse": rmse(model, self.shard)}
 
 
 def read_public_data(paths: dict[str, Path], studies: dict[str, Study]) -> dict[str, PublicExamples]:
@@ -97,10 +97,10 @@ class Reporter:
         cost = {name: after[query.round - 1] for name, after in self.plan.epsilon_after.items()}
         contributors = [self.parties[index] for index in reply.contributors]
         lost = [
-            Notice("dropped", {"party": name, "round": query.round, "reason": reason, "epsilon": cost[name]})
+            Notice("dropped", DroppedNews(party=name, round=query.round, reason=reason, epsilon=cost[name]))
             for name, reason in round_report.dropped.items()
         ]
-        news: dict[str, Any] = {
+        news: RoundNews = {
             "round": query.round,
             "of": self.plan.rounds,
             "ms": round(round_report.seconds * 1000, 3),
@@ -111,5 +111,5 @@ class Reporter:
         }
         if round_report.opened:
             news["opened_by"] = list(round_report.opened)
-        measured = self.public.measure(query.message) if self.public else {}
-        return [*lost, Notice("round", news | measured)]
+        measures: Measures = self.public.measure(query.message) if self.public else {}
+        return [*lost, Notice("round", {**news, **measures})]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar  # typing's has no default before Python 3.13
 
 from parley.common.errors import ConflictError
 
@@ -35,18 +37,25 @@ def check_transition(run: str, state: RunState, follower: RunState) -> None:
         raise ConflictError(f"run {run} is {state} and cannot become {follower}", state=state)
 
 
+Kind_co = TypeVar("Kind_co", bound=str, default=str, covariant=True)
+News_co = TypeVar("News_co", bound=Mapping[str, Any], default=Mapping[str, Any], covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class RunEvent:
-    """An event that watchers of a run get; ``number`` orders the events of all runs, ``data`` is JSON."""
+class RunEvent(Generic[Kind_co, News_co]):
+    """An event that watchers of a run get; ``number`` orders the events of all runs, ``data`` is JSON.
+
+    `parley.learner.runs.news` says what each kind holds.
+    """
 
     number: int
-    kind: str
+    kind: Kind_co
     data: str
 
     @property
-    def news(self) -> dict[str, Any]:
+    def news(self) -> News_co:
         """The event's data as a JSON object."""
-        fields: dict[str, Any] = json.loads(self.data)
+        fields: News_co = json.loads(self.data)
         return fields
 
 

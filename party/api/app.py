@@ -20,11 +20,11 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import structlog
-from fastapi import BackgroundTasks, FastAPI, Request
+from fastapi import BackgroundTasks, FastAPI, Path, Request
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from pydantic import Field, FiniteFloat
+from pydantic import Field, FiniteFloat, TypeAdapter
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
 
@@ -46,9 +46,10 @@ from parley.common.service.http.bodies import (
     read_whole,
     strict_json,
 )
+from parley.common.service.http.representations import accepted_by
 from parley.common.service.prometheus import Metrics
 from parley.common.service.worker import Worker
-from parley.common.strict import Strict
+from parley.common.strict import Identifier, Strict
 from parley.common.wire.key_holder_api import Signature
 from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunOffer
 from parley.party.answers.noise_pool import NoisePool
@@ -83,6 +84,7 @@ class BudgetGauges(Collector):
             yield gauge
 
 
+ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]
 _ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
 
@@ -90,7 +92,7 @@ _DESCRIPTION = "Answers rounds of approved runs about its owner's private exampl
 class RoundQuestion(Strict):
     """A round's question as JSON; as ``.npy``, step and reveal go into the query string."""
 
-    step: Annotated[str, Field(description="the party's step that answers")]
+    step: Annotated[str, Field(max_length=100, description="the party's step that answers")]
     reveal: Annotated[Reveal, Field(description="what the learner needs to see")] = "sum"
     message: Annotated[list[FiniteFloat] | list[list[FiniteFloat]], Field(description="what every party is told")]
 
@@ -101,13 +103,17 @@ class RoundAnswer(Strict):
     answer: Annotated[list[int] | list[list[int]], Field(description="integers in units of 2^-32")]
 
 
+_MOST_ROUNDS = 10**9 - 1
+_REVEALS: tuple[Reveal, ...] = get_args(Reveal)
+_FORMS, _SIGNED_FORMS = (NPY, JSON), (signed.SIGNED_MEDIA_TYPE,)
+"""The media types of an answer that the learner sees, the usual one first; and of a share of a secure sum."""
 _PARAMETERS = [
     {"name": name, "in": place, "required": place == "path", "description": description, "schema": schema}
     for name, place, description, schema in (
-        ("run", "path", "an approved run", {"type": "string"}),
-        ("round", "path", "from 1, ascending within a run", {"type": "integer", "minimum": 1}),
-        ("step", "query", "the party's step that answers; for an .npy body", {"type": "string"}),
-        ("reveal", "query", "what the learner needs to see", {"enum": list(get_args(Reveal)), "default": "sum"}),
+        ("run", "path", "an approved run", TypeAdapter(Identifier).json_schema()),
+        ("round", "path", "from 1, ascending within a run", {"type": "integer", "minimum": 1, "maximum": _MOST_ROUNDS}),
+        ("step", "query", "the party's step that answers; for an .npy body", {"type": "string", "maxLength": 100}),
+        ("reveal", "query", "what the learner needs to see", {"enum": list(_REVEALS), "default": "sum"}),
     )
 ]
 _INVITATION = signed.body("the roster, signed by the learner; attached: the signatures of the key holders")
@@ -234,7 +240,7 @@ def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
         return WholeBody(approval.body, media_type=JSON, headers={RECEIPT_HEADER: receipt})
 
     @app.delete("/v1/runs/{run}", summary="End a run", tags=["runs"], status_code=204)
-    async def end_run(request: Request, response: Response, run: str) -> None:
+    async def end_run(request: Request, response: Response, run: ApprovedRun) -> None:
         """Answer no further round of the run (409 from then on), and free what is still reserved for it.
 
         What was answered stays answered, and charged.
@@ -249,7 +255,7 @@ def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
         tags=["runs"],
         openapi_extra={"requestBody": {"required": True, **_INVITATION}},
     )
-    async def join_sum(request: Request, response: Response, run: str) -> Signature:
+    async def join_sum(request: Request, response: Response, run: ApprovedRun) -> Signature:
         """Join the secure sum of an approved run: once, if the roster says what the approved specification says.
 
         Refused otherwise, with a ``reason``: a key that is not the one pinned by the owner, other parties, another
@@ -280,10 +286,9 @@ def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
         messages, Query and Contribution.
         """
         media_type = media_type_of(request)
-        if media_type == signed.SIGNED_MEDIA_TYPE:
-            response = await _contribute(request, desk)
-        else:
-            response = await _answer(request, desk, media_type)
+        is_signed = media_type == signed.SIGNED_MEDIA_TYPE
+        form = accepted_by(request, _SIGNED_FORMS if is_signed else _FORMS)  # before anything is charged
+        response = await (_contribute(request, desk) if is_signed else _answer(request, desk, media_type, form))
         if stock.is_low:  # and drawn again once the answer has left
             response.background = BackgroundTask(desk.worker.do, stock.refill)
         return response
@@ -295,15 +300,15 @@ def _prepare(party: Party, learner: str, run: str) -> None:
         party.make_ready(learner, run)
 
 
-async def _answer(request: Request, desk: PartyDesk, media_type: str) -> Response:
-    """Answer a round whose answer the learner sees; ``media_type`` is the question's."""
+async def _answer(request: Request, desk: PartyDesk, media_type: str, form: str) -> Response:
+    """Answer a round whose answer the learner sees; ``media_type`` is the question's, ``form`` the answer's."""
     learner, run, party = caller(request), request.path_params["run"], desk.party
     query = _read_query(request, media_type, await _read_body(request, party))
     if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
         await asyncio.to_thread(party.make_ready, learner, run)
     answer, receipt = await desk.answer(request, partial(party.answer, learner, run, query))
     headers = {RECEIPT_HEADER: receipt}
-    if JSON in request.headers.get("accept", "").lower():
+    if form == JSON:
         return JSONResponse({"answer": unpack_array(answer.body, "<i8").tolist()}, headers=headers)
     return WholeBody(answer.body, media_type=NPY, headers=headers)
 
@@ -339,14 +344,16 @@ def _read_query(request: Request, media_type: str, body: bytes | bytearray) -> Q
     if media_type == JSON:
         return _read_json(_round_of(request), body)
     parameters = dict(parse_qsl(request.scope["query_string"].decode("latin-1")))
-    reveal: Reveal = "each" if parameters.get("reveal") == "each" else "sum"
+    reveal = next((reveal for reveal in _REVEALS if reveal == parameters.get("reveal", "sum")), None)
+    if reveal is None:
+        raise InvalidInputError(f"reveal must be {' or '.join(_REVEALS)}")
     return Query(_round_of(request), parameters.get("step", ""), unpack_array(body, "<f8"), reveal)
 
 
 def _round_of(request: Request) -> int:
     """Parse the round in a request's URL. Raises InvalidInputError."""
     number: str = request.path_params["round"]
-    if not (number.isascii() and number.isdecimal()) or len(number) > 9:  # noqa: PLR2004 -- digits; no run has more rounds
+    if not (number.isascii() and number.isdecimal()) or len(number) > len(str(_MOST_ROUNDS)):
         raise InvalidInputError("round must be a positive number")
     return int(number)
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from parley.common import parley_version
 from parley.common.errors import LedgerError, UnavailableError
 from parley.common.protocol.receipts import RECEIPT_HEADER
+from parley.common.secure_sum.messages import MAX_ROUND
 from parley.common.secure_sum.paillier import require_gmpy2
 from parley.common.service.application import Desk, add_witness, caller, service
 from parley.common.service.http import bodies as signed
@@ -177,7 +178,9 @@ def _add_rounds(app: FastAPI, opener: Desk, sessions: Sessions) -> None:
         },
         responses={200: signed.body("Opened: the sums modulo 2^L, signed")},
     )
-    async def open_sum(request: Request, session: SessionId, round: Annotated[int, Path(ge=0)]) -> Response:
+    async def open_sum(
+        request: Request, session: SessionId, round: Annotated[int, Path(ge=0, le=MAX_ROUND)]
+    ) -> Response:
         """Decrypt the sum of these contributions, if they are a set that may be opened: 409 or 403 and a ``reason``.
 
         A round is opened for one set. The same set again gets the same bytes.

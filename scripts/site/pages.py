@@ -21,7 +21,7 @@ from typer.cli import get_docs_for_click
 
 from parley.common import errors
 from parley.common.errors import ParleyError
-from parley.common.service.http.pages import parts_of
+from parley.common.service.http.pages import EVENT_SCHEMA, parts_of
 from parley.common.service.settings import explain_settings
 from parley.learner.cli.main import learner_app
 from parley.learner.settings import LearnerSettings
@@ -42,6 +42,7 @@ CLIENT = (
     "parley.learner.client.Learner",
     "parley.learner.client.AsyncLearner",
     "parley.learner.client.calls.Calls",
+    "parley.learner.runs.news",
     "parley.learner.estimators.PrivateClassifier",
     "parley.learner.estimators.FederatedClassifier",
     "parley.learner.estimators.FederatedRegressor",
@@ -106,7 +107,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     }
     for role, body in bodies.items():
         for media, content in body.get("content", {}).items():
-            yield f"- {role}: `{media}`, {_type(content.get('schema', {}))}"
+            yield f"- {role}: `{media}`, {_type(content.get(EVENT_SCHEMA) or content.get('schema', {}))}"
     yield ""
 
 

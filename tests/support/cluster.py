@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from fastapi import FastAPI
 from pyarrow.csv import write_csv
+from pydantic import TypeAdapter
 
 from parley.common.arrays import FloatArray
 from parley.common.client.endpoints import PeerEntry
@@ -30,6 +31,7 @@ from parley.common.service.tokens import hash_token
 from parley.learner.api.app import create_learner_app as create_learner
 from parley.learner.api.tables import read_labelled, read_rows
 from parley.learner.client.connection import parse_events
+from parley.learner.runs.news import NEWS
 from parley.learner.settings import LearnerSettings
 from parley.party.answers.party import KeepingNoise, NoiseFactory
 from parley.party.api.app import create_party_app as create_party
@@ -250,10 +252,18 @@ async def submit(client: httpx.AsyncClient, **terms: object) -> str:
     return run
 
 
+_NEWS = {kind: TypeAdapter(news) for kind, news in NEWS.items()}
+
+
 async def watch(client: httpx.AsyncClient, run: str, after: int = 0) -> list[tuple[str, dict[str, Any]]]:
-    """All of a run's events to its end, as (kind, data)."""
+    """All of a run's events to its end, as (kind, data), which are of the types that are documented."""
     response = await client.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": str(after)}, timeout=60)
-    return [(event.kind, json.loads(event.data)) for event in parse_events(response.text.splitlines())]
+    events: list[tuple[str, dict[str, Any]]]
+    events = [(event.kind, json.loads(event.data)) for event in parse_events(response.text.splitlines())]
+    for kind, news in events:
+        _NEWS[kind].validate_python(news)
+        assert news.keys() <= NEWS[kind].__annotations__.keys(), news
+    return events
 
 
 async def until_paused(client: httpx.AsyncClient, run: str) -> dict[str, Any]:

@@ -155,7 +155,7 @@ async def test_a_file_of_the_page_is_sent_unless_the_browser_has_it() -> None:
 
 def test_a_file_is_tagged_by_its_content() -> None:
     file = PageFile.of(b"", ".css")
-    assert file == PageFile(b"", "text/css", '"e3b0c44298fc1c14"')
+    assert file == PageFile(b"", "text/css", 'W/"e3b0c44298fc1c149afbf4c8996fb924"')
 
 
 def test_the_page_lists_the_statistics_that_have_a_title() -> None:

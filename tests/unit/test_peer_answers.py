@@ -102,7 +102,7 @@ def peer(line: Lines, receipts: Receipts | None = None) -> Any:  # noqa: ANN401 
     return client
 
 
-JSON_HEADERS = ("Content-Type", "application/json"), ("Accept", "application/json")
+JSON_HEADERS = (("Content-Type", "application/json"),)
 SHOWN = ("Parley-Receipt", "the newest")
 LONGEST = 2**26
 
@@ -251,8 +251,8 @@ async def test_another_line_is_asked_and_closed_from_then_on() -> None:
     assert second.asked == [("GET", "/healthz", b"", *JSON_HEADERS, LONGEST), ("closed",)]
 
 
-NPY = ("Content-Type", "application/x-npy"), ("Accept", "application/x-npy")
-SIGNED = ("Content-Type", "application/x-parley-signed"), ("Accept", "application/x-parley-signed")
+NPY = (("Content-Type", "application/x-npy"),)
+SIGNED = (("Content-Type", "application/x-parley-signed"),)
 
 
 async def test_a_party_answers_a_question_in_as_many_integers_as_are_asked() -> None:

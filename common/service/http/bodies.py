@@ -17,13 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from fastapi.utils import is_body_allowed_for_status_code
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,6 +37,7 @@ from parley.common.encoding.canonical_json import JSON, check_counts, read_json
 from parley.common.encoding.npy import NPY
 from parley.common.errors import InvalidInputError, TooLargeError, UnsupportedMediaError
 from parley.common.secure_sum.envelope import Signed
+from parley.common.service.http.representations import Compressed, accepted_by, tagged
 from parley.common.service.settings import Limits
 
 _T = TypeVar("_T")
@@ -44,6 +49,7 @@ _MAX_NAMES = 2**10
 _MAX_FAULTS = 1000  # reporting a million would block Python for many seconds
 _QUICK_BYTES = 2**13  # so few are parsed faster than handed to a thread
 _LONG_BYTES = 2**18
+_OK = 200
 _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 
 
@@ -92,7 +98,16 @@ class CountedBody:
 
 
 class StrictRoute(APIRoute):
-    """A route whose JSON is strict and bounded; its body, one model, is validated here, before FastAPI would."""
+    """A route whose JSON is strict and bounded; its body, one model, is validated here, before FastAPI would.
+
+    It refuses a query that names other parameters than its own, and an Accept that excludes all that it gives; whether
+    its answers are tagged and compressed, `representations` says.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 -- FastAPI's
+        super().__init__(*args, **options)
+        if getattr(self.endpoint, "is_compressible", False):
+            self.app = Compressed(self.app)
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Return the handler, which receives a request whose JSON has been parsed."""
@@ -101,17 +116,39 @@ class StrictRoute(APIRoute):
         if self.body_field is not None:
             schema = TypeAdapter[Any](self.body_field.field_info.annotation)  # type: ignore[arg-type]
         limit = "run_bytes" if getattr(self.endpoint, "takes_large_json", False) else "json_bytes"
+        is_revalidated = getattr(self.endpoint, "is_revalidated", False)
+        parameters, offered = self._parameters(), self._offered()
 
         async def strict(request: Request) -> Response:
+            if self.include_in_schema and (query := request.scope["query_string"]):
+                _check_query(query, parameters)
+            if offered:
+                accepted_by(request, offered)
             if _says_json(request):
                 request = _bounded(request, limit)
                 if schema and (body := await request.body()):
                     request._json = await _aside(len(body), lambda: _valid(schema, body))  # noqa: SLF001 -- FastAPI finds it read
             elif schema and await request.body():
                 raise UnsupportedMediaError("the body must be application/json")
-            return await handle(request)
+            response = await handle(request)
+            return tagged(request, response) if is_revalidated and response.status_code == _OK else response
 
         return strict
+
+    def _parameters(self) -> frozenset[str]:
+        """Return the names that a query may have: those of the route's function, and those that it parses itself."""
+        parsed = (self.openapi_extra or {}).get("parameters", ())
+        names = [parameter["name"] for parameter in parsed if parameter["in"] == "query"]
+        return frozenset([*names, *_query_names(self.dependant)])
+
+    def _offered(self) -> tuple[str, ...]:
+        """Return the media types of the route's answers, as its document lists them; none if they have no body."""
+        status = self.status_code or _OK
+        if not is_body_allowed_for_status_code(status):
+            return ()
+        response_class: Any = getattr(self.response_class, "value", self.response_class)  # unless it is the default
+        documented_types = self.responses.get(status, {}).get("content", {})
+        return tuple(filter(None, dict.fromkeys([response_class.media_type, *documented_types])))
 
     def _takes_request_alone(self) -> bool:
         """Say whether FastAPI has nothing to parse or serialise; it would take time to find that out."""
@@ -125,6 +162,26 @@ class StrictRoute(APIRoute):
         )
         uses = (dependant.dependencies, dependant.response_param_name, dependant.background_tasks_param_name)
         return bool(dependant.request_param_name) and not any(reads) and not any(uses) and self.response_field is None
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    """Yield the names of the query parameters of a function, and of those that it depends on."""
+    yield from (field.alias for field in dependant.query_params)
+    for dependency in dependant.dependencies:
+        yield from _query_names(dependency)
+
+
+def _check_query(query: bytes, parameters: frozenset[str]) -> None:
+    """Raise RequestValidationError that names the parameters of a query that are unknown, or given again."""
+    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    if len(names) == len({*names} & parameters):
+        return
+    faults = [
+        {"type": "repeated" if name in parameters else "extra_forbidden", "loc": ("query", name)}
+        for name, count in Counter(names).items()
+        if name not in parameters or count > 1
+    ]
+    raise RequestValidationError(faults)
 
 
 def _says_json(request: Request) -> bool:

@@ -15,7 +15,10 @@ from typing import Any
 
 from fastapi import Request, Response
 from markupsafe import Markup, escape
+from starlette.responses import JSONResponse
 from starlette.templating import Jinja2Templates
+
+from parley.common.service.http.representations import compressible, revalidated
 
 
 def page_headers(sources: str) -> dict[str, str]:
@@ -34,10 +37,32 @@ def page_headers(sources: str) -> dict[str, str]:
     }
 
 
+EVENT_SCHEMA = "x-itemSchema"
+"""Where a document has the schema of one event of a stream: OpenAPI 3.2 calls it ``itemSchema``, 3.1 allows this."""
+
+
+def event_schema(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an event whose data, a text, is JSON of this schema."""
+    text = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    return {
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {"event": {"const": kind}, "id": {"type": "string"}, "data": text},
+    }
+
+
 _PAGES = Jinja2Templates(Path(__file__).parent)
 _CODE = re.compile("``?([^`]+)``?")
 
 
+@compressible
+@revalidated
+async def show_document(request: Request) -> Response:
+    """Return the OpenAPI document."""
+    return JSONResponse(request.app.openapi(), headers={"Cache-Control": "no-cache"})
+
+
+@compressible
 async def reference_page(request: Request) -> Response:
     """Show every route by tag, with its input and output, then the schemas, each named once and linked."""
     document, nonce = request.app.openapi(), secrets.token_urlsafe(16)
@@ -60,6 +85,8 @@ def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     [('array of', ''), ('Run', 'Run')]
     >>> list(parts_of({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}))
     [('integer ≥ 1', ''), ('or', ''), ('null', '')]
+    >>> list(parts_of(event_schema("state", {"$ref": "#/components/schemas/News"})))
+    [('state:', ''), ('News', 'News')]
     """
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
@@ -69,6 +96,9 @@ def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if index:
                 yield "or", ""
             yield from parts_of(choice)
+    elif "contentSchema" in (data := schema.get("properties", {}).get("data", {})):
+        yield f"{schema['properties']['event']['const']}:", ""
+        yield from parts_of(data["contentSchema"])
     elif isinstance(items := schema.get("items"), Mapping):
         yield "array of", ""
         yield from parts_of(items)

@@ -78,13 +78,31 @@ async def model_of(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
     return document
 
 
+async def shown_tags(client: httpx.AsyncClient, run: str) -> dict[str, str]:
+    """The entity tags of what is shown of a run, by path."""
+    paths = [f"/v1/runs/{run}{part}" for part in ("", "/model", "/card", "/card?to=markdown")]
+    tags = {path: (await client.get(path)).headers["etag"] for path in paths}
+    assert len(set(tags.values())) == len(paths)
+    return tags
+
+
+async def statuses_of(client: httpx.AsyncClient, tags: dict[str, str]) -> dict[str, int]:
+    """The statuses of the answers to one who has these."""
+    answers = {path: await client.get(path, headers={"If-None-Match": tag}) for path, tag in tags.items()}
+    assert {answer.headers["cache-control"] for answer in answers.values()} == {"private, no-cache"}
+    return {path: answer.status_code for path, answer in answers.items()}
+
+
 async def test_an_evaluation_is_about_the_rows_held_out_and_is_charged_as_priced(cluster: Cluster) -> None:
     quiet = dict.fromkeys(cluster.names, lambda _kept: NoNoise())
     async with asgi_cluster(cluster, quiet) as client:
         trained = await train(client)
         (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
         assert trained["evaluation"] is None
+        shown = await shown_tags(client, run)
+        assert await statuses_of(client, shown) == dict.fromkeys(shown, 304)
         document = await evaluate(client, run)
+        assert await statuses_of(client, shown) == dict.fromkeys(shown, 200), "the model is an evaluated one now"
         model_view = await model_of(client, run)
         assert (await client.get(f"/v1/runs/{run}")).json()["evaluations"] == [document["id"]]
         refused = await client.post(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sysconfig
@@ -96,8 +95,9 @@ def test_trains_a_model_and_predicts(generated: Generated) -> None:
     assert first.id == again.id
 
     events = list(parse_events(generated.ask("watch_run", run=first.id).splitlines()))
-    assert [event.kind for event in events].count("round") == 3
-    assert json.loads(events[-1].data)["state"] == "completed"
+    rounds = [models.RoundNews.from_dict(event.news) for event in events if event.kind == "round"]
+    assert [(news.round_, news.of, len(news.contributors)) for news in rounds] == [(1, 3, 2), (2, 3, 2), (3, 3, 2)]
+    assert models.StateNews.from_dict(events[-1].news).state == "completed"
     run = generated.ask("show_run", run=first.id)
     assert (run.state, run.rounds.done, run.problem) == ("completed", 3, None)
 

@@ -48,6 +48,55 @@ def test_every_operation_has_a_name_of_its_own_and_every_refusal_is_a_problem(do
         assert operation["tags"], (method, path)
 
 
+def is_bounded(schema: dict[str, Any]) -> bool:
+    """Whether a value cannot be arbitrarily long or large."""
+    if "anyOf" in schema:
+        return all(is_bounded(choice) for choice in schema["anyOf"])
+    match schema.get("type"):
+        case "string":
+            return not schema.keys().isdisjoint({"enum", "maxLength", "pattern"})
+        case "integer" | "number":
+            bounds = [{"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}]
+            return not any(schema.keys().isdisjoint(side) for side in bounds)
+        case kind:
+            return kind in {"boolean", "null"} or "enum" in schema
+
+
+def test_every_parameter_has_bounds(document: dict[str, Any]) -> None:
+    parameters = [
+        (operation["operationId"], parameter["name"], is_bounded(parameter["schema"]))
+        for _, _, operation in operations(document)
+        for parameter in operation.get("parameters", [])
+    ]
+    print(f"{document['info']['title']}: {len(parameters)} parameters")
+    assert [name for *name, bounded in parameters if not bounded] == []
+
+
+def test_budgets_and_names_have_bounds(tmp_path: Path) -> None:
+    schemas = document_of("learner", tmp_path)["components"]["schemas"]
+    for schema in ("Budget", "RunRequest", "ForecastRequest", "EvaluationRequest"):
+        epsilon, delta = (schemas[schema]["properties"][name] for name in ("epsilon", "delta"))
+        assert (epsilon["minimum"], epsilon["maximum"]) == (1e-6, 1e12)
+        assert (delta["minimum"], delta["exclusiveMaximum"]) == (0, 1)
+    (names, _) = schemas["RunRequest"]["properties"]["parties"]["anyOf"]
+    assert names["items"]["pattern"] == r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+
+
+def test_each_kind_of_event_has_a_schema(tmp_path: Path) -> None:
+    document = document_of("learner", tmp_path)
+    kinds = {}
+    for path in ("/v1/events", "/v1/runs/{run}/events"):
+        content = document["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"]
+        for event in content["x-itemSchema"]["oneOf"]:
+            fields = event["properties"]
+            data = fields["data"]["contentSchema"]
+            kinds[fields["event"]["const"]] = data.get("items", data)["$ref"].removeprefix("#/components/schemas/")
+    assert kinds == {"state": "StateNews", "round": "RoundNews", "dropped": "DroppedNews", "runs": "ListedRun"}
+    assert set(kinds.values()) <= document["components"]["schemas"].keys()
+    problem = document["components"]["schemas"]["StateNews"]["properties"]["problem"]
+    assert problem["allOf"] == [{"$ref": "#/components/schemas/ProblemDocument"}]
+
+
 def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
     """Functions of generated clients are called so: a name changes here with a reason, or not at all."""
     document = document_of("learner", tmp_path)

@@ -53,10 +53,11 @@ def send_as_it_is(_: schemathesis.SerializationContext, value: Any) -> bytes:  #
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
 
-def has_wrong_body(case: Case) -> bool:
-    """Whether the body is what is malformed: a parameter that nobody knows is passed over, and so no fault."""
+def is_wrong(case: Case) -> bool:
+    """Whether body or query is what is malformed: a header that nobody knows is passed over, and so no fault."""
     parts = case.meta.components if case.meta else {}
-    return ParameterLocation.BODY in parts and parts[ParameterLocation.BODY].mode is GenerationMode.NEGATIVE
+    places = (ParameterLocation.BODY, ParameterLocation.QUERY)
+    return any(place in parts and parts[place].mode is GenerationMode.NEGATIVE for place in places)
 
 
 @dataclass
@@ -79,7 +80,7 @@ class ServiceCalls:
         case.headers.pop(RECEIPT_HEADER, None)  # 503 to one that is not the ledger's: the ledger may be an old copy
         answer = case.call(headers=self.headers)
         self.statuses[answer.status_code] += 1
-        left_out = LEFT_OUT if has_wrong_body(case) else [*LEFT_OUT, checks.negative_data_rejection]
+        left_out = LEFT_OUT if is_wrong(case) else [*LEFT_OUT, checks.negative_data_rejection]
         case.validate_response(answer, excluded_checks=left_out, headers=self.headers)
 
     def ask_of_what_exists(self, case: Case) -> None:

@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from parley.common.arrays import IntArray
+from parley.common.encoding.npy import NPY, pack_array
 from parley.common.privacy.noise import NoNoise, Scale, Shape, SystemNoise
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
@@ -150,8 +151,31 @@ def test_json_and_binary_are_one_contract(client: httpx.Client, cluster: Cluster
     propose(client, run_spec(cluster))
     binary = answer_of(ask(client, 1, weights(cluster, 1)))
     body = {"step": "gradient", "reveal": "sum", "message": weights(cluster, 1).tolist()}
-    answer = client.put("/v1/runs/run/rounds/1", json=body, headers={"Accept": "application/json"})
+    answer = client.put("/v1/runs/run/rounds/1", json=body, headers={"Accept": "application/json, */*"})
     assert answer.json() == {"answer": binary.tolist()}
+    for accept in ("*/*", f"application/json;q=0, {NPY}", f"application/json;q=0.9, {NPY}"):
+        again = client.put("/v1/runs/run/rounds/1", json=body, headers={"Accept": accept, "Accept-Encoding": "gzip"})
+        assert answer_of(again).tolist() == binary.tolist()
+        assert (again.headers["cache-control"], "content-encoding" in again.headers) == ("no-store", False)
+
+
+@pytest.mark.parametrize(
+    ("accept", "query"),
+    [
+        ("text/html", {"step": "gradient"}),
+        ("application/x-parley-signed", {"step": "gradient"}),
+        ("*/*", {"step": "gradient", "reval": "each"}),
+        ("*/*", {"step": "gradient", "reveal": "all"}),
+    ],
+)
+def test_an_answer_that_cannot_be_given_is_not_charged(
+    client: httpx.Client, cluster: Cluster, accept: str, query: dict[str, str]
+) -> None:
+    propose(client, run_spec(cluster))
+    content, headers = pack_array(weights(cluster, 1)), {"Content-Type": NPY, "Accept": accept}
+    refused = client.put("/v1/runs/run/rounds/1", params=query, content=content, headers=headers)
+    assert refused.status_code == (422 if accept == "*/*" else 406)
+    assert charged(client) == 0
 
 
 def test_the_answer_is_the_algorithms_own(cluster: Cluster) -> None:
