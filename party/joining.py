@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,11 +28,16 @@ with deferred():
     from parley.common.storage import keys as storage_keys
     from parley.common.wire import membership
     from parley.party import membership as party_membership
+    from parley.party import settings as party_settings
+    from parley.party.keyholder import settings as keyholder_settings
 
 if TYPE_CHECKING:
     from parley.common.service.http.proxy import ProxyAccess
+    from parley.common.service.settings import MetricsListener
     from parley.common.wire.membership import Invitation
+    from parley.party.keyholder.settings import KeyHolderSettings
     from parley.party.membership import Enrolment, Folder
+    from parley.party.settings import OwnerPage, PartySettings
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -124,16 +130,25 @@ def folder_for(out: Path | None, invited: Invitation) -> Folder:
     return party_membership.Folder((out or Path(invited.name)).resolve())
 
 
-def service_toml(invited: Invitation, folder: Folder, specific: str, proxy: ProxyAccess | None, port: int) -> str:
-    """Return the settings of a party or key holder: the common lines, around those ``specific`` to one of them."""
+def service_toml(
+    invited: Invitation, folder: Folder, specific: str, proxy: ProxyAccess | None, ports: tuple[int, int]
+) -> str:
+    """Return the settings of a party or key holder: the common lines, around those ``specific`` to one of them.
+
+    ``ports`` are the service's own and that of its metrics.
+    """
     secrets = folder.secrets
     text = f"""\
 # {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
 name = {toml_value(invited.name)}
 host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
-port = {port}
+port = {ports[0]}
 state = {toml_value(folder.state)}
 {specific}
+[metrics]  # for your own monitor, which shows the token in {toml_value(folder.monitor_token)}
+port = {ports[1]}
+token_hash = "{folder.monitor_token_hash()}"
+
 [[learners]]
 name = {toml_value(invited.learner.name)}
 token_hash = "{folder.learner_token_hash()}"
@@ -192,8 +207,25 @@ def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
     """
     if reads is None:
         return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
-    name = "key-holder" if member.invited.role == "key_holder" else "party"
-    return compose.ContainerService(name, member.service, member.settings, reads).write()
+    if member.invited.role == "key_holder":
+        holder = keyholder_settings.KeyHolderSettings.load(member.settings)
+        return _container("key-holder", member, reads, holder, {"METRICS": holder.metrics})
+    party = party_settings.PartySettings.load(member.settings)
+    page = party.owner if party.owner.port else None
+    return _container("party", member, reads, party, {"METRICS": party.metrics, "OWNER": page})
+
+
+def _container(
+    name: str,
+    member: NewMember,
+    reads: tuple[Path, ...],
+    settings: PartySettings | KeyHolderSettings,
+    listeners: Mapping[str, MetricsListener | OwnerPage | None],
+) -> str:
+    """Write the Compose file of a member's container, with its listeners by their variables; see `_start`."""
+    prefix = settings.model_config["env_prefix"]
+    ports = {f"{prefix}{variable}": listener.port for variable, listener in listeners.items() if listener}
+    return compose.ContainerService(name, member.service, member.settings, reads, listeners=ports).write()
 
 
 def write_in_place(path: Path, text: str) -> None:
@@ -202,9 +234,10 @@ def write_in_place(path: Path, text: str) -> None:
         storage_keys.replace_private(path, text.encode())
 
 
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Return so many ports of loopback that nobody listens on now."""
+    with ExitStack() as taken:
+        listening = [taken.enter_context(socket.socket()) for _ in range(count)]
+        for each in listening:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in listening]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
@@ -41,15 +41,20 @@ services:
     mem_limit: ${{PARLEY_MEMORY:-2g}}
     cpus: 1.0
     pids_limit: 256
-{ports}    volumes:
+{environment}{ports}    volumes:
 {volumes}"""
+
+_ENVIRONMENT = """\
+    environment:  # what Compose publishes on this machine alone listens beyond the container's own loopback
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerService:
     """The service in the container; ``command`` takes ``serve`` and ``--config``.
 
-    ``ports`` are published as Compose spells them; a service that opens its connections itself has none.
+    ``ports`` are published as Compose spells them; a service that opens its connections itself has none. ``listeners``
+    are ports for this machine alone, by the variables of their settings: its owner's page, and its metrics.
     """
 
     name: str
@@ -57,6 +62,7 @@ class ContainerService:
     settings: Path
     reads: tuple[Path, ...] = ()
     ports: tuple[str, ...] = ()
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def file(self) -> Path:
@@ -83,13 +89,15 @@ class ContainerService:
         folder = self.settings.parent
         mounts = [_mount(folder), _mount(folder / "state", read_only=False), *map(_mount, self.reads)]
         program, *words = self.command
+        ports = [*self.ports, *(f"127.0.0.1:{port}:{port}" for port in self.listeners.values())]
         return _TEMPLATE.format(
             name=self.name,
             file=self.file.name,
             image="parley-learner" if program == "parley-learner" else "parley-party",
             command=_quoted([*words, "serve", "--config", str(self.settings)]),
             user=user,
-            ports=f"    ports: {_quoted(self.ports)}\n" if self.ports else "",
+            environment=_ENVIRONMENT + "".join(map(_beyond_loopback, self.listeners)) if self.listeners else "",
+            ports=f"    ports: {_quoted(ports)}\n" if ports else "",
             volumes="".join(f"      - {mount}\n" for mount in mounts),
         )
 
@@ -109,6 +117,11 @@ def check_reachable(url: str) -> None:
     host = urlsplit(url).hostname or ""
     if is_loopback(host):
         raise InvalidInputError(f"--compose: within a container, {host} is the container: the learner needs a name")
+
+
+def _beyond_loopback(variable: str) -> str:
+    """Return the variables by which a listener listens on all addresses of its container."""
+    return f'      {variable}__HOST: "0.0.0.0"\n      {variable}__PLAIN_HTTP: "true"\n'
 
 
 def _mount(path: Path, *, read_only: bool = True) -> str:

@@ -155,6 +155,13 @@ class Tokens:
         return matches[0].caller
 
     def next_expiry(self) -> KnownToken | None:
-        """Return the valid token that expires next; None if none ever does."""
-        ahead = [token for token in self._tokens if token.expires is not None and token.expires > self.today()]
-        return min(ahead, key=lambda token: token.expires or date.max, default=None)
+        """Return the token that expires next, or has left its caller without any; None if none ever does."""
+        expiring = sorted(
+            (token for token in self._tokens if token.expires), key=lambda token: token.expires or date.max
+        )
+        last = {token.caller: token for token in expiring}
+        for token in self._tokens:
+            if token.expires is None or token.expires > self.today():
+                last.pop(token.caller, None)  # it is not without a token
+        ahead = [token for token in expiring if token.expires and token.expires > self.today()]
+        return next(iter([*last.values(), *ahead]), None)
