@@ -28,16 +28,11 @@ with deferred():
     from parley.common.storage import keys as storage_keys
     from parley.common.wire import membership
     from parley.party import membership as party_membership
-    from parley.party import settings as party_settings
-    from parley.party.keyholder import settings as keyholder_settings
 
 if TYPE_CHECKING:
     from parley.common.service.http.proxy import ProxyAccess
-    from parley.common.service.settings import MetricsListener
     from parley.common.wire.membership import Invitation
-    from parley.party.keyholder.settings import KeyHolderSettings
     from parley.party.membership import Enrolment, Folder
-    from parley.party.settings import OwnerPage, PartySettings
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -191,41 +186,34 @@ def register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: st
     return NewMember(invited, folder.root / name, " ".join(key_words.words_of(request.public_key)))
 
 
-def report_joined(out: Printer, member: NewMember, reads: tuple[Path, ...] | None, notes: Sequence[str] = ()) -> None:
-    """Print who has joined which learner, the words to read out, and the command that starts the service."""
-    start, learner, name = _start(member, reads), member.invited.learner.name, member.invited.name
+def report_joined(
+    out: Printer,
+    member: NewMember,
+    reads: tuple[Path, ...] | None,
+    listeners: Mapping[str, int],
+    notes: Sequence[str] = (),
+) -> None:
+    """Print who has joined which learner, the words to read out, and the command that starts the service.
+
+    ``reads`` and ``listeners`` are for its container, if it is to run in one.
+    """
+    start, learner, name = _start(member, reads, listeners), member.invited.learner.name, member.invited.name
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
     facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
     out.done("\n".join(lines), **facts, start=start)
     out.next(start)
 
 
-def _start(member: NewMember, reads: tuple[Path, ...] | None) -> str:
+def _start(member: NewMember, reads: tuple[Path, ...] | None, listeners: Mapping[str, int]) -> str:
     """Return the command that starts the service.
 
-    With ``reads``, the paths that a container has to see, a Compose file is written and the command uses that.
+    With ``reads``, the paths that a container has to see, a Compose file is written and the command uses that; it
+    publishes the ports of ``listeners`` on this machine alone.
     """
     if reads is None:
         return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
-    if member.invited.role == "key_holder":
-        holder = keyholder_settings.KeyHolderSettings.load(member.settings)
-        return _container("key-holder", member, reads, holder, {"METRICS": holder.metrics})
-    party = party_settings.PartySettings.load(member.settings)
-    page = party.owner if party.owner.port else None
-    return _container("party", member, reads, party, {"METRICS": party.metrics, "OWNER": page})
-
-
-def _container(
-    name: str,
-    member: NewMember,
-    reads: tuple[Path, ...],
-    settings: PartySettings | KeyHolderSettings,
-    listeners: Mapping[str, MetricsListener | OwnerPage | None],
-) -> str:
-    """Write the Compose file of a member's container, with its listeners by their variables; see `_start`."""
-    prefix = settings.model_config["env_prefix"]
-    ports = {f"{prefix}{variable}": listener.port for variable, listener in listeners.items() if listener}
-    return compose.ContainerService(name, member.service, member.settings, reads, listeners=ports).write()
+    name = "key-holder" if member.invited.role == "key_holder" else "party"
+    return compose.ContainerService(name, member.service, member.settings, reads, listeners=listeners).write()
 
 
 def write_in_place(path: Path, text: str) -> None:

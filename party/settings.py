@@ -267,9 +267,10 @@ class PartySettings(ServiceSettings):
         return (*super().certificates, *(other.certificate for other in others if other.certificate))
 
     @property
-    def ports(self) -> tuple[int, ...]:
-        """The ports that the service listens on, and the owner's page; 0 for a free one, or for none."""
-        return (*super().ports, self.owner.port)
+    def side_ports(self) -> dict[str, int]:
+        """The ports that the service listens on beside its own, by the variables of their settings."""
+        page = {f"{self.model_config['env_prefix']}OWNER": self.owner.port} if self.owner.port else {}
+        return super().side_ports | page
 
     @cached_property
     def identity(self) -> Identity:

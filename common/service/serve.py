@@ -106,8 +106,8 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     _allow_connections()
     if settings.metrics:
         beside = [*beside, _metrics_beside(settings, settings.metrics, app)]
-    apart = MOST_CONNECTIONS * sum(map(bool, settings.ports[1:]))
-    most = connections_allowed(settings.limits, settings.peer_connections + apart)
+    others = settings.peer_connections + MOST_CONNECTIONS * len(settings.side_ports)
+    most = connections_allowed(settings.limits, others)
     structlog.get_logger().info(
         "serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls), connections=most
     )

@@ -265,7 +265,7 @@ class ServiceSettings(Settings):
     @model_validator(mode="after")
     def _ports_distinct(self) -> Self:
         """Refuse two listeners on one port."""
-        ports = [port for port in self.ports if port]
+        ports = [port for port in (self.port, *self.side_ports.values()) if port]
         if len(set(ports)) != len(ports):
             raise ValueError(f"port: {', '.join(map(str, ports))}: each listener needs a port of its own")
         return self
@@ -288,9 +288,10 @@ class ServiceSettings(Settings):
         return tuple(tls.certificate for tls in servers if tls)
 
     @property
-    def ports(self) -> tuple[int, ...]:
-        """The ports that the service listens on; 0 for a free one, or for none."""
-        return (self.port, self.metrics.port) if self.metrics else (self.port,)
+    def side_ports(self) -> dict[str, int]:
+        """The ports that the service listens on beside its own, by the variables of their settings."""
+        prefix = self.model_config["env_prefix"]
+        return {f"{prefix}METRICS": self.metrics.port} if self.metrics else {}
 
     def signing_key(self) -> Ed25519PrivateKey:
         """Read the service's signing key; raises OwnKeyError where it cannot be used, or its file is open to others."""

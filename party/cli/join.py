@@ -141,7 +141,8 @@ def join_command(
             ledger.create_ledger(folder.state, identity, settings.policy.adjacency)
         member = register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-        report_joined(out, member, reads, [*notes, *_pin(member.settings, invited, compared)])
+        notes += _pin(member.settings, invited, compared)
+        report_joined(out, member, reads, party_settings.PartySettings.load(member.settings).side_ports, notes)
 
 
 def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:

@@ -111,7 +111,8 @@ def key_holder_join(
         free, for_metrics = free_ports(2)
         text = service_toml(invited, folder, specific, on_the_way, (port or free, for_metrics))
         member = register(invited, folder, enrolment, text, "keyholder.toml")
-        report_joined(out, member, () if compose else None)
+        listeners = keyholder_settings.KeyHolderSettings.load(member.settings).side_ports
+        report_joined(out, member, () if compose else None, listeners)
 
 
 @key_holder_app.command("serve")
