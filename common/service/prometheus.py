@@ -13,6 +13,7 @@ import asyncio
 import platform
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -27,6 +28,7 @@ from prometheus_client import (
 
 from parley.common import parley_version
 from parley.common.errors import ForbiddenError, ParleyError
+from parley.common.service.tokens import SignInFailure
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # these time stamps are of no use
 
@@ -61,6 +63,8 @@ class Metrics:
             ["why"],
             registry=self.registry,
         )
+        for why in get_args(SignInFailure):  # from 0 on, so that the first one is an increase
+            self.failed_sign_ins.labels(why)
         self.refusals = Counter(
             "parley_refusals",
             "Requests that were refused, by kind of problem and, where it is one, by the rule of the owner or service.",

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -115,10 +115,14 @@ class KnownToken:
     expires: date | None = None
 
 
-class SignInError(UnauthorizedError):
-    """A request without a valid token; ``reason`` is ``absent``, ``unknown`` or ``expired``."""
+SignInFailure = Literal["absent", "unknown", "expired"]
+"""Why a request has no valid token."""
 
-    def __init__(self, reason: str, detail: str) -> None:
+
+class SignInError(UnauthorizedError):
+    """A request without a valid token, for this reason."""
+
+    def __init__(self, reason: SignInFailure, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
 
