@@ -179,8 +179,7 @@ class Account:
     def parts(self) -> dict[str, float]:
         """The parts of the budget that are spent, reserved and left; they add up to 1.
 
-        Epsilons do not: under a filter squares of mu add up, so that what is spent and what is left are more together
-        than the limit.
+        Epsilons do not: under a filter squares of mu add up, so `epsilon_spent` and `epsilon_left` are not the limit.
         """
         spent, taken = self._part_of(self.spent), self._part_of(self.spent + self.reserved)
         return {"spent": spent, "reserved": taken - spent, "left": 1 - taken}

@@ -7,6 +7,7 @@ goes on where such an address cannot be used; the log says so, and it is tried a
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable, Generator
@@ -45,7 +46,8 @@ def listener(
         try:
             listening = socket.create_server((host, port), family=family)
         except OSError as error:
-            structlog.get_logger().warning(what, host=host, port=port, failed=error.strerror)
+            reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+            structlog.get_logger().warning(what, host=host, port=port, failed=reason)
             await asyncio.sleep(_LATER)
             return
         with listening:

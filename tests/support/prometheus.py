@@ -80,7 +80,7 @@ class Watch:
 
 @contextmanager
 def watching(root: Path, targets: Mapping[str, tuple[str, Path | None]]) -> Iterator[Watch]:
-    """Prometheus watches services: by name, the address of their metrics and the file of the token, if they want one."""
+    """Prometheus watches services: by name, the address of their metrics, and the file of the token if it takes one."""
     root.mkdir()
     (root / "alerts.yml").write_text(fast_rules(RULES.read_text(encoding="utf-8")), encoding="utf-8")
     jobs = [
