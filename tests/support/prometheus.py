@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,7 +24,8 @@ INTERVAL = "500ms"
 """Between two scrapes, and two evaluations of the rules."""
 HOLDS = "1s"
 """How long a condition must hold, in place of minutes."""
-WINDOWS = {"1h": "10s", "30m": "4s", "15m": "6s", "10m": "6s"}
+WINDOWS = {"30m": 4, "15m": 6, "10m": 6}
+"""Seconds, in place of minutes, in which something happened; those for an hour depend on how fast it can be caused."""
 _SELECTED = re.compile(r"\[(\d+[mh])\]|\boffset (\d+[mh])")
 _START_SECONDS = 60.0
 
@@ -32,11 +34,13 @@ needs_prometheus = pytest.mark.skipif(
 )
 
 
-def fast_rules(text: str) -> str:
-    """The rules with each window and each wait in seconds."""
+def fast_rules(text: str, hour: int) -> str:
+    """The rules with each window and each wait in seconds; ``hour`` stand for an hour."""
+    seconds = WINDOWS | {"1h": hour}
 
     def shorten(match: re.Match[str]) -> str:
-        return match[0].replace(match[1] or match[2], WINDOWS[match[1] or match[2]])
+        window = match[1] or match[2]
+        return match[0].replace(window, f"{seconds[window]}s")
 
     return _SELECTED.sub(shorten, re.sub(r"\bfor: \d+[mh]", f"for: {HOLDS}", text))
 
@@ -58,11 +62,11 @@ class Watch:
 
     def until(self, *names: str, seconds: float = 60.0) -> None:
         """Wait until each of these alerts has fired."""
-        self._wait(lambda: set(names) <= self.fired, seconds)
+        self.until_holds(lambda: set(names) <= self.fired, seconds)
 
-    def until_silent(self, seconds: float = 60.0) -> None:
+    def until_silent(self, seconds: float = 120.0) -> None:
         """Wait until no alert is pending or firing."""
-        self._wait(lambda: not self.alerts(), seconds)
+        self.until_holds(lambda: not self.alerts(), seconds)
 
     def value(self, expression: str) -> float | None:
         """The value of an expression of one series; None if there is none."""
@@ -70,7 +74,8 @@ class Watch:
         query = answer.raise_for_status().json()
         return float(query["data"]["result"][0]["value"][1]) if query["data"]["result"] else None
 
-    def _wait(self, holds: Callable[[], bool], seconds: float) -> None:
+    def until_holds(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Wait until something holds, and note meanwhile what fires; raises TimeoutError, which says what does."""
         deadline = time.monotonic() + seconds
         while self.alerts() is None or not holds():
             if time.monotonic() > deadline:
@@ -79,14 +84,16 @@ class Watch:
 
 
 @contextmanager
-def watching(root: Path, targets: Mapping[str, tuple[str, Path | None]]) -> Iterator[Watch]:
-    """Prometheus watches services: by name, the address of their metrics, and the file of the token if it takes one."""
+def watching(root: Path, targets: Mapping[str, tuple[str, dict[str, Any]]], hour: int = 10) -> Iterator[Watch]:
+    """Prometheus watches services: by name, the address of their metrics, and how they are read.
+
+    ``hour`` is how many seconds stand for an hour.
+    """
     root.mkdir()
-    (root / "alerts.yml").write_text(fast_rules(RULES.read_text(encoding="utf-8")), encoding="utf-8")
+    (root / "alerts.yml").write_text(fast_rules(RULES.read_text(encoding="utf-8"), hour), encoding="utf-8")
     jobs = [
-        {"job_name": f"parley-{name}", "static_configs": [{"targets": [address]}]}
-        | ({"authorization": {"credentials_file": str(token)}} if token else {})
-        for name, (address, token) in targets.items()
+        {"job_name": f"parley-{name}", "static_configs": [{"targets": [address]}], **how}
+        for name, (address, how) in targets.items()
     ]
     times = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
     configuration = {"global": times, "rule_files": ["alerts.yml"], "scrape_configs": jobs}

@@ -129,8 +129,14 @@ class Sites:
 
 
 @contextmanager
-def sites(root: Path, names: tuple[str, ...], key_holders: tuple[str, ...] = ()) -> Iterator[Sites]:
-    """A learner, key holders and owners that have joined, each in its container; nothing is left of them at the end."""
+def sites(
+    root: Path, names: tuple[str, ...], key_holders: tuple[str, ...] = (), *, watched: bool = False
+) -> Iterator[Sites]:
+    """A learner, key holders and owners that have joined, each in its container; nothing is left of them at the end.
+
+    If they are ``watched``, each is on a network of its machine too, where an engine publishes ports.
+    """
+    root.mkdir(parents=True, exist_ok=True)
     made = Sites(root, free_port())
     make_deployment(root / "made", partial(container_site), names)
     networks = {name: made.network(name) for name in (*key_holders, *names)}
@@ -147,7 +153,7 @@ def sites(root: Path, names: tuple[str, ...], key_holders: tuple[str, ...] = ())
         wait_for(made.is_ready)
         for name, network in networks.items():
             (made.join_key_holder if name in key_holders else made.join)(name)
-            made.up(name, [network])
+            made.up(name, [network, made.network("outside")] if watched else [network])
         yield made
     finally:
         for name in reversed(made.started):
