@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from parley.common.storage.handed_files import read_handed
 from parley.party.commands import read_text
 
 with deferred():
+    import secrets
     import socket
 
     from parley.common.encoding import key_words
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
     from parley.party.membership import Enrolment, Folder
+
+_LASTING_PORTS = range(20_000, 32_768)
+"""Ports for services: systems give those above to connections, which would take one while its service is stopped."""
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -132,7 +136,7 @@ def service_toml(
 
     ``ports`` are the service's own and that of its metrics.
     """
-    secrets = folder.secrets
+    own = folder.secrets
     text = f"""\
 # {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
 name = {toml_value(invited.name)}
@@ -152,16 +156,16 @@ public_key = "{invited.learner.public_key}"
 [[outbound]]
 name = {toml_value(invited.learner.name)}
 url = {toml_value(invited.url)}
-token_file = {toml_value(secrets / "connect.token")}
+token_file = {toml_value(own / "connect.token")}
 """
     if invited.authority:
-        files = {"ca": secrets / "authority.pem", "certificate": folder.certificate, "key": secrets / "tls.key"}
+        files = {"ca": own / "authority.pem", "certificate": folder.certificate, "key": own / "tls.key"}
         text += "".join(f"{name} = {toml_value(file)}\n" for name, file in files.items())
     if proxy:
         text += f"proxy = {toml_value(proxy.url)}\n"
         if proxy.password:
-            write_in_place(secrets / "proxy.password", proxy.password)
-            text += f"proxy_password_file = {toml_value(secrets / 'proxy.password')}\n"
+            write_in_place(own / "proxy.password", proxy.password)
+            text += f"proxy_password_file = {toml_value(own / 'proxy.password')}\n"
     return text
 
 
@@ -223,9 +227,11 @@ def write_in_place(path: Path, text: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many ports of loopback that nobody listens on now."""
-    with ExitStack() as taken:
-        listening = [taken.enter_context(socket.socket()) for _ in range(count)]
-        for each in listening:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in listening]
+    """Return so many ports of loopback that nobody listens on now, and that no connection takes."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = secrets.choice(_LASTING_PORTS)
+        with socket.socket() as listening, suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            ports.add(port)
+    return sorted(ports)

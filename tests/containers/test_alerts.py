@@ -98,5 +98,5 @@ def made(images: None, tmp_path: Path) -> Iterator[Containers]:
 @nightly
 @needs_prometheus
 def test_every_alert_fires_by_its_cause_and_is_silent_again(made: Containers, tmp_path: Path) -> None:
-    with watching(tmp_path / "prometheus", made.targets, hour=30) as watch:
+    with watching(tmp_path / "prometheus", made.targets, hour=90) as watch:
         print(cause_and_mend_all(made, watch, tmp_path / "copy"))

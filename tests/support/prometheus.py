@@ -64,7 +64,7 @@ class Watch:
         """Wait until each of these alerts has fired."""
         self.until_holds(lambda: set(names) <= self.fired, seconds)
 
-    def until_silent(self, seconds: float = 120.0) -> None:
+    def until_silent(self, seconds: float = 240.0) -> None:
         """Wait until no alert is pending or firing."""
         self.until_holds(lambda: not self.alerts(), seconds)
 
