@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from parley.common.storage.handed_files import read_handed
 from parley.party.commands import read_text
 
 with deferred():
+    import secrets
     import socket
 
     from parley.common.encoding import key_words
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
     from parley.party.membership import Enrolment, Folder
+
+_LASTING_PORTS = range(20_000, 32_768)
+"""Ports for services: systems give those above to connections, which would take one while its service is stopped."""
 
 InvitationArgument = Annotated[Path, typer.Argument(metavar="INVITATION", help="The file that you were given.")]
 WordsOption = Annotated[
@@ -138,16 +143,25 @@ def folder_for(out: Path | None, invited: Invitation) -> Folder:
     return party_membership.Folder((out or Path(invited.name)).resolve())
 
 
-def service_toml(invited: Invitation, folder: Folder, specific: str, proxy: ProxyAccess | None, port: int) -> str:
-    """Return the settings of a party or key holder: the common lines, around those ``specific`` to one of them."""
-    secrets = folder.secrets
+def service_toml(
+    invited: Invitation, folder: Folder, specific: str, proxy: ProxyAccess | None, ports: tuple[int, int]
+) -> str:
+    """Return the settings of a party or key holder: the common lines, around those ``specific`` to one of them.
+
+    ``ports`` are the service's own and that of its metrics.
+    """
+    own = folder.secrets
     text = f"""\
 # {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
 name = {toml_value(invited.name)}
 host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
-port = {port}
+port = {ports[0]}
 state = {toml_value(folder.state)}
 {specific}
+[metrics]  # for your own monitor, which shows the token in {toml_value(folder.monitor_token)}
+port = {ports[1]}
+token_hash = "{folder.monitor_token_hash()}"
+
 [[learners]]
 name = {toml_value(invited.learner.name)}
 token_hash = "{folder.learner_token_hash()}"
@@ -156,16 +170,16 @@ public_key = "{invited.learner.public_key}"
 [[outbound]]
 name = {toml_value(invited.learner.name)}
 url = {toml_value(invited.url)}
-token_file = {toml_value(secrets / "connect.token")}
+token_file = {toml_value(own / "connect.token")}
 """
     if invited.authority:
-        files = {"ca": secrets / "authority.pem", "certificate": folder.certificate, "key": secrets / "tls.key"}
+        files = {"ca": own / "authority.pem", "certificate": folder.certificate, "key": own / "tls.key"}
         text += "".join(f"{name} = {toml_value(file)}\n" for name, file in files.items())
     if proxy:
         text += f"proxy = {toml_value(proxy.url)}\n"
         if proxy.password:
-            write_in_place(secrets / "proxy.password", proxy.password)
-            text += f"proxy_password_file = {toml_value(secrets / 'proxy.password')}\n"
+            write_in_place(own / "proxy.password", proxy.password)
+            text += f"proxy_password_file = {toml_value(own / 'proxy.password')}\n"
     return text
 
 
@@ -211,22 +225,31 @@ def check_contained(reach: Sequence[str] | None, *, in_container: bool) -> None:
         raise InvalidInputError("--reach: goes with --compose: outside a container nothing limits what is reached")
 
 
-def report_joined(out: Printer, member: NewMember, container: Container | None, notes: Sequence[str] = ()) -> None:
-    """Print who has joined which learner, the words to read out, and the command that starts the service."""
-    start, learner, name = _start(member, container), member.invited.learner.name, member.invited.name
+def report_joined(
+    out: Printer,
+    member: NewMember,
+    container: Container | None,
+    listeners: Mapping[str, int],
+    notes: Sequence[str] = (),
+) -> None:
+    """Print who has joined which learner, the words to read out, and the command that starts the service.
+
+    ``listeners`` are the ports that its container publishes on this machine, if it is to run in one.
+    """
+    start, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
     facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
     out.done("\n".join(lines), **facts, start=start)
     out.next(start)
 
 
-def _start(member: NewMember, container: Container | None) -> str:
+def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> str:
     """Return the command that starts the service; for a container, write a Compose file, which the command uses."""
     if container is None:
         return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
     name = "key-holder" if member.invited.role == "key_holder" else "party"
     return compose.ContainerService(
-        name, member.service, member.settings, container.reads, reaches=container.reaches
+        name, member.service, member.settings, container.reads, reaches=container.reaches, listeners=listeners
     ).write()
 
 
@@ -236,9 +259,12 @@ def write_in_place(path: Path, text: str) -> None:
         storage_keys.replace_private(path, text.encode())
 
 
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Return so many ports of loopback that nobody listens on now, and that no connection takes."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = secrets.choice(_LASTING_PORTS)
+        with socket.socket() as listening, suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            ports.add(port)
+    return sorted(ports)

@@ -67,6 +67,11 @@ class Folder:
         """The file of the TLS certificate, which is no secret; it lies in ``state`` because the service renews it."""
         return self.state / "tls.pem"
 
+    @property
+    def monitor_token(self) -> Path:
+        """The file of the token that the owner's own monitor shows."""
+        return self.secrets / "metrics.token"
+
     def key(self) -> Ed25519PrivateKey:
         """Return the key that the member signs with; the first call makes it."""
         return identity_key(self.state / "identity.key")
@@ -123,6 +128,13 @@ class Folder:
     def learner_token_hash(self) -> str:
         """Return the hash by which the member's settings recognise the learner's token."""
         return hash_token(self._drawn("learner.token"))
+
+    def monitor_token_hash(self) -> str:
+        """Return the hash of the monitor's token; the first call draws it. Raises UnavailableError."""
+        with writing(self.root):
+            if not self.monitor_token.exists():
+                write_private(self.monitor_token, new_token().encode())
+        return hash_token(self._read(self.monitor_token.name))
 
     def _change_token(self, path: Path) -> None:
         """Replace the hash of the learner's old token in the settings. Raises InvalidInputError if it is not there."""

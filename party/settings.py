@@ -21,7 +21,7 @@ from parley.common.secure_sum.messages import MAX_KEY_HOLDERS
 from parley.common.secure_sum.packing import DEFAULT_KEY_BITS
 from parley.common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
 from parley.common.secure_sum.session import Identity
-from parley.common.service.settings import ServiceSettings
+from parley.common.service.settings import Listener, ServiceSettings
 from parley.common.service.tokens import Caller
 from parley.common.strict import Digest, Identifier, PublicKey, Setting
 
@@ -150,8 +150,8 @@ class Notify(Setting):
     url: Annotated[HttpUrl | None, Field(description="a web hook, to which the question is posted as JSON")] = None
 
 
-class OwnerPage(Setting):
-    """The page on which the owner decides about runs; it is served on 127.0.0.1 alone."""
+class OwnerPage(Listener):
+    """The page on which the owner decides about runs; it answers to 127.0.0.1 and localhost alone."""
 
     port: Annotated[
         int, Field(ge=0, le=65535, description="port of the page on this machine; 0 for none (parley-party owner)")
@@ -265,6 +265,12 @@ class PartySettings(ServiceSettings):
         """The certificate files of this service, of other owners' parties, and for learners that it connects to."""
         others = (*self.peers, *self.outbound)
         return (*super().certificates, *(other.certificate for other in others if other.certificate))
+
+    @property
+    def side_ports(self) -> dict[str, int]:
+        """The ports that the service listens on beside its own, by the variables of their settings."""
+        page = {f"{self.model_config['env_prefix']}OWNER": self.owner.port} if self.owner.port else {}
+        return super().side_ports | page
 
     @cached_property
     def identity(self) -> Identity:

@@ -176,6 +176,15 @@ class Account:
         return max(0.0, self._epsilon_of(self.spent + self.reserved) - self.epsilon_spent)
 
     @property
+    def parts(self) -> dict[str, float]:
+        """The parts of the budget that are spent, reserved and left; they add up to 1.
+
+        Epsilons do not: under a filter squares of mu add up, so `epsilon_spent` and `epsilon_left` are not the limit.
+        """
+        spent, taken = self._part_of(self.spent), self._part_of(self.spent + self.reserved)
+        return {"spent": spent, "reserved": taken - spent, "left": 1 - taken}
+
+    @property
     def delta_spent(self) -> float:
         """The delta that is used up: under a filter, the slack."""
         return (self.spent.delta if self.composition == "basic" else self.spent.slack) / DELTA_UNITS
@@ -208,9 +217,23 @@ class Account:
         epsilon = gaussian_epsilon(math.sqrt(total.gdp / SQUARE_UNITS), self._gaussian_delta(slack=slack))
         return min(added, epsilon) if total.delta == 0 or epsilon == math.inf else epsilon
 
+    def _part_of(self, total: Cost) -> float:
+        """Return the part of the budget that a total of charges takes, of what counts: from 0 to 1."""
+        added = max(_ratio(total.epsilon, self.epsilon_limit), _ratio(total.delta, self.delta_limit))
+        if self.composition == "basic":
+            return added
+        gaussian = _ratio(total.gdp, self.gdp_limit(slack=total.slack > 0)) if self.delta_limit else 1.0
+        filtered = max(gaussian, _ratio(total.slack, self.delta_limit // 2))
+        return min(added, filtered) if total.delta == total.slack == 0 else filtered
+
     def _gaussian_delta(self, *, slack: bool) -> float:
         """Return the part of delta for the Gaussian part."""
         return (self.delta_limit // 2 if slack else self.delta_limit) / DELTA_UNITS
+
+
+def _ratio(part: int, whole: int) -> float:
+    """Return the part of a whole, at most 1; a part of nothing is all of it."""
+    return min(1.0, part / whole) if whole else float(part > 0)
 
 
 def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:

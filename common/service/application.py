@@ -16,6 +16,7 @@ import asyncio
 import re
 import secrets
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
@@ -162,12 +163,7 @@ def service(  # noqa: PLR0913 -- all by keyword
         limits=limits,
         public_paths=public_paths,
         round_paths=round_paths,
-        turns=CallerTurns(
-            shares.requests,
-            slice_seconds=_SLICE_SECONDS,
-            memory_seconds=_MEMORY_SECONDS,
-            rest_seconds=_REST_SECONDS,
-        ),
+        turns=caller_turns(shares),
         sign_ins=SignIns(shares.failed_sign_ins),
         keeps_room_for=keeps_room_for,
     )
@@ -176,6 +172,13 @@ def service(  # noqa: PLR0913 -- all by keyword
     _add_operations(app, metrics, ready)
     _complete_document(app, public_paths)
     return app
+
+
+def caller_turns(shares: Shares) -> CallerTurns:
+    """Return the turns that a service's callers take."""
+    return CallerTurns(
+        shares.requests, slice_seconds=_SLICE_SECONDS, memory_seconds=_MEMORY_SECONDS, rest_seconds=_REST_SECONDS
+    )
 
 
 def answers(app: FastAPI, route: Route, **options: Any) -> Callable[[Function], Function]:  # noqa: ANN401 -- FastAPI's
@@ -252,6 +255,7 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        began = time.perf_counter()
         reply = _Reply(send, _request_id(scope), is_head=scope["method"] == "HEAD")
         method, scope = scope["method"], {**scope, "method": "GET"} if reply.is_head else scope
         asker: AnyCaller | str = _address(scope)
@@ -273,7 +277,8 @@ class Boundary:
             if not reply.status:
                 await problems.internal()(scope, receive, reply.send)
         route = getattr(scope.get("route"), "path", "none")  # the template, never a path that the caller made up
-        self.metrics.requests.labels(method if route != "none" else "none", route, reply.status).inc()
+        seconds = reply.ended - began if reply.ended else None
+        self.metrics.count_request(method if route != "none" else "none", route, reply.status, seconds)
 
     def _identify(self, scope: Scope) -> AnyCaller | str:
         """Return the caller; on a public path without a token, its address and the path.
@@ -332,7 +337,7 @@ class Boundary:
 
 @dataclass(slots=True)
 class _Reply:
-    """The sending side: notes the status, adds the identifier, and omits the body for HEAD.
+    """The sending side: notes the status and the end, adds the identifier, and omits the body for HEAD.
 
     The caller's turn lasts until the answer has been sent, since an answer may be made while it is sent. For a stream
     of events, which waits for them, it ends when the stream begins.
@@ -343,20 +348,27 @@ class _Reply:
     is_head: bool = False
     status: int = 0
     turn: Turn | None = None
+    ended: float | None = None
+    """When the last byte was sent, or a stream of events began."""
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            if self.turn is not None and headers.get("content-type", "").startswith(EVENTS_MEDIA_TYPE):
+            is_stream = headers.get("content-type", "").startswith(EVENTS_MEDIA_TYPE)
+            if self.turn is not None and is_stream:
                 self.turn.end()
             headers[REQUEST_ID] = self.request_id
             headers.setdefault("Cache-Control", "no-store")
             await self.forward(message)
             if self.is_head:  # the answer ends here, even if its body would never end
                 await self.forward({"type": "http.response.body", "body": b"", "more_body": False})
+            if self.is_head or is_stream:
+                self.ended = time.perf_counter()
         elif not self.is_head:
             await self.forward(message)
+            if self.ended is None and not message.get("more_body"):
+                self.ended = time.perf_counter()
 
 
 def _address(scope: Scope) -> str:
@@ -368,6 +380,12 @@ def _request_id(scope: Scope) -> str:
     """Return the identifier that the client chose, if it is a plain one, or a new one."""
     chosen = Headers(scope=scope).get(REQUEST_ID, "")
     return chosen if _SANE_ID.fullmatch(chosen) else secrets.token_hex(8)
+
+
+async def metrics_response(metrics: Metrics, ready: Callable[[], Awaitable[None]], *, times: bool) -> Response:
+    """Return the metrics as a response, and whether the service is ready among them."""
+    await metrics.ask_ready(ready)
+    return Response(await asyncio.to_thread(metrics.render, times=times), media_type=METRICS_TYPE)
 
 
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:
@@ -391,9 +409,9 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
         response_class=Response,
         responses={200: {"content": {METRICS_TYPE.partition(";")[0]: {"schema": {"type": "string"}}}}},
     )
-    def show_metrics() -> Response:
-        """Counters and gauges in Prometheus' text format; no private value and no timing among them."""
-        return Response(metrics.render(), media_type=METRICS_TYPE)
+    async def show_metrics() -> Response:
+        """Counters and gauges in Prometheus' text format; no private value, nor a time that one could have changed."""
+        return await metrics_response(metrics, ready, times=metrics.times_are_public)
 
 
 def _complete_document(app: FastAPI, public_paths: frozenset[str]) -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
@@ -51,7 +51,7 @@ services:
     command: {command}
     tmpfs: ["/tmp:mode=1777,size=64m", "/var/lib/parley:mode=0700,size=1m"]
     mem_limit: ${{PARLEY_MEMORY:-2g}}
-{connected}    volumes:
+{environment}{connected}    volumes:
 {volumes}{gate}"""
 
 _PUBLISHED = """\
@@ -82,13 +82,18 @@ networks:
   outside:
 """
 
+_ENVIRONMENT = """\
+    environment:  # what Compose publishes on this machine alone listens beyond the container's own loopback
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerService:
     """The service in the container; ``command`` takes ``serve`` and ``--config``.
 
     ``reaches`` are the only places that the service can connect to, through a gate; one without a gate, which others
-    connect to, may reach all. ``ports`` are published as Compose spells them, with a gate by the gate.
+    connect to, may reach all. ``ports`` are published as Compose spells them, and ``listeners`` for this machine alone, by
+    the variables of their settings: its owner's page, and its metrics. With a gate, the gate publishes them.
     """
 
     name: str
@@ -97,6 +102,7 @@ class ContainerService:
     reads: tuple[Path, ...] = ()
     ports: tuple[str, ...] = ()
     reaches: tuple[Place, ...] = ()
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def file(self) -> Path:
@@ -129,13 +135,18 @@ class ContainerService:
             image="parley-learner" if program == "parley-learner" else "parley-party",
             command=_quoted([*words, "serve", "--config", str(self.settings)]),
             user=user,
+            environment=_ENVIRONMENT + "".join(map(_beyond_loopback, self.listeners)) if self.listeners else "",
             connected=self._inside() if self.reaches else self._published(),
             volumes="".join(f"      - {mount}\n" for mount in mounts),
             gate=self._gate() if self.reaches else "",
         )
 
+    @property
+    def _ports(self) -> list[str]:
+        return [*self.ports, *(f"127.0.0.1:{port}:{port}" for port in self.listeners.values())]
+
     def _published(self) -> str:
-        return _PUBLISHED.format(ports=_quoted(self.ports)) if self.ports else ""
+        return _PUBLISHED.format(ports=_quoted(self._ports)) if self._ports else ""
 
     def _inside(self) -> str:
         """Return how the service reaches its places: under their names, through the gate."""
@@ -143,7 +154,7 @@ class ContainerService:
 
     def _gate(self) -> str:
         """Return the gate and the networks; to what is published it passes connections on as well."""
-        inward = [f"{port}:{self.name}:{port}" for port in (each.rpartition(":")[2] for each in self.ports)]
+        inward = [f"{port}:{self.name}:{port}" for port in (each.rpartition(":")[2] for each in self._ports)]
         outward = [f"{place.host}:{place.port}" for place in self.reaches]
         return _GATE.format(command=_quoted(["forward", *outward, *inward]), published=self._published())
 
@@ -185,6 +196,11 @@ def _check_named(host: str) -> None:
         raise InvalidInputError(f"--compose: within a container, {host} is the container: it needs a name")
     if is_address(host):
         raise InvalidInputError(f"--compose: a gate leads to names, and {host} is an address: it needs a name")
+
+
+def _beyond_loopback(variable: str) -> str:
+    """Return the variables by which a listener listens on all addresses of its container."""
+    return f'      {variable}__HOST: "0.0.0.0"\n      {variable}__PLAIN_HTTP: "true"\n'
 
 
 def _mount(path: Path, *, read_only: bool = True) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import structlog
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -107,7 +107,7 @@ def internal() -> JSONResponse:
     return problem(500, "internal", "an internal error; the service's log says where")
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """Answer every error of this application with a problem document."""
     app.add_exception_handler(ParleyError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)

@@ -38,7 +38,8 @@ from parley.common.service.http.connections import Beside, BoundedServer, connec
 from parley.common.service.http.tls import FreshContext, certificate_expiry, load_chain, read_authority, stamp_of
 from parley.common.service.prometheus import Metrics
 from parley.common.service.secret_files import is_readable_by_all
-from parley.common.service.settings import ServiceSettings, Tls
+from parley.common.service.settings import MetricsListener, ServiceSettings, Tls
+from parley.common.service.side_listeners import MOST_CONNECTIONS, create_metrics_app, listener
 from parley.common.service.tokens import Tokens
 from parley.common.service.tracing import Tracing, trace_with
 
@@ -104,7 +105,10 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
         ws="none",
     )
     _allow_connections()
-    most = connections_allowed(settings.limits, settings.peer_connections)
+    if settings.metrics:
+        beside = [*beside, _metrics_beside(settings, settings.metrics, app)]
+    others = settings.peer_connections + MOST_CONNECTIONS * len(settings.side_ports)
+    most = connections_allowed(settings.limits, others)
     structlog.get_logger().info(
         "serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls), connections=most
     )
@@ -127,6 +131,12 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     sys.setswitchinterval(_SWITCH_SECONDS)
     with threadpool_limits(settings.blas_threads, user_api="blas"):
         BoundedServer(config, settings.limits, tend, beside, most, settings.shares.connections).run()
+
+
+def _metrics_beside(settings: ServiceSettings, where: MetricsListener, app: FastAPI) -> Beside:
+    """Return what serves the metrics on a listener of their own."""
+    context = tls_context(where.tls) if where.tls else None
+    return listener("metrics", where.host, where.port, lambda: create_metrics_app(settings, where, app), context)
 
 
 def begin_tracing(settings: Tracing | None, service: str) -> None:
@@ -215,15 +225,18 @@ class Upkeep:
     def tell_expiries(self) -> None:
         """Show in how many days the first token and the first certificate expire, and warn if these are few."""
         self._warned_on = self._tokens.today()
-        if (token := self._tokens.next_expiry()) and token.expires:
-            self._show_expiry("token", token.expires, str(token.caller))
+        token = self._tokens.next_expiry()
+        self._show_expiry("token", token.expires if token else None, str(token.caller) if token else "")
         ends = {path: day for path in self._first.certificates if (day := certificate_expiry(path))}
-        if ends:
-            first = min(ends, key=ends.__getitem__)
-            self._show_expiry("certificate", ends[first], str(first))
+        first = min(ends, key=ends.__getitem__, default=None)
+        self._show_expiry("certificate", ends[first] if first else None, str(first))
 
-    def _show_expiry(self, kind: str, ends: date, name: str) -> None:
-        """Show in how many days something expires."""
+    def _show_expiry(self, kind: str, ends: date | None, name: str) -> None:
+        """Show in how many days something expires; nothing if nothing of its kind does any more."""
+        if ends is None:
+            with suppress(KeyError):
+                self._metrics.expiry_days.remove(kind)
+            return
         days = (ends - self._tokens.today()).days
         self._metrics.expiry_days.labels(kind).set(days)
         if days <= _WARNING_DAYS:

@@ -32,7 +32,7 @@ from parley.common.service.secret_files import secret_files
 from parley.common.service.tokens import Caller, KnownToken
 from parley.common.service.tracing import Tracing
 from parley.common.storage.keys import identity_key, read_key
-from parley.common.strict import Identifier, Setting, faults, is_loopback
+from parley.common.strict import Identifier, Setting, TokenHash, faults, is_loopback
 
 _FILE = "_file"
 _VERSION = 1
@@ -53,6 +53,47 @@ class Tls(Setting):
             description="whether every client has to show one; where it is optional, one that is shown has to be good"
         ),
     ] = "required"
+
+
+class Listener(Setting):
+    """An address of its own for something that is served beside the service."""
+
+    host: Annotated[
+        str, Field(description="address to listen on; in a container that publishes the port on loopback, 0.0.0.0")
+    ] = "127.0.0.1"
+    plain_http: Annotated[
+        bool, Field(description="whether to listen beyond this machine without TLS, where something else protects it")
+    ] = False
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        check_protected(self.host, is_protected=self.plain_http or self._has_tls)
+        return self
+
+    @property
+    def _has_tls(self) -> bool:
+        return False
+
+
+class MetricsListener(Listener):
+    """Metrics for those who run the service, times included, on a port of their own."""
+
+    port: Annotated[int, Field(ge=1, le=65535, description="port of GET /metrics, which shows times too")]
+    token_hash: Annotated[
+        TokenHash | None,
+        Field(description="hash of the bearer token that a monitor shows, as the command `token` prints it; none: all"),
+    ] = None
+    tls: Annotated[Tls | None, Field(description="certificate and key; without them plain HTTP")] = None
+
+    @property
+    def _has_tls(self) -> bool:
+        return self.tls is not None
+
+
+def check_protected(host: str, *, is_protected: bool) -> None:
+    """Raise ValueError for an address beyond this machine that nothing protects."""
+    if not is_protected and not is_loopback(host):
+        raise ValueError(f"host: {host} is not this machine alone: set tls, or plain_http = true")
 
 
 class Limits(Setting):
@@ -209,6 +250,10 @@ class ServiceSettings(Settings):
             "is ready, parley-ready: for checks of health that cost nothing; none if unset"
         ),
     ] = None
+    metrics: Annotated[
+        MetricsListener | None,
+        Field(description="where a monitor reads metrics apart from callers, times included; nowhere if unset"),
+    ] = None
     plain_http: Annotated[
         bool, Field(description="whether to listen beyond this machine without TLS, where something else protects it")
     ] = False
@@ -216,17 +261,26 @@ class ServiceSettings(Settings):
     @model_validator(mode="after")
     def _protected(self) -> Self:
         """Refuse plain HTTP beyond this machine unless it is stated."""
-        if self.tls is None and not self.plain_http and not is_loopback(self.host):
-            raise ValueError(f"host: {self.host} is not this machine alone: set tls, or plain_http = true")
+        check_protected(self.host, is_protected=self.plain_http or self.tls is not None)
         return self
 
     @model_validator(mode="after")
     def _callers_distinct(self) -> Self:
-        """Refuse two callers with one name or token."""
+        """Refuse two callers with one name or token, and a monitor with the token of a caller."""
         callers: tuple[Caller, ...] = getattr(self, self.callers_key, ())
         for values in ([caller.name for caller in callers], [token.hash for token in self.tokens]):
             if len(set(values)) != len(values):
                 raise ValueError(f"{self.callers_key}: two share a name or a token")
+        if self.metrics and self.metrics.token_hash in {token.hash for token in self.tokens}:
+            raise ValueError(f"metrics: its token is one of {self.callers_key}")
+        return self
+
+    @model_validator(mode="after")
+    def _ports_distinct(self) -> Self:
+        """Refuse two listeners on one port."""
+        ports = [port for port in (self.port, *self.side_ports.values()) if port]
+        if len(set(ports)) != len(ports):
+            raise ValueError(f"port: {', '.join(map(str, ports))}: each listener needs a port of its own")
         return self
 
     @property
@@ -243,7 +297,14 @@ class ServiceSettings(Settings):
     @property
     def certificates(self) -> tuple[Path, ...]:
         """The certificates that the service presents, as a server and as a client."""
-        return (self.tls.certificate,) if self.tls else ()
+        servers = (self.tls, self.metrics.tls if self.metrics else None)
+        return tuple(tls.certificate for tls in servers if tls)
+
+    @property
+    def side_ports(self) -> dict[str, int]:
+        """The ports that the service listens on beside its own, by the variables of their settings."""
+        prefix = self.model_config["env_prefix"]
+        return {f"{prefix}METRICS": self.metrics.port} if self.metrics else {}
 
     def signing_key(self) -> Ed25519PrivateKey:
         """Read the service's signing key; raises OwnKeyError where it cannot be used, or its file is open to others."""

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -115,10 +115,14 @@ class KnownToken:
     expires: date | None = None
 
 
-class SignInError(UnauthorizedError):
-    """A request without a valid token; ``reason`` is ``absent``, ``unknown`` or ``expired``."""
+SignInFailure = Literal["absent", "unknown", "expired"]
+"""Why a request has no valid token."""
 
-    def __init__(self, reason: str, detail: str) -> None:
+
+class SignInError(UnauthorizedError):
+    """A request without a valid token, for this reason."""
+
+    def __init__(self, reason: SignInFailure, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
 
@@ -155,6 +159,13 @@ class Tokens:
         return matches[0].caller
 
     def next_expiry(self) -> KnownToken | None:
-        """Return the valid token that expires next; None if none ever does."""
-        ahead = [token for token in self._tokens if token.expires is not None and token.expires > self.today()]
-        return min(ahead, key=lambda token: token.expires or date.max, default=None)
+        """Return the token that expires next, or has left its caller without any; None if none ever does."""
+        expiring = sorted(
+            (token for token in self._tokens if token.expires), key=lambda token: token.expires or date.max
+        )
+        last = {token.caller: token for token in expiring}
+        for token in self._tokens:
+            if token.expires is None or token.expires > self.today():
+                last.pop(token.caller, None)  # it is not without a token
+        ahead = [token for token in expiring if token.expires and token.expires > self.today()]
+        return next(iter([*last.values(), *ahead]), None)

@@ -76,12 +76,20 @@ class BudgetGauges(Collector):
         self._study, self._account = study, account
 
     def collect(self) -> Iterable[Metric]:
-        """Yield gauges of epsilon and delta, labelled with the study's name and the account's adjacency."""
+        """Yield gauges of epsilon, delta and the budget's parts, labelled with study and adjacency."""
         account = self._account()
         for name, (meaning, figure) in _FIGURES.items():
             gauge = GaugeMetricFamily(name, meaning, labels=["study", "adjacency"])
             gauge.add_metric([self._study, account.adjacency], figure(account))
             yield gauge
+        parts = GaugeMetricFamily(
+            "parley_budget_part",
+            "Part of the budget that is spent, reserved or left; these add up to 1.",
+            labels=["study", "adjacency", "state"],
+        )
+        for state, part in account.parts.items():
+            parts.add_metric([self._study, account.adjacency, state], part)
+        yield parts
 
 
 ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]

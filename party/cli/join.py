@@ -33,7 +33,7 @@ from parley.party.joining import (
     compare_learner,
     container_of,
     folder_for,
-    free_port,
+    free_ports,
     open_invitation,
     read_proxy,
     register,
@@ -123,6 +123,7 @@ def join_command(
         enrolment.check()
         folder.begin(invited)
         write_in_place(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
+        free, for_metrics, for_page = free_ports(3)
         text = _party_toml(
             invited,
             folder,
@@ -132,7 +133,7 @@ def join_command(
             clip=clip,
             trusts_policy=by_policy,
             proxy=on_the_way,
-            port=port or free_port(),
+            ports=(port or free, for_metrics, for_page),
         )
         draft = folder.root / ".draft.toml"
         write_in_place(draft, text)
@@ -145,7 +146,8 @@ def join_command(
             ledger.create_ledger(folder.state, identity, settings.policy.adjacency)
         member = register(invited, folder, enrolment, text, "party.toml")
         draft.unlink()
-        report_joined(out, member, container, [*notes, *_pin(member.settings, invited, compared)])
+        notes += _pin(member.settings, invited, compared)
+        report_joined(out, member, container, party_settings.PartySettings.load(member.settings).side_ports, notes)
 
 
 def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:
@@ -238,9 +240,12 @@ def _party_toml(
     clip: bool,
     trusts_policy: bool,
     proxy: ProxyAccess | None,
-    port: int,
+    ports: tuple[int, int, int],
 ) -> str:
-    """Return a party's settings; ``compared`` are the key holders whose keys the owner has compared."""
+    """Return a party's settings; ``compared`` are the key holders whose keys the owner has compared.
+
+    ``ports`` are those of the service, of its metrics and of the owner's page.
+    """
     epsilon, delta, epsilon_per_run, delta_per_run = policy
     agreed = invited.studies[0].study
     refused = ", ".join(party_policy.refused_for_sums(agreed))
@@ -262,8 +267,11 @@ algorithms = {toml_value(party_policy.first_algorithms(agreed))}
 minimum_contributors = 2
 approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
 require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
+
+[owner]  # your page, where runs wait for your word: parley-party owner prints its address
+port = {ports[2]}
 """
-    return service_toml(invited, folder, specific, proxy, port) + pins
+    return service_toml(invited, folder, specific, proxy, ports[:2]) + pins
 
 
 def _csv(data: DataSource) -> str:

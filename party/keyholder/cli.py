@@ -42,7 +42,7 @@ from parley.party.joining import (
     compare_learner,
     container_of,
     folder_for,
-    free_port,
+    free_ports,
     open_invitation,
     read_proxy,
     register,
@@ -111,9 +111,11 @@ def key_holder_join(
         if not keyholder_journal.has_journal(folder.state):
             keyholder_journal.create_journal(folder.state, session.Identity(invited.name, folder.key()))
         specific = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
-        text = service_toml(invited, folder, specific, on_the_way, port or free_port())
+        free, for_metrics = free_ports(2)
+        text = service_toml(invited, folder, specific, on_the_way, (port or free, for_metrics))
         member = register(invited, folder, enrolment, text, "keyholder.toml")
-        report_joined(out, member, container)
+        listeners = keyholder_settings.KeyHolderSettings.load(member.settings).side_ports
+        report_joined(out, member, container, listeners)
 
 
 @key_holder_app.command("serve")

@@ -2,7 +2,9 @@
 
 Every user of this machine can open the port, and so can a web page in the owner's browser. So every request must name
 this machine as its host (another name that was bound to 127.0.0.1 is refused), and every request except that for the
-page itself, which holds no data, must carry the owner's token in a header, which no other page can send.
+page itself, which holds no data, must carry the owner's token in a header, which no other page can send. In a container
+the page listens beyond the container's loopback, because Compose publishes its port on the machine's from there; its
+name and its token stay the same.
 """
 
 from __future__ import annotations
@@ -10,14 +12,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import socket
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import structlog
-import uvicorn
 from pydantic import Field, ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -30,9 +28,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError, UnauthorizedError
 from parley.common.privacy.account import DELTA_UNITS, MICRO
 from parley.common.service.http.bodies import read_whole, strict_json
-from parley.common.service.http.connections import Beside, BoundedServer
+from parley.common.service.http.connections import Beside
 from parley.common.service.http.pages import page_headers
 from parley.common.service.problems import of_error
+from parley.common.service.side_listeners import listener
 from parley.common.service.tokens import new_token
 from parley.common.storage.keys import read_private, write_private
 from parley.common.strict import Strict
@@ -89,7 +88,6 @@ def _shown(run: Approved, answered: int) -> dict[str, Any]:
 _TEMPLATES = Jinja2Templates(Path(__file__).parent / "web")
 _MOST_BYTES = 4096
 _PATIENCE = 0.4  # seconds that one request may spend on the terms of waiting runs; the page asks again for others
-_LATER = 60.0  # seconds until a port that is in use is tried again
 _UNSTORED = {"Cache-Control": "no-store"}
 
 
@@ -130,36 +128,8 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
 
 def owner_page(settings: PartySettings, store: Ledger) -> list[Beside]:
     """Return what serves the page beside a party's service, nothing if it has no port; ``store`` is the ledger."""
-
-    async def serve(server: BoundedServer) -> None:
-        with socket.socket() as listening:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listening.bind((HOST, settings.owner.port))
-            except OSError as error:
-                structlog.get_logger().warning("owner", port=settings.owner.port, failed=error.strerror)
-                await asyncio.sleep(_LATER)
-                return
-            app = create_owner_app(settings, store)
-            config = uvicorn.Config(
-                app, access_log=False, log_config=None, server_header=False, ws="none", lifespan="off"
-            )
-            await _PageServer(config, server.limits, _nothing).serve([listening])
-
-    return [serve] if settings.owner.port else []
-
-
-class _PageServer(BoundedServer):
-    """A server that leaves signals to the service beside which it runs."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Capture no signal."""
-        yield
-
-
-async def _nothing() -> None:
-    """Do no upkeep."""
+    page = settings.owner
+    return [listener("owner", page.host, page.port, lambda: create_owner_app(settings, store))] if page.port else []
 
 
 class Gate:

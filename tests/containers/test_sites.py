@@ -9,8 +9,12 @@ from functools import partial
 from itertools import permutations
 from typing import Any
 
+import httpx
 import pytest
 
+from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.owner.page import owner_address
+from parley.party.settings import PartySettings
 from scripts.deployment.sites import hospitals
 from tests.support.containers import docker, image, wait_for
 from tests.support.sites import LEARNER_HOST, Sites, sites
@@ -36,8 +40,8 @@ LISTENING = """
 for table in ("tcp", "tcp6"):
     for line in open(f"/proc/net/{table}").read().splitlines()[1:]:
         address, state = line.split()[1], line.split()[3]
-        if state == "0A":
-            print(address.split(":")[0])
+        if state == "0A" and not address.split(":")[0].endswith("7F"):  # 127/8, where the engine's DNS is too
+            print(int(address.split(":")[1], 16))
 """
 LISTEN = "import socket, time; server = socket.create_server(('', 9000)); time.sleep(600)"
 
@@ -86,9 +90,8 @@ def test_sites_that_joined_by_invitation_sum_securely_without_an_open_port(made:
     for name in (*NAMES, HOLDER):
         state = json.loads(docker("inspect", made.container(name)))[0]
         assert state["NetworkSettings"]["Ports"] in ({}, {"8000/tcp": None})
-        listening = docker("exec", made.container(name), "python", "-c", LISTENING).split()
-        assert listening, "its owner asks on loopback"
-        assert all(address.endswith("7F") for address in listening), "127/8, where the engine's DNS is too"
+        beyond_loopback = docker("exec", made.container(name), "python", "-c", LISTENING).split()
+        assert set(map(int, beyond_loopback)) == set(settings_of(made, name).side_ports.values()), "its owner's alone"
 
 
 def test_a_party_reaches_the_learner_and_nothing_else(made: Sites) -> None:
@@ -136,6 +139,34 @@ def test_nothing_reaches_a_party_even_from_its_own_network(made: Sites) -> None:
     outcomes = json.loads(docker("run", *probe, *aims))
     assert outcomes == dict.fromkeys(aims, "ConnectionRefusedError")
     assert "reached" not in tried(made.container(NAMES[1]), *aims).values()
+
+
+def settings_of(made: Sites, name: str) -> PartySettings | KeyHolderSettings:
+    if name == HOLDER:
+        return KeyHolderSettings.load(made.root / name / "keyholder.toml")
+    return PartySettings.load(made.root / name / "party.toml")
+
+
+@pytest.mark.parametrize("name", [NAMES[0], HOLDER])
+def test_an_owner_watches_its_container_and_opens_its_page_from_its_machine_alone(made: Sites, name: str) -> None:
+    settings = settings_of(made, name)
+    assert settings.metrics is not None
+    published = json.loads(docker("inspect", made.gate(name)))[0]["NetworkSettings"]["Ports"]
+    bindings = {binding["HostIp"] for ports in published.values() for binding in ports or ()}
+    assert bindings == {"127.0.0.1"}
+    with httpx.Client(trust_env=False, timeout=10) as client:
+        url = f"http://127.0.0.1:{settings.metrics.port}/metrics"
+        assert client.get(url).status_code == 401
+        token = (made.root / name / "secrets" / "metrics.token").read_text()
+        text = client.get(url, headers={"Authorization": f"Bearer {token}"}).text
+        assert "process_cpu_seconds_total" in text
+        assert "parley_ready 1.0" in text
+        if isinstance(settings, PartySettings):
+            page, _, token = owner_address(settings).partition("#")
+            assert client.get(page).status_code == 200
+            assert client.get(f"{page}pending").status_code == 401
+            shown = client.get(f"{page}pending", headers={"Authorization": f"Bearer {token}"}).json()
+            assert shown["party"] == name
 
 
 def test_the_engine_sees_that_a_party_and_a_key_holder_are_healthy(made: Sites) -> None:

@@ -143,6 +143,7 @@ class Sites:
 @contextmanager
 def sites(root: Path, names: tuple[str, ...], key_holders: tuple[str, ...] = ()) -> Iterator[Sites]:
     """A learner, key holders and owners that have joined, each in its container; nothing is left of them at the end."""
+    root.mkdir(parents=True, exist_ok=True)
     made = Sites(root, free_port())
     make_deployment(root / "made", partial(container_site), names)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -17,6 +18,8 @@ def toml(value: object) -> str:
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, SecretStr):
         return json.dumps(value.get_secret_value())
+    if isinstance(value, date):
+        return value.isoformat()
     return json.dumps(value if isinstance(value, bool | int | float) else str(value))
 
 

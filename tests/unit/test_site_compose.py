@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -97,6 +98,18 @@ def test_a_key_holder_is_the_partys_image_with_other_words() -> None:
     assert container["image"] == "parley-party:${PARLEY_TAG:-latest}"
     assert container["command"] == ["keyholder", "serve", "--config", "/k/keyholder.toml"]
     assert container["ports"] == ["1:2"]
+
+
+def test_what_only_this_machine_may_reach_is_published_on_its_loopback() -> None:
+    service = replace(party(Path("/site")), listeners={"PARLEY_PARTY_METRICS": 9464, "PARLEY_PARTY_OWNER": 8101})
+    container = rendered(service)
+    assert container["ports"] == ["127.0.0.1:9464:9464", "127.0.0.1:8101:8101"]
+    assert container["environment"] == {
+        "PARLEY_PARTY_METRICS__HOST": "0.0.0.0",  # noqa: S104 -- of the container
+        "PARLEY_PARTY_METRICS__PLAIN_HTTP": "true",
+        "PARLEY_PARTY_OWNER__HOST": "0.0.0.0",  # noqa: S104
+        "PARLEY_PARTY_OWNER__PLAIN_HTTP": "true",
+    }
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -121,8 +122,8 @@ def test_the_document_says_what_is_asked_what_is_answered_and_what_needs_a_token
             "get": {
                 "tags": ["operations"],
                 "summary": "Counters for Prometheus",
-                "description": "Counters and gauges in Prometheus' text format; no private value and no timing among "
-                "them.",
+                "description": "Counters and gauges in Prometheus' text format; no private value, nor a time that one "
+                "could have changed.",
                 "operationId": "show_metrics",
                 "responses": refused(),
                 "security": [],
@@ -403,7 +404,14 @@ async def test_requests_and_refusals_are_counted_by_what_is_public() -> None:
             await client.put(f"/v1/words/{number}", headers=ANN, **WORD)
         app.state.metrics.expiry_days.labels("token").set(3)
         text = (await client.get("/metrics")).text
+    version = parley_version()
+    python, revision = platform.python_version(), version.partition("+g")[2].partition(".")[0]
     assert text == (
+        f"""\
+# HELP parley_build_info What runs here.
+# TYPE parley_build_info gauge
+parley_build_info{{python="{python}",revision="{revision}",version="{version}"}} 1.0
+"""
         """\
 # HELP parley_requests_total Requests by method, route and status.
 # TYPE parley_requests_total counter
@@ -431,6 +439,9 @@ parley_refusals_total{kind="policy-refusal",rule=""} 1.0
 # HELP parley_expiry_days Days until the first of the tokens, and of the certificates, expires; absent if none does.
 # TYPE parley_expiry_days gauge
 parley_expiry_days{what="token"} 3.0
+# HELP parley_ready 1 if the service can do its work, as /readyz says, and 0 if not.
+# TYPE parley_ready gauge
+parley_ready 1.0
 """
     )
 

@@ -46,10 +46,10 @@ def test_a_stranger_is_refused(authorization: str | None, why: str) -> None:
     assert refused.value.reason == why
 
 
-def test_the_next_to_expire_is_one_that_still_counts() -> None:
+def test_the_next_to_expire_counts_or_has_left_its_caller_without_any() -> None:
     assert tokens(DAY - timedelta(1)).next_expiry() == OLD
     assert tokens(DAY).next_expiry() == NEW
-    assert tokens(DAY + timedelta(365)).next_expiry() is None
+    assert tokens(DAY + timedelta(365)).next_expiry() == NEW, "its caller is without a token"
     assert Tokens((NEW, OLD), lambda: DAY - timedelta(1)).next_expiry() == OLD, "their order does not matter"
 
 

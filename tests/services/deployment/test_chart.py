@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -311,7 +312,40 @@ def test_names_may_be_asked_elsewhere(values_of: dict[str, Values]) -> None:
     assert made["NetworkPolicy"]["spec"]["egress"][-1]["ports"] == [{"protocol": "UDP", "port": 5353}]
 
 
+WATCHED = {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]}
+LISTENER = '\n[metrics]\nport = 9464\ntoken_hash = "sha256:00"\n'
+
+
+def test_metrics_are_reached_by_those_who_are_named_alone(values_of: dict[str, Values], role: str) -> None:
+    values = values_of[role] | {"settings": values_of[role]["settings"] + LISTENER}
+    values["metrics"] = WATCHED | {"podMonitor": {"enabled": True, "labels": {"release": "watch"}}}
+    with helm.Chart.load(str(CHART)) as chart:
+        chart.validate_schema(values)
+        files = chart.render(values, name="hospital-b", namespace="parley")
+    (text,) = (text for name, text in files.items() if name.endswith("/metrics.yaml"))
+    service, policy, monitor = yaml.safe_load_all(text)
+    assert service["spec"]["ports"][0]["port"] == 9464
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [{"from": WATCHED["from"], "ports": [{"protocol": "TCP", "port": 9464}]}]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"] == {"credentials": {"name": "hospital-b", "key": "metrics.token"}}
+    assert (endpoint["port"], monitor["metadata"]["labels"]["release"]) == ("metrics", "watch")
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    for manifest, version in product((service, policy), VERSIONS):
+        kubernetes_validate.validate(manifest, version, strict=True)
+    (pod,) = pod_of(rendered(values | {"metrics": {"enabled": True}}))["containers"]
+    assert {"name": "metrics", "containerPort": 9464} in pod["ports"]
+    prefix = f"PARLEY_{role.upper()}_METRICS__"
+    assert {each["name"]: each["value"] for each in pod["env"]} == {
+        f"{prefix}HOST": "0.0.0.0",  # noqa: S104 -- of the pod
+        f"{prefix}PLAIN_HTTP": "true",
+    }
+
+
 BAD: dict[str, tuple[str, Values, str]] = {
+    "metrics without a port": ("party", {"metrics": {"enabled": True}}, "the settings have no [metrics]"),
+    "a misspelt switch of metrics": ("party", {"metrics": {"enable": True}}, "enable"),
+    "all pods as monitors": ("party", {"metrics": {"from": [{"podSelector": {}}]}}, "podSelector"),
     "two replicas": ("party", {"replicas": 2}, "replicas"),
     "a token": ("party", {"token": "secret-value"}, "token"),
     "an unknown role": ("party", {"role": "hospital"}, "role"),

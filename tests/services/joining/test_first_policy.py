@@ -45,7 +45,7 @@ def written(agreed: Study, root: Path, *key_holders: KnownKey) -> tuple[PartySet
     folder = Folder(root)
     folder.begin(invited)
     data, budget = parse_source("rows.parquet", ()), (5.0, 1e-4, 1.0, 1e-5)
-    text = _party_toml(invited, folder, data, budget, clip=False, trusts_policy=False, proxy=None, port=1)
+    text = _party_toml(invited, folder, data, budget, clip=False, trusts_policy=False, proxy=None, ports=(1, 2, 3))
     (root / "party.toml").write_text(text)
     return PartySettings.load(root / "party.toml"), text
 

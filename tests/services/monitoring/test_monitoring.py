@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,17 +29,19 @@ from tests.support.cluster import (
     watch,
 )
 from tests.support.intercepted import learner_of
+from tests.support.prometheus import needs_prometheus
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deployments" / "monitoring"
 OF_PROMETHEUS = {"up"}  # metrics that Prometheus makes itself
+RUNBOOK = ROOT / "docs" / "how-to" / "runbook.md"
 BY_PROMETHEUS = {"instance", "job"}  # labels that it adds
 KINDS = {error.kind for error in vars(errors).values() if isinstance(error, type) and hasattr(error, "kind")}
 VALUES = {"state": set(TRANSITIONS), "kind": KINDS, "when": {"ahead", "late"}, "status": {"500"}}
 SELECTOR = re.compile(r"(?<![\w$.])([a-z_]\w*)\s*(\{[^{}]*\})?")
 MATCHER = re.compile(r'\s*([a-z_]\w*)\s*(?:=~|!~|!=|=)\s*"([^"]*)"\s*')
-WORDS = {"by", "sum", "increase", "delta", "rate", "or", "and", "unless", "offset"}
+WORDS = {"by", "sum", "increase", "delta", "changes", "rate", "histogram_quantile", "or", "and", "unless", "offset"}
 EXPRESSION = re.compile(r"(?:[\w\s{}()\[\]<>=!~*/.,$|-]|\"[^\"]*\")+")
 
 
@@ -80,8 +83,8 @@ async def shown(tmp_path: Path) -> dict[str, set[str]]:
         await train(client, parameters={"n_rounds": 2}, **SUMS)
         texts = [(await client.get("/metrics")).text]
         for service in services.values():
-            async with httpx.AsyncClient(transport=service.inner, base_url="http://service") as asking:
-                texts.append((await asking.get("/metrics")).text)
+            assert isinstance(service.inner, httpx.ASGITransport)
+            texts.append(service.inner.app.state.metrics.render(times=True).decode())  # type: ignore[attr-defined]
     for family in (family for text in texts for family in families_of(text)):
         series[f"{family.name}_total" if family.type == "counter" else family.name] |= set()
         for sample in family.samples:
@@ -114,11 +117,26 @@ def test_a_name_that_no_service_has_is_found() -> None:
 
 
 def test_every_alert_is_explained() -> None:
-    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    sections = RUNBOOK.read_text(encoding="utf-8").split("\n## ")[1:]
+    explained = {name: text for name, _, text in (section.partition("\n") for section in sections)}
+    assert set(explained) >= {rule["alert"] for rule in alerts()}
     for rule in alerts():
-        assert f"`{rule['alert']}`" in text
+        for part in ("**Means.**", "**Look at.**", "**Do.**", "**Caused in the test by.**"):
+            assert part in explained[rule["alert"]], (rule["alert"], part)
+        assert rule["annotations"]["runbook"] == f"docs/how-to/runbook.md#{rule['alert'].lower()}"
         assert rule["annotations"]["summary"]
         assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+
+
+@needs_prometheus
+def test_prometheus_takes_the_rules_and_evaluates_them_as_stated() -> None:
+    cases = Path(__file__).with_name("rules.yml")
+    tests = yaml.safe_load(cases.read_text())["tests"]
+    stated = {case["alertname"] for test in tests for case in test["alert_rule_test"]}
+    assert stated == {rule["alert"] for rule in alerts()}
+    for command in (["check", "rules", str(MONITORING / "alerts.yml")], ["test", "rules", str(cases)]):
+        done = subprocess.run(["promtool", *command], check=False, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def test_budget_rounds_and_refusals_are_counted(tmp_path: Path) -> None:
@@ -144,6 +162,10 @@ async def test_budget_rounds_and_refusals_are_counted(tmp_path: Path) -> None:
     for figure in ("epsilon_spent", "epsilon_left", "delta_left"):
         assert f"parley_{figure}{labels} {budget[figure]}" in text
     assert 0 < budget["epsilon_left"] < 3
+    (parts,) = (family.samples for family in families_of(text) if family.name == "parley_budget_part")
+    assert {part.labels["state"] for part in parts} == {"spent", "reserved", "left"}
+    assert sum(part.value for part in parts) == 1
+    assert budget["epsilon_spent"] + budget["epsilon_left"] != pytest.approx(3, abs=0.01), "as a panel says"
 
 
 async def test_a_refusal_of_the_owner_is_counted_by_its_rule(tmp_path: Path) -> None:
