@@ -92,8 +92,8 @@ class ContainerService:
     """The service in the container; ``command`` takes ``serve`` and ``--config``.
 
     ``reaches`` are the only places that the service can connect to, through a gate; one without a gate, which others
-    connect to, may reach all. ``ports`` are published as Compose spells them, and ``listeners`` for this machine alone, by
-    the variables of their settings: its owner's page, and its metrics. With a gate, the gate publishes them.
+    connect to, may reach all. ``ports`` are published as Compose spells them, and ``listeners`` for this machine alone,
+    by the variables of their settings: its owner's page, and its metrics. With a gate, the gate publishes them.
     """
 
     name: str

@@ -102,9 +102,11 @@ def test_a_key_holder_is_the_partys_image_with_other_words() -> None:
 
 def test_what_only_this_machine_may_reach_is_published_on_its_loopback() -> None:
     service = replace(party(Path("/site")), listeners={"PARLEY_PARTY_METRICS": 9464, "PARLEY_PARTY_OWNER": 8101})
-    container = rendered(service)
-    assert container["ports"] == ["127.0.0.1:9464:9464", "127.0.0.1:8101:8101"]
-    assert container["environment"] == {
+    services = document(service)["services"]
+    assert "ports" not in services["party"], "on a network that leads nowhere, no port can be published"
+    assert services["gate"]["ports"] == ["127.0.0.1:9464:9464", "127.0.0.1:8101:8101"]
+    assert services["gate"]["command"][-2:] == ["9464:party:9464", "8101:party:8101"]
+    assert services["party"]["environment"] == {
         "PARLEY_PARTY_METRICS__HOST": "0.0.0.0",  # noqa: S104 -- of the container
         "PARLEY_PARTY_METRICS__PLAIN_HTTP": "true",
         "PARLEY_PARTY_OWNER__HOST": "0.0.0.0",  # noqa: S104
