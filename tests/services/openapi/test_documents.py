@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,19 @@ from parley.common.service.problems import PROBLEM_MEDIA_TYPE
 from tests.support.documents import SERVICES, document_of
 
 
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return {service: document_of(service, tmp_path_factory.mktemp("service")) for service in SERVICES}
+
+
 @pytest.fixture(params=SERVICES)
-def document(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    return document_of(request.param, tmp_path)
+def document(request: pytest.FixtureRequest, documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return documents[request.param]
+
+
+@pytest.fixture
+def learner(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return documents["learner"]
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -72,8 +81,8 @@ def test_every_parameter_has_bounds(document: dict[str, Any]) -> None:
     assert [name for *name, bounded in parameters if not bounded] == []
 
 
-def test_budgets_and_names_have_bounds(tmp_path: Path) -> None:
-    schemas = document_of("learner", tmp_path)["components"]["schemas"]
+def test_budgets_and_names_have_bounds(learner: dict[str, Any]) -> None:
+    schemas = learner["components"]["schemas"]
     for schema in ("Budget", "RunRequest", "ForecastRequest", "EvaluationRequest"):
         epsilon, delta = (schemas[schema]["properties"][name] for name in ("epsilon", "delta"))
         assert (epsilon["minimum"], epsilon["maximum"]) == (1e-6, 1e12)
@@ -82,25 +91,23 @@ def test_budgets_and_names_have_bounds(tmp_path: Path) -> None:
     assert names["items"]["pattern"] == r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
-def test_each_kind_of_event_has_a_schema(tmp_path: Path) -> None:
-    document = document_of("learner", tmp_path)
+def test_each_kind_of_event_has_a_schema(learner: dict[str, Any]) -> None:
     kinds = {}
     for path in ("/v1/events", "/v1/runs/{run}/events"):
-        content = document["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"]
+        content = learner["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"]
         for event in content["x-itemSchema"]["oneOf"]:
             fields = event["properties"]
             data = fields["data"]["contentSchema"]
             kinds[fields["event"]["const"]] = data.get("items", data)["$ref"].removeprefix("#/components/schemas/")
     assert kinds == {"state": "StateNews", "round": "RoundNews", "dropped": "DroppedNews", "runs": "ListedRun"}
-    assert set(kinds.values()) <= document["components"]["schemas"].keys()
-    problem = document["components"]["schemas"]["StateNews"]["properties"]["problem"]
+    assert set(kinds.values()) <= learner["components"]["schemas"].keys()
+    problem = learner["components"]["schemas"]["StateNews"]["properties"]["problem"]
     assert problem["allOf"] == [{"$ref": "#/components/schemas/ProblemDocument"}]
 
 
-def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
+def test_the_names_of_the_learners_operations_stay(learner: dict[str, Any]) -> None:
     """Functions of generated clients are called so: a name changes here with a reason, or not at all."""
-    document = document_of("learner", tmp_path)
-    assert sorted(operation["operationId"] for _, _, operation in operations(document)) == [
+    assert sorted(operation["operationId"] for _, _, operation in operations(learner)) == [
         "cancel_run",
         "check_health",
         "check_readiness",
@@ -138,19 +145,16 @@ def test_the_names_of_the_learners_operations_stay(tmp_path: Path) -> None:
     ]
 
 
-def test_the_learner_types_all_that_it_answers(tmp_path: Path) -> None:
+def test_the_learner_types_all_that_it_answers(learner: dict[str, Any]) -> None:
     """No answer is an object without any description, but where the keys are names or JSON Schemas."""
-    document = document_of("learner", tmp_path)
-    model = document["paths"]["/v1/runs/{run}/model"]["get"]["responses"]["200"]["content"]["application/json"][
-        "schema"
-    ]
+    model = learner["paths"]["/v1/runs/{run}/model"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert model["discriminator"]["propertyName"] == "kind"
     assert set(model["discriminator"]["mapping"]) == {"linear", "softmax", "members", "statistics"}
     untyped = [
         f"{name}.{field}"
-        for name, schema in document["components"]["schemas"].items()
+        for name, schema in learner["components"]["schemas"].items()
         for field, shape in schema.get("properties", {}).items()
         if shape.get("additionalProperties") is True
     ]
-    print(f"{len(document['components']['schemas'])} schemas, fields without any description: {untyped or 'none'}")
+    print(f"{len(learner['components']['schemas'])} schemas, fields without any description: {untyped or 'none'}")
     assert untyped == []
