@@ -34,12 +34,11 @@ from parley.common import parley_version
 from parley.common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
 from parley.common.protocol.receipts import MOST_RECEIPTS, RECEIPT_HEADER, HeldReceipts
 from parley.common.routes import Route
-from parley.common.service import problems
+from parley.common.service import logs, problems
 from parley.common.service.fair_use import CallerTurns, SignIns, Turn
 from parley.common.service.http.bodies import CountedBody, StrictRoute, large_json
 from parley.common.service.http.connections import SIGNED_IN
 from parley.common.service.http.pages import reference_page
-from parley.common.service.logs import place_of
 from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from parley.common.service.prometheus import Metrics
@@ -86,7 +85,6 @@ def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[st
     return document
 
 
-REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """The paths that need no token."""
 
@@ -237,7 +235,12 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        reply = _Reply(send, _request_id(scope), is_head=scope["method"] == "HEAD")
+        with logs.about(**_identifiers(scope)):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a valid HTTP request on, and answer every one."""
+        reply = _Reply(send, logs.request_id(), is_head=scope["method"] == "HEAD")
         method, scope = scope["method"], {**scope, "method": "GET"} if reply.is_head else scope
         asker: AnyCaller | str = _address(scope)
         try:
@@ -254,7 +257,7 @@ class Boundary:
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 -- the boundary: the text of any error stays inside
-            structlog.get_logger().error("internal", error=type(error).__name__, place=place_of(error))
+            structlog.get_logger().error("internal", error=type(error).__name__, place=logs.place_of(error))
             if not reply.status:
                 await problems.internal()(scope, receive, reply.send)
         route = getattr(scope.get("route"), "path", "none")  # the template, never a path that the caller made up
@@ -274,6 +277,7 @@ class Boundary:
                 return self.tokens.identify(authorization)
             return f"{_address(scope)} {path}"
         caller = scope["parley.caller"] = self.tokens.identify(authorization)
+        logs.note(caller=str(caller))
         return caller
 
     def _sign_in(self, scope: Scope) -> None:
@@ -335,7 +339,7 @@ class _Reply:
             headers = MutableHeaders(scope=message)
             if self.turn is not None and headers.get("content-type", "").startswith(EVENTS_MEDIA_TYPE):
                 self.turn.end()
-            headers[REQUEST_ID] = self.request_id
+            headers[logs.FORWARDED["request"]] = self.request_id
             await self.forward(message)
             if self.is_head:  # the answer ends here, even if its body would never end
                 await self.forward({"type": "http.response.body", "body": b"", "more_body": False})
@@ -348,10 +352,11 @@ def _address(scope: Scope) -> str:
     return str((scope.get("client") or ("unknown",))[0])
 
 
-def _request_id(scope: Scope) -> str:
-    """Return the identifier that the client chose, if it is a plain one, or a new one."""
-    chosen = Headers(scope=scope).get(REQUEST_ID, "")
-    return chosen if _SANE_ID.fullmatch(chosen) else secrets.token_hex(8)
+def _identifiers(scope: Scope) -> dict[str, str]:
+    """Return the identifiers that the client sends for the lines of the log, if they are plain ones."""
+    headers = Headers(scope=scope)
+    chosen = {name: headers.get(header, "") for name, header in logs.FORWARDED.items()}
+    return {"request": secrets.token_hex(8)} | {n: value for n, value in chosen.items() if _SANE_ID.fullmatch(value)}
 
 
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:

@@ -99,7 +99,7 @@ def test_lines_are_objects_with_level_and_time_in_utc_and_those_of_libraries_are
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     logs.configure()
     logger = structlog.get_logger()
-    with structlog.contextvars.bound_contextvars(request="r1"):
+    with logs.about(request="r1"):
         logger.debug("too little")
         logger.info("served", round=1)
     library = logging.getLogger("a library")

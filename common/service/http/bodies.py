@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from parley.common.encoding.canonical_json import JSON, check_counts, read_json
 from parley.common.encoding.npy import NPY
 from parley.common.errors import InvalidInputError, TooLargeError, UnsupportedMediaError
 from parley.common.secure_sum.envelope import Signed
+from parley.common.service import logs
 from parley.common.service.settings import Limits
 
 _T = TypeVar("_T")
@@ -44,6 +46,9 @@ _MAX_NAMES = 2**10
 _MAX_FAULTS = 1000  # reporting a million would block Python for many seconds
 _QUICK_BYTES = 2**13  # so few are parsed faster than handed to a thread
 _LONG_BYTES = 2**18
+_LOGGED = "run", "session"
+"""The parameters of paths that all lines of the log about a request name."""
+_SANE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 
 
@@ -103,6 +108,9 @@ class StrictRoute(APIRoute):
         limit = "run_bytes" if getattr(self.endpoint, "takes_large_json", False) else "json_bytes"
 
         async def strict(request: Request) -> Response:
+            logs.note(
+                **{name: value for name in _LOGGED if _SANE.fullmatch(value := request.path_params.get(name, ""))}
+            )
             if _says_json(request):
                 request = _bounded(request, limit)
                 if schema and (body := await request.body()):
