@@ -26,7 +26,7 @@ _FIELDS: Mapping[str, Sequence[str]] = {
     "completed": ("evaluated_by",),
     "problem": ("detail", "party", "key_holder", "rule", "reason", "silent"),
     "dropped": ("party", "round", "reason"),
-    "round": ("round", "of", "stragglers", "missed"),
+    "round": ("stragglers", "missed"),
 }
 """The fields of events, and of the problem of a failed run, that lines have; others are longer, or said in short."""
 
@@ -68,27 +68,33 @@ class RunLog:
         if state in ENDS:
             self._logged.pop(run, None)
 
-    def noticed(self, run: str, notices: Sequence[Notice]) -> None:
-        """Log the news of a round: that the run goes on, parties that it has lost, and the round, if it is sampled."""
+    def noticed(self, run: str, number: int, notices: Sequence[Notice]) -> None:
+        """Log the news of round ``number``: that the run goes on, lost parties, the round if it is sampled."""
         log = structlog.get_logger().bind(run=run)
         for notice in notices:
             data = notice.data
             if notice.kind == "state":
-                log.info("resumed")
+                log.info("resumed", rounds=number - 1)
             elif notice.kind == "dropped":
                 log.warning("dropped", **_picked("dropped", data))
-            elif self._takes(run, data):
+            elif self._takes(run, number, is_last=number == data.get("of")):
                 charged, contributors = data.get("epsilon", {}).values(), len(data.get("contributors", ()))
-                fields = {"contributors": contributors, "epsilon": max(charged, default=0.0)}
-                log.info("round", seconds=data.get("ms", 0) / 1000, **fields, **_picked("round", data))
+                log.info(
+                    "round",
+                    round=number,
+                    of=data.get("of"),
+                    seconds=round(data.get("ms", 0) / 1000, 6),
+                    contributors=contributors,
+                    epsilon=max(charged, default=0.0),
+                    **_picked("round", data),
+                )
 
-    def _takes(self, run: str, data: Mapping[str, Any]) -> bool:
-        """Say whether a round is logged, by its number and by the time since the last that was."""
-        now, number = self._clock(), data.get("round", 0)
-        if is_sampled(number) or number == data.get("of") or now - self._logged.get(run, now) >= _AT_LATEST:
+    def _takes(self, run: str, number: int, *, is_last: bool) -> bool:
+        """Say whether a round is logged, by its number and by the time since the last that was; note that it is."""
+        now = self._clock()
+        if takes := is_sampled(number) or is_last or now - self._logged.setdefault(run, now) >= _AT_LATEST:
             self._logged[run] = now
-            return True
-        return False
+        return takes
 
 
 def _picked(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -405,7 +405,7 @@ class RunStore:
                 _keep(connection, receipts)
                 if opened:
                     close_round(connection, run, query.round, opened)
-            self._log.noticed(run, notices)
+            self._log.noticed(run, query.round, notices)
             self._announce(run, events)
 
     def keep(self, receipts: Sequence[Receipt]) -> None:

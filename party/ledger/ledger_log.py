@@ -44,23 +44,34 @@ def _log(books: Books, records: Sequence[ChainRecord]) -> None:
 
 def _log_record(books: Books, record: LedgerRecord) -> None:
     """Log a record, if it is one of a run."""
-    log = structlog.get_logger()
     match record:
         case Approved():
-            log = log.bind(user=record.user, study=record.study, algorithm=record.algorithm, rounds=record.rounds)
-            log.info("approved", learner=record.learner, run=record.run, epsilon=record.reserved.epsilon / MICRO)
+            _info(
+                "approved",
+                record,
+                user=record.user,
+                study=record.study,
+                algorithm=record.algorithm,
+                rounds=record.rounds,
+                epsilon=record.reserved.epsilon / MICRO,
+            )
         case OwnerAsked():
-            log.info("pending", learner=record.learner, run=record.run, epsilon=record.cost.epsilon / MICRO)
+            _info("pending", record, epsilon=record.cost.epsilon / MICRO)
         case OwnerDenied():
-            log.info("denied", learner=record.learner, run=record.run)
+            _info("denied", record)
         case Joined():
-            log.info("joined", learner=record.learner, run=record.run)
+            _info("joined", record)
         case Released():
-            log.info("released", learner=record.learner, run=record.run)
+            _info("released", record)
         case Answered():
-            epsilon = books.runs[record.learner, record.run].charged / MICRO
-            log.info("charged", learner=record.learner, run=record.run, round=record.round, epsilon=epsilon)
+            charged = books.runs[record.learner, record.run].charged
+            _info("charged", record, round=record.round, epsilon=charged / MICRO)
         case Ended():
             book = books.runs[record.learner, record.run]
-            log = log.bind(by=record.by, rounds=len(book.answers), epsilon=book.charged / MICRO)
-            log.info("ended", learner=record.learner, run=record.run)
+            _info("ended", record, by=record.by, rounds=len(book.answers), epsilon=book.charged / MICRO)
+
+
+def _info(
+    event: str, record: Approved | OwnerAsked | OwnerDenied | Joined | Released | Answered | Ended, **fields: object
+) -> None:
+    structlog.get_logger().info(event, run=record.run, learner=record.learner, **fields)
