@@ -235,7 +235,7 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        with logs.about(**_identifiers(scope)):
+        with logs.about(request=_sent(scope, "request") or secrets.token_hex(8)):
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -277,7 +277,8 @@ class Boundary:
                 return self.tokens.identify(authorization)
             return f"{_address(scope)} {path}"
         caller = scope["parley.caller"] = self.tokens.identify(authorization)
-        logs.note(caller=str(caller))
+        run = _sent(scope, "run")
+        logs.note(caller=str(caller), **({"run": run} if run else {}))
         return caller
 
     def _sign_in(self, scope: Scope) -> None:
@@ -352,11 +353,10 @@ def _address(scope: Scope) -> str:
     return str((scope.get("client") or ("unknown",))[0])
 
 
-def _identifiers(scope: Scope) -> dict[str, str]:
-    """Return the identifiers that the client sends for the lines of the log, if they are plain ones."""
-    headers = Headers(scope=scope)
-    chosen = {name: headers.get(header, "") for name, header in logs.FORWARDED.items()}
-    return {"request": secrets.token_hex(8)} | {n: value for n, value in chosen.items() if _SANE_ID.fullmatch(value)}
+def _sent(scope: Scope, name: str) -> str | None:
+    """Return the identifier that the client sends for this field of the log's lines, if it is a plain one."""
+    value = Headers(scope=scope).get(logs.FORWARDED[name], "")
+    return value if _SANE_ID.fullmatch(value) else None
 
 
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:

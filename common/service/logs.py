@@ -27,6 +27,7 @@ from parley.common.service.tracing import SentHeaders, current_trace
 FORWARDED = {"request": "x-request-id", "run": "x-run-id"}
 """The headers by which the fields of lines travel from service to service, by the name of the field."""
 
+_FIRST, _LAST = ("timestamp", "level", "event"), ("request", "run", "session", "caller", "trace")
 _FIELDS: ContextVar[dict[str, str]] = ContextVar("fields", default={})  # noqa: B039 -- never changed, only replaced
 
 
@@ -75,7 +76,9 @@ def configure(log_format: Literal["json", "text"] = "json", level: int = logging
         _ordered,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+        structlog.processors.JSONRenderer()
+        if log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=False, sort_keys=False)
     )
     structlog.configure(
         processors=[*shared, renderer],
@@ -122,10 +125,10 @@ def place_of(error: BaseException) -> str:
 
 
 def _ordered(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Add what a line is about and the current trace, in the order in which people read: when, what, about what."""
-    trace = current_trace()
-    first = {name: event.pop(name) for name in ("timestamp", "level", "event")}
-    return {**first, **_FIELDS.get(), **event, **({"trace": trace} if trace else {})}
+    """Add what a line is about and the current trace; put when and what first, and identifiers last."""
+    fields = {**_FIELDS.get(), **event, **({"trace": trace} if (trace := current_trace()) else {})}
+    names = dict.fromkeys((*_FIRST, *(name for name in fields if name not in _LAST), *_LAST))
+    return {name: fields[name] for name in names if name in fields}
 
 
 def _quiet(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

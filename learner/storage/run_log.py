@@ -70,17 +70,17 @@ class RunLog:
 
     def noticed(self, run: str, number: int, notices: Sequence[Notice]) -> None:
         """Log the news of round ``number``: that the run goes on, lost parties, the round if it is sampled."""
-        log = structlog.get_logger().bind(run=run)
         for notice in notices:
             data = notice.data
             if notice.kind == "state":
-                log.info("resumed", rounds=number - 1)
+                structlog.get_logger().info("resumed", run=run, rounds=number - 1)
             elif notice.kind == "dropped":
-                log.warning("dropped", **_picked("dropped", data))
+                structlog.get_logger().warning("dropped", run=run, **_picked("dropped", data))
             elif self._takes(run, number, is_last=number == data.get("of")):
                 charged, contributors = data.get("epsilon", {}).values(), len(data.get("contributors", ()))
-                log.info(
+                structlog.get_logger().info(
                     "round",
+                    run=run,
                     round=number,
                     of=data.get("of"),
                     seconds=round(data.get("ms", 0) / 1000, 6),

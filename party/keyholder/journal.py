@@ -486,12 +486,14 @@ class Journal:
         """Write committed records into the service's log, and a sample of the openings."""
         log = structlog.get_logger()
         for values in (*others, *own):
+            if values["kind"] == "opened" and not logs.is_sampled(values["round"]):
+                continue
             match read_record(0, values)[1]:
                 case SessionBegun(learner, session, _):
                     log.info("session", learner=learner, session=session)
                 case RosterSigned(learner, session, keys):
                     log.info("signed", learner=learner, session=session, parties=len(keys))
-                case RoundOpened(learner, session, round, _) if logs.is_sampled(round):
+                case RoundOpened(learner, session, round, _):
                     log.info("opened", learner=learner, session=session, round=round)
                 case SessionEnded(learner, session, by):
                     opened = self._books.sessions[learner, session].opened
