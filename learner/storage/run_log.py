@@ -2,7 +2,7 @@
 
 The events are those that watchers get, and as public. A run's terms are logged once, when it is submitted. A sample of
 its rounds is logged, with the seconds that they took here: each that doubles the number of the last, the last of all,
-and at least one a minute. Lists are cut, because a run may have thousands of parties.
+and at least one a minute. Lists and texts are cut, because a run may have thousands of parties.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from parley.common.service.logs import is_sampled
 from parley.learner.runs.run import RunTerms
 from parley.learner.runs.states import ENDS, Notice
 
-_MOST_NAMED = 20
+_MOST_NAMED, _LONGEST = 20, 1000  # names, and characters of a text
 _AT_LATEST = 60.0  # seconds after which another round is logged
 _FIELDS: Mapping[str, Sequence[str]] = {
     "recruiting": ("reason", "who"),
@@ -98,9 +98,14 @@ class RunLog:
 
 
 def _picked(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those fields of an event that its line has; lists are cut, and empty ones left out."""
+    """Return those fields of an event that its line has; lists and texts are cut, and empty lists left out."""
     picked = {name: data[name] for name in _FIELDS.get(kind, ()) if name in data and data[name] not in ([], ())}
-    return {name: _cut(value) if isinstance(value, list | tuple) else value for name, value in picked.items()}
+    for name, value in picked.items():
+        if isinstance(value, str):
+            picked[name] = value[:_LONGEST]
+        elif isinstance(value, list | tuple):
+            picked[name] = _cut(value)
+    return picked
 
 
 def _cut(texts: Iterable[str]) -> list[str]:
