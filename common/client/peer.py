@@ -40,6 +40,7 @@ from parley.common.secure_sum.errors import MessageError, SignatureError
 from parley.common.secure_sum.messages import Roster
 from parley.common.service.http.bodies import SIGNED_MEDIA_TYPE as SIGNED
 from parley.common.service.http.tls import client_context
+from parley.common.service.logs import forwarded
 from parley.common.service.tracing import traced_request
 from parley.common.strict import one_line
 from parley.common.wire.key_holder_api import Signature
@@ -160,7 +161,7 @@ class Peer:
         """Return a successful response of at most ``longest`` bytes; its receipt, if it has one, is not checked."""
         if (pause := self._rests_until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(pause)
-        headers = [("Content-Type", media)]
+        headers = [("Content-Type", media), *forwarded()]
         if shown is not None:
             headers.append((RECEIPT_HEADER, shown.text))
         try:
@@ -206,8 +207,10 @@ class Peer:
             return error(f"{self.name} cannot answer: {detail}", **{self.role: self.name})
         if httpx.codes.is_redirect(status):
             detail = f"it redirects (HTTP status {status}), and redirects are not followed"
-        budget_left = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
-        return self.refuse(_words(problem, "reason", kind), detail, **budget_left)
+        facts = {name: problem[name] for name in _LEFT if isinstance(problem.get(name), float)}
+        if rule := _words(problem, "rule"):
+            facts["rule"] = rule
+        return self.refuse(_words(problem, "reason", kind), detail, **facts)
 
     def _parse(self, schema: type[M], content: bytes) -> M:
         try:

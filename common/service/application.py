@@ -37,12 +37,11 @@ from parley.common import parley_version
 from parley.common.errors import ParleyError, ShareUsedUpError, UnsupportedMediaError
 from parley.common.protocol.receipts import MOST_RECEIPTS, RECEIPT_HEADER, HeldReceipts
 from parley.common.routes import Route
-from parley.common.service import problems
+from parley.common.service import logs, problems
 from parley.common.service.fair_use import CallerTurns, SignIns, Turn
 from parley.common.service.http.bodies import CountedBody, StrictRoute, large_json
 from parley.common.service.http.connections import SIGNED_IN
 from parley.common.service.http.pages import EVENT_SCHEMA, event_schema, reference_page, show_document
-from parley.common.service.logs import place_of
 from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from parley.common.service.prometheus import Metrics
@@ -100,7 +99,6 @@ def completed(document: dict[str, Any], public_paths: frozenset[str]) -> dict[st
     return document
 
 
-REQUEST_ID = "x-request-id"
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 """The paths that need no token."""
 
@@ -255,8 +253,13 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        with logs.about(request=_sent(scope, "request") or secrets.token_hex(8)):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a valid HTTP request on, and answer every one."""
         began = time.perf_counter()
-        reply = _Reply(send, _request_id(scope), is_head=scope["method"] == "HEAD")
+        reply = _Reply(send, logs.request_id(), is_head=scope["method"] == "HEAD")
         method, scope = scope["method"], {**scope, "method": "GET"} if reply.is_head else scope
         asker: AnyCaller | str = _address(scope)
         try:
@@ -273,7 +276,7 @@ class Boundary:
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 -- the boundary: the text of any error stays inside
-            structlog.get_logger().error("internal", error=type(error).__name__, place=place_of(error))
+            structlog.get_logger().error("internal", error=type(error).__name__, place=logs.place_of(error))
             if not reply.status:
                 await problems.internal()(scope, receive, reply.send)
         route = getattr(scope.get("route"), "path", "none")  # the template, never a path that the caller made up
@@ -294,6 +297,8 @@ class Boundary:
                 return self.tokens.identify(authorization)
             return f"{_address(scope)} {path}"
         caller = scope["parley.caller"] = self.tokens.identify(authorization)
+        run = _sent(scope, "run")
+        logs.note(caller=str(caller), **({"run": run} if run else {}))
         return caller
 
     def _sign_in(self, scope: Scope) -> None:
@@ -358,7 +363,7 @@ class _Reply:
             is_stream = headers.get("content-type", "").startswith(EVENTS_MEDIA_TYPE)
             if self.turn is not None and is_stream:
                 self.turn.end()
-            headers[REQUEST_ID] = self.request_id
+            headers[logs.FORWARDED["request"]] = self.request_id
             headers.setdefault("Cache-Control", "no-store")
             await self.forward(message)
             if self.is_head:  # the answer ends here, even if its body would never end
@@ -376,10 +381,10 @@ def _address(scope: Scope) -> str:
     return str((scope.get("client") or ("unknown",))[0])
 
 
-def _request_id(scope: Scope) -> str:
-    """Return the identifier that the client chose, if it is a plain one, or a new one."""
-    chosen = Headers(scope=scope).get(REQUEST_ID, "")
-    return chosen if _SANE_ID.fullmatch(chosen) else secrets.token_hex(8)
+def _sent(scope: Scope, name: str) -> str | None:
+    """Return the identifier that the client sends for this field of the log's lines, if it is a plain one."""
+    value = Headers(scope=scope).get(logs.FORWARDED[name], "")
+    return value if _SANE_ID.fullmatch(value) else None
 
 
 async def metrics_response(metrics: Metrics, ready: Callable[[], Awaitable[None]], *, times: bool) -> Response:

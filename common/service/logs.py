@@ -1,5 +1,9 @@
 """Structured logs: events with public values only, as JSON lines or as text, on standard error.
 
+Each line says what it is about (`about`): the request that is answered or the run that is carried, wherever in the code
+it is logged. A service that asks another one passes these identifiers on as headers (`forwarded`), so that lines of
+several services can be joined.
+
 Code that logs names what it logs: names, identifiers, rounds, kinds of error. No message, array or traceback of foreign
 code is ever logged, for it may quote a private value; an unforeseen error is logged as its type and its place. A line
 that cannot be written is lost, and the service goes on: the disk of the logs may be full, or their reader gone.
@@ -9,25 +13,72 @@ from __future__ import annotations
 
 import io
 import logging
+import secrets
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Literal, TextIO, cast
 
 import structlog
 
-from parley.common.service.tracing import current_trace
+from parley.common.service.tracing import SentHeaders, current_trace
+
+FORWARDED = {"request": "x-request-id", "run": "x-run-id"}
+"""The headers by which the fields of lines travel from service to service, by the name of the field."""
+
+_FIRST, _LAST = ("timestamp", "level", "event"), ("request", "run", "session", "caller", "trace")
+_FIELDS: ContextVar[dict[str, str]] = ContextVar("fields", default={})  # noqa: B039 -- never changed, only replaced
+
+
+@contextmanager
+def about(**fields: str) -> Iterator[None]:
+    """Give all lines within the block these fields, and no others; what `note` adds within it ends with it.
+
+    One variable of our own: structlog's, one for each field, take four times as long in each request.
+    """
+    token = _FIELDS.set(fields)
+    try:
+        yield
+    finally:
+        _FIELDS.reset(token)
+
+
+def note(**fields: str) -> None:
+    """Give all further lines within the block these fields too."""
+    _FIELDS.set(_FIELDS.get() | fields)
+
+
+def request_id() -> str:
+    """Return the identifier of the request that is answered, or a new one for work that no request began."""
+    return _FIELDS.get().get("request") or secrets.token_hex(8)
+
+
+def forwarded() -> SentHeaders:
+    """Return the headers that tell another service which request and which run its lines are about."""
+    return [(header, fields[name]) for name, header in FORWARDED.items() if name in (fields := _FIELDS.get())]
+
+
+def is_sampled(round: int) -> bool:
+    """Return whether a round has a line in a log: the first one, and each that doubles the number of the last.
+
+    >>> [round for round in range(1, 100) if is_sampled(round)]
+    [1, 2, 4, 8, 16, 32, 64]
+    """
+    return round & (round - 1) == 0
 
 
 def configure(log_format: Literal["json", "text"] = "json", level: int = logging.INFO) -> None:
     """Send logs to standard error in this format: Parley's from ``level`` up, those of libraries from WARNING up."""
     shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        _traced,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _ordered,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+        structlog.processors.JSONRenderer()
+        if log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=False, sort_keys=False)
     )
     structlog.configure(
         processors=[*shared, renderer],
@@ -73,11 +124,11 @@ def place_of(error: BaseException) -> str:
     return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "unknown"
 
 
-def _traced(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Add the current trace to an event."""
-    if (trace := current_trace()) is not None:
-        event["trace"] = trace
-    return event
+def _ordered(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Add what a line is about and the current trace; put when and what first, and identifiers last."""
+    fields = {**_FIELDS.get(), **event, **({"trace": trace} if (trace := current_trace()) else {})}
+    names = dict.fromkeys((*_FIRST, *(name for name in fields if name not in _LAST), *_LAST))
+    return {name: fields[name] for name in names if name in fields}
 
 
 def _quiet(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -116,7 +116,9 @@ def install(app: Starlette) -> None:
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ParleyError)  # noqa: S101 -- registered for it alone
-    structlog.get_logger().info("refused", kind=error.kind, method=request.method, path=request.url.path[:200])
+    rule = {"rule": error.facts["rule"]} if "rule" in error.facts else {}
+    path = request.url.path[:200]
+    structlog.get_logger().info("refused", kind=error.kind, **rule, method=request.method, path=path)
     request.app.state.metrics.count_refusal(error)
     return of_error(error)
 

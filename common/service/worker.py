@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_Piece = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+_Piece = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Context, Callable[[], Any]]
 
 
 class Worker:
@@ -34,7 +35,7 @@ class Worker:
             raise RuntimeError("the worker is closed")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[_T] = loop.create_future()
-        self._pieces.put((loop, done, work))
+        self._pieces.put((loop, done, copy_context(), work))  # so that lines of its log name the request
         return await done
 
     def close(self) -> None:
@@ -48,14 +49,14 @@ class Worker:
     def _work(self) -> None:
         """Do one piece after another, until the worker is closed."""
         while (piece := self._pieces.get()) is not None:
-            loop, done, work = piece
+            loop, done, context, work = piece
             try:
-                value, error = work(), None
+                value, error = context.run(work), None
             except BaseException as raised:  # noqa: BLE001 -- it is raised again in the coroutine that waits
                 value, error = None, raised
             with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
                 loop.call_soon_threadsafe(_settle, done, value, error)
-            del piece, done, work, value, error  # no reference is kept while the thread waits
+            del piece, done, context, work, value, error  # no reference is kept while the thread waits
 
 
 def _settle(done: asyncio.Future[Any], value: object, error: BaseException | None) -> None:

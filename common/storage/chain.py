@@ -31,7 +31,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -184,6 +184,8 @@ _Row = tuple[int, bytes, bytes]
 ChainRecord = dict[str, Any]
 Apply = Callable[[int, ChainRecord], None]
 """Called with each record and its number, in order."""
+Hear = Callable[[Sequence[ChainRecord], Sequence[ChainRecord]], None]
+"""Called with the records that other processes have appended, and those that a transaction of this one has."""
 
 
 def chain_schema(name: str, application: int) -> Schema:
@@ -214,6 +216,8 @@ class Chain:
         self._apply = apply
         self._links = Links()
         self._newest: tuple[int, ChainRecord] = (0, {})
+        self.hear: Hear | None = None
+        """Hears of all records from now on: after the transaction that read or committed them. It must not raise."""
         self._forbidden = False
         self._database = Database(stem.with_suffix(".db"), schema, damaged=LedgerError)
         try:
@@ -263,17 +267,22 @@ class Chain:
 
         def read_back(connection: sqlite3.Connection) -> None:
             if appending.head != before:
-                self._catch_up(connection)
+                self._catch_up(connection, own.append)
                 if not self._forbidden:
                     self._file.write(self.head)
 
-        with self._database.transaction(read_back) as connection:
-            if self._forbidden:
-                raise self._old_copy()
-            self._catch_up(connection)
-            before = self.head
-            appending = Appending(connection, before)
-            yield appending
+        others, own = list[ChainRecord](), list[ChainRecord]()
+        try:
+            with self._database.transaction(read_back) as connection:
+                if self._forbidden:
+                    raise self._old_copy()
+                self._catch_up(connection, others.append)
+                before = self.head
+                appending = Appending(connection, before)
+                yield appending
+        finally:
+            if self.hear:
+                self.hear(others, own)
 
     def look(self) -> None:
         """Read what other processes have appended."""
@@ -350,8 +359,11 @@ class Chain:
         self._file.write(self.head)
         self._file.sync()
 
-    def _catch_up(self, connection: sqlite3.Connection) -> None:
-        """Apply what was appended since the last time; raises LedgerError where records read before are missing."""
+    def _catch_up(self, connection: sqlite3.Connection, hear: Callable[[ChainRecord], None] = lambda _: None) -> None:
+        """Apply what was appended since the last time; raises LedgerError where records read before are missing.
+
+        ``hear`` is called with each record that was applied.
+        """
         rows = iter(connection.execute(_FROM, (max(self._count, 1),)))
         if self._count and not self._is_last(next(rows, None)):
             raise self._old_copy()
@@ -362,6 +374,7 @@ class Chain:
             self._apply(number, content)
             self._links.add(link)
             self._newest = number, content
+            hear(content)
 
     def _is_last(self, row: _Row | None) -> bool:
         """Return whether a row is the last record that this process has read."""

@@ -60,9 +60,8 @@ from parley.common.protocol.messages import Query, Question, Reply
 from parley.common.runs.evaluation import weights_of
 from parley.common.runs.model_document import certify, model_document
 from parley.common.runs.specification import RunSpec
-from parley.common.service import problems
+from parley.common.service import logs, problems
 from parley.common.service.fair_use import CallerTurns, Turn
-from parley.common.service.logs import place_of
 from parley.common.service.worker import Worker
 from parley.common.wire.party_api import PartyFacts, RunProposal
 from parley.learner.execution.round_report import PublicExamples, Reporter
@@ -261,7 +260,9 @@ class Engine:
             lambda: (self._store.unfinished(), self._store.sessions.unended())
         )
         for run in unfinished:
-            self.carry(run)
+            with logs.about(request=logs.request_id(), run=run):
+                structlog.get_logger().info("taken up")
+                self.carry(run)
         for run in unended:
             self._start(run, partial(self._dismiss, run))
 
@@ -277,6 +278,7 @@ class Engine:
         """
         if (state := await asyncio.to_thread(self._store.state, run)) in ENDS:
             raise ConflictError(f"run {run} is {state} and cannot be resumed", state=state)
+        structlog.get_logger().info("asked to resume", run=run)
         if patience := self._patience.get(run):
             patience.wake()
         self.carry(run)
@@ -462,11 +464,16 @@ class Engine:
 
         A party that cannot be reached is not informed again.
         """
-        ended = await asyncio.to_thread(self._read, run)
+        ended, parties = await asyncio.to_thread(self._read, run), list[PartyClient]()
         if await asyncio.to_thread(self._store.plan, run) is not None:
             parties = [self._roster[name] for name in ended.spec.names if name in self._roster]
-            await ask_all(parties, lambda party: party.end(run), self._settings.deadline_seconds)
+        outcomes = await ask_all(parties, lambda party: party.end(run), self._settings.deadline_seconds)
         await self._sums.end(run)
+        unreached = [
+            name for outcome in outcomes if isinstance(outcome, UnavailableError) for name in names_in(outcome)
+        ]
+        missed = {"unreached": unreached} if unreached else {}
+        structlog.get_logger().info("ended", run=run, informed=len(parties) - len(unreached), **missed)
         await self._keep_receipts(ended)
         await self._witnesses.hand_on(peer.name for peer in self._peers(ended))
 
@@ -492,9 +499,10 @@ class Engine:
 
     def _start(self, run: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do some work for a run in a task of its own."""
-        task = asyncio.create_task(_outlast(work), name=run)
-        self._tasks[run] = task
-        task.add_done_callback(partial(self._ended, run, work))
+        with logs.about(request=logs.request_id(), run=run):
+            task = asyncio.create_task(_outlast(work), name=run)
+            self._tasks[run] = task
+            task.add_done_callback(partial(self._ended, run, work))
 
     def _ended(self, run: str, work: Callable[[], Awaitable[None]], task: asyncio.Task[None]) -> None:
         """Forget a task. An unexpected error fails its run; the log names its type and place, not its message."""
@@ -502,7 +510,7 @@ class Engine:
             del self._tasks[run]
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            structlog.get_logger().error("run", run=run, error=type(error).__name__, place=place_of(error))
+            structlog.get_logger().error("run", run=run, error=type(error).__name__, place=logs.place_of(error))
             if not isinstance(work, _Failure):
                 self._start(run, _Failure(self._store, run, error))
 

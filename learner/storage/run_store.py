@@ -44,6 +44,7 @@ from parley.learner.runs.plan import Plan
 from parley.learner.runs.run import DEFAULT_SECONDS, DamagedStoreError, Pause, Run, RunTerms, decoding_row, readable
 from parley.learner.runs.states import ENDS, Notice, RunEvent, RunState, check_transition
 from parley.learner.storage import statements as sql
+from parley.learner.storage.run_log import RunLog
 from parley.learner.storage.session_store import SessionStore, close_round
 
 Announce = Callable[[str, Sequence[RunEvent]], None]
@@ -77,6 +78,7 @@ class RunStore:
     def __init__(self, path: Path, announce: Announce = lambda _run, _events: None) -> None:
         self._lock = _lock(path.with_suffix(".lock"))
         self._announce = announce
+        self._log = RunLog()
         self._sizes: dict[str, int] = {}
         try:
             self._database = Database(path, sql.STORE_SCHEMA, damaged=DamagedStoreError)
@@ -141,6 +143,7 @@ class RunStore:
                     share.check(user, connection.execute(sql.COUNT_UNFINISHED_OF, (user,)).fetchone()["number"])
                 _queue(connection, row)
         if earlier is None:
+            self._log.submitted(row["id"], user, terms, evaluates)
             self._announce(row["id"], ())
             return self.run(row["id"])
         with decoding_row("runs", earlier["id"]):
@@ -221,7 +224,7 @@ class RunStore:
 
         The ``weights`` are stored instead of those in the model's document. Raises the errors of `enter`.
         """
-        row = None
+        row, terms = None, None
         if evaluation is not None:
             terms = RunTerms.of(evaluation, DEFAULT_SECONDS, {}, cohort=run.terms.cohort)
             row = _new_row(evaluation, run.user, run.purpose, terms) | {"evaluates": run.id}
@@ -231,7 +234,10 @@ class RunStore:
         digest = sql.digest_of_model(text, *npy_parts(weights))
         values |= {"state": "completed", "model": text, "model_digest": digest}
         self._move(run.id, "completed", sql.ENTER_STATE, values, data, row, weights)
-        return None if row is None else str(row["id"])
+        if row is None or terms is None:
+            return None
+        self._log.submitted(row["id"], run.user, terms, run.id)
+        return str(row["id"])
 
     def evaluation(self, run: str) -> RunSpec | None:
         """Return the draft of the evaluation that follows a run, or None; raises NotFoundError without such a run."""
@@ -258,7 +264,8 @@ class RunStore:
         """Change a run's state by a statement, if the table allows it, add the event, and queue a run that follows."""
         with self._database.in_turn():
             with self._database.transaction() as connection:
-                check_transition(run, self.state(run), state)
+                earlier = self._row(run, sql.FIND_STATE)
+                check_transition(run, before := _state(run, earlier["state"]), state)
                 connection.execute(statement, {"run": run, **values})
                 if weights is not None:
                     (row,) = connection.execute(sql.KEEP_WEIGHTS, {"run": run, "size": _size(weights)}).fetchall()
@@ -266,6 +273,7 @@ class RunStore:
                 _add_events(connection, run, [Notice("state", data)])
                 if follower:
                     _queue(connection, follower)
+            self._log.moved(run, data, earlier["rounds"], was_paused=before == "paused")
             self._announce(run, ())
         if follower:
             self._announce(follower["id"], ())
@@ -397,6 +405,7 @@ class RunStore:
                 _keep(connection, receipts)
                 if opened:
                     close_round(connection, run, query.round, opened)
+            self._log.noticed(run, query.round, notices)
             self._announce(run, events)
 
     def keep(self, receipts: Sequence[Receipt]) -> None:

@@ -163,7 +163,8 @@ RUNNING_RUNS = """
 COUNT_UNFINISHED_OF = """
     SELECT count(*) AS number FROM runs WHERE user = ? AND state NOT IN ('completed', 'failed', 'cancelled')"""
 COUNT_RUNS = "SELECT state, count(*) AS number FROM runs GROUP BY state"
-FIND_STATE = "SELECT state FROM runs WHERE id = ?"
+FIND_STATE = """
+    SELECT state, (SELECT coalesce(max(round), 0) FROM replies WHERE run = id) AS rounds FROM runs WHERE id = ?"""
 ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
         model_digest = :model_digest,

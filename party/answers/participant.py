@@ -79,7 +79,6 @@ class SecureSumParticipant:
         if earlier is None:
             self._store.rounds.join(learner, run, invitation.to_bytes())
             self._expect(learner, run)
-            structlog.get_logger().info("joined", learner=learner, run=run)
         return signature
 
     def receive(self, learner: str, run: str, round: int, signed: Signed) -> CheckedQuery:

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from time import time
 from typing import Any, Protocol, Self
@@ -54,6 +55,7 @@ from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, Run
 from parley.party.data.owner_data import Holding, load_holding
 from parley.party.ledger.books import RunKey
 from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
+from parley.party.ledger.ledger_log import log_records
 from parley.party.ledger.records import DataPin
 from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
 from parley.party.settings import PartySettings, Policy
@@ -228,6 +230,7 @@ class Party:
         except BaseException:
             self.store.close()
             raise
+        self.store.chain.hear = partial(log_records, self.store.books)
         for words in policy_cautions(settings.policy, self.holding.n_examples):
             structlog.get_logger().warning("caution", words=words)
         self._agreed: OrderedDict[RunKey, AgreedRun] = OrderedDict()
@@ -275,6 +278,9 @@ class Party:
         )
         spec = offer.spec.listed(members_before)
         proposal = RunProposal(run=offer.run, spec=spec, user=offer.user, purpose=offer.purpose)
+        if (learner, offer.run) not in self.store.books.owner:  # its owner has not been asked before
+            log = structlog.get_logger().bind(learner=learner, run=offer.run, user=offer.user)
+            log.info("proposed", study=spec.study.name, algorithm=spec.algorithm, parties=len(spec.names))
         return proposal, self.price(learner, proposal)
 
     def price(self, learner: str, proposal: RunProposal) -> Price:
@@ -293,7 +299,6 @@ class Party:
             consent = self.store.consents.approve(learner, proposal, price)
         approval = self._approval(learner, proposal, consent)
         self._remember(learner, proposal.run, consent)
-        structlog.get_logger().info("approved", learner=learner, run=proposal.run, algorithm=proposal.spec.algorithm)
         return approval
 
     def _check_today(self, learner: str) -> None:
@@ -317,7 +322,6 @@ class Party:
         if book.expires <= time():
             raise ForbiddenError("the owner did not answer in time", rule="owner")
         if book_before is not book:
-            structlog.get_logger().info("pending", learner=learner, run=proposal.run)
             self._notify_owner(learner, proposal, price, book.expires, account)
         raise AwaitingOwnerError("its owner was asked, and has not answered yet")
 
@@ -414,7 +418,6 @@ class Party:
     def end(self, learner: str, run: str) -> None:
         """Answer no more rounds of a run; raises NotFoundError."""
         self.store.consents.end(learner, run)
-        structlog.get_logger().info("ended", learner=learner, run=run)
 
     def _review(self, spec: RunSpec) -> Price:
         settings, holding = self.settings, self.holding

@@ -36,6 +36,7 @@ from parley.common.privacy.statement import SPENT_MEANS
 from parley.common.protocol.messages import Query, Reveal
 from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.secure_sum.paillier import require_gmpy2
+from parley.common.service import logs
 from parley.common.service.application import Desk, add_witness, caller, service
 from parley.common.service.http import bodies as signed
 from parley.common.service.http.bodies import (
@@ -237,6 +238,7 @@ def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
         it has answered: ask again until it is ``prepared``. The receipt binds the approval to the specification.
         """
         learner = caller(request)
+        logs.note(run=offer.run)
         approval_before, receipt = await desk.answer(request, lambda: party.find_approval(learner, offer))
         if approval_before is None:
             proposal, price = await asyncio.to_thread(party.review, learner, offer)

@@ -52,6 +52,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
     check_journal(settings.state)  # first, so that no identity is made where there is no journal
     identity = settings.identity
     journal = Journal(settings.state, identity)
+    journal.chain.hear = journal.log_records
     sessions = Sessions(
         identity,
         pins=settings.pins,

@@ -32,14 +32,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import structlog
+
 from parley.common.errors import LedgerError, NotFoundError, VersionError
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import Reason, RosterError, RoundError, StateError
 from parley.common.secure_sum.messages import Opened, Roster
 from parley.common.secure_sum.session import Identity
+from parley.common.service import logs
 from parley.common.storage.chain import (
     Appending,
+    ChainRecord,
     SignedChain,
     begin_chain,
     chain_schema,
@@ -477,6 +481,23 @@ class Journal:
         """Return the length of a session's sums in bytes, by the entry of its roster."""
         layout = Roster.parse(Signed.from_bytes(self.chain.attachment(roster, "roster")).body).layout
         return layout.blocks * layout.block_bytes
+
+    def log_records(self, others: Sequence[ChainRecord], own: Sequence[ChainRecord]) -> None:
+        """Write committed records into the service's log, and a sample of the openings."""
+        log = structlog.get_logger()
+        for values in (*others, *own):
+            if values["kind"] == "opened" and not logs.is_sampled(values["round"]):
+                continue
+            match read_record(0, values)[1]:
+                case SessionBegun(learner, session, _):
+                    log.info("session", learner=learner, session=session)
+                case RosterSigned(learner, session, keys):
+                    log.info("signed", learner=learner, session=session, parties=len(keys))
+                case RoundOpened(learner, session, round, _):
+                    log.info("opened", learner=learner, session=session, round=round)
+                case SessionEnded(learner, session, by):
+                    opened = self._books.sessions[learner, session].opened
+                    log.info("ended", learner=learner, session=session, by=by, rounds=opened)
 
     def _book(self, session: Session) -> SessionBook:
         return self._books.sessions[session.learner, session.id]

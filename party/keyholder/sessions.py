@@ -116,7 +116,6 @@ class Sessions:
             key = self._keys.take()
             self.journal.add(learner, session, key.public_key.n, lambda: self._vault.store(key))
             book = self.journal.get(learner, session)
-            structlog.get_logger().info("session", learner=learner, session=session)
         _check_not_ended(book)
         return book
 
@@ -152,7 +151,6 @@ class Sessions:
         book = self.journal.get(learner, session)
         self.journal.end(book)
         self._vault.destroy(book.n)
-        structlog.get_logger().info("ended", learner=learner, session=session)
 
     def expire(self) -> None:
         """End the sessions that nothing new was asked of for ``idle_seconds``, and destroy their keys.
@@ -162,7 +160,6 @@ class Sessions:
         self._vault.retry()
         for n in self.journal.expire(self._idle_seconds):
             self._vault.destroy(n)
-            structlog.get_logger().info("expired")
 
     def _end_if_idle(self, learner: str, session: str) -> None:
         """End a session that was idle for too long, so that a late request does not prolong it."""

@@ -105,6 +105,8 @@ class RunBook:
     ended: str | None = None
     prepaid: int = 0
     """Micro-units of epsilon that already count as spent, and that later records will charge."""
+    charged: int = 0
+    """Micro-units of epsilon that count as spent by this run."""
 
     @property
     def last(self) -> int:
@@ -296,6 +298,7 @@ class Books:
     def _charge(self, run: RunBook, record: Answered | Ended) -> None:
         """Spend what a record charges to a run, first from what is reserved for it."""
         cost, run.prepaid = _counted(run, record.cost)
+        run.charged += cost.epsilon
         taken, run.reserved = run.reserved.split(cost)
         self.account = self.account.settle(cost, taken)
         self.weaker += record.adjacency == "replace_one"
@@ -312,17 +315,21 @@ def _packed(book: RunBook) -> bytes:
     """Pack the book of a run that has ended, for which nothing is reserved."""
     answers = _steps(book.answers), _steps(book.answers.values())
     values = [book.number, book.total.units, book.rounds, book.lasts, book.expires, *answers]
-    values += [book.once, book.joined, book.ended, book.prepaid]
+    values += [book.once, book.joined, book.ended, book.prepaid, book.charged]
     return zlib.compress(json.dumps(values).encode())
 
 
 def _unpacked(packed: bytes) -> RunBook:
     """Unpack a book that `_packed` packed."""
-    number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid = json.loads(zlib.decompress(packed))
+    number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = json.loads(
+        zlib.decompress(packed)
+    )
     entries = RoundEntries()
     for round, entry in zip(*map(accumulate, answers), strict=True):
         entries.add(round, entry)
-    return RunBook(number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid)
+    return RunBook(
+        number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid, charged
+    )
 
 
 def _steps(numbers: Iterable[int]) -> list[int]:

@@ -191,7 +191,8 @@ async def test_a_fault_here_fails_its_run_and_is_logged_by_type_and_place(
         with capture_logs() as lines:
             engine._start(run, fails)
             await until_idle(engine)
-        (line,) = lines
+        line, failed = lines
+        assert failed["event"] == "failed"
         assert re.fullmatch(r".*/test_engine\.py:\d+", line.pop("place"))
         assert line == {"event": "run", "run": run, "error": type(error).__name__, "log_level": "error"}
         assert store.run(run).problem == problem

@@ -18,6 +18,7 @@ import structlog
 
 from parley.common.service import logs
 from parley.common.service.tracing import Tracer, trace_with
+from parley.common.service.worker import Worker
 
 SECRET = "0.271828"
 
@@ -89,6 +90,28 @@ def test_a_line_has_the_identifier_of_its_trace(capsys: pytest.CaptureFixture[st
     assert "trace" not in untraced
 
 
+@pytest.mark.usefixtures("structlog_as_it_was")
+async def test_lines_name_the_request_and_the_run_that_they_are_about_in_all_threads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("json")
+    worker = Worker("log")
+    with logs.about(request="r1"):
+        logs.note(run="run-1", caller="ann")
+        await worker.do(lambda: structlog.get_logger().info("charged", run="run-2", epsilon=0.5))
+        assert dict(logs.forwarded()) == {"x-request-id": "r1", "x-run-id": "run-1"}
+        with logs.about(request=logs.request_id()):
+            assert dict(logs.forwarded()) == {"x-request-id": "r1"}
+    worker.close()
+    structlog.get_logger().info("serving")
+    charged, serving = map(json.loads, capsys.readouterr().err.splitlines())
+    assert list(charged) == ["timestamp", "level", "event", "epsilon", "request", "run", "caller"], "as people read"
+    assert (charged["request"], charged["run"], charged["caller"]) == ("r1", "run-2", "ann")
+    assert serving.keys() == {"timestamp", "level", "event"}
+    assert logs.forwarded() == []
+    assert logs.request_id() != logs.request_id()
+
+
 TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
 
 
@@ -99,7 +122,7 @@ def test_lines_are_objects_with_level_and_time_in_utc_and_those_of_libraries_are
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     logs.configure()
     logger = structlog.get_logger()
-    with structlog.contextvars.bound_contextvars(request="r1"):
+    with logs.about(request="r1"):
         logger.debug("too little")
         logger.info("served", round=1)
     library = logging.getLogger("a library")

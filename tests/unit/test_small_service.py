@@ -465,6 +465,7 @@ async def test_the_log_tells_refusals_failed_sign_ins_and_places_of_errors() -> 
             "event": "refused",
             "log_level": "info",
             "kind": "policy-refusal",
+            "rule": "no-words",
             "method": "PUT",
             "path": "/v1/words/1",
         },

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ from parley.common.encoding.canonical_json import JSON, check_counts, read_json
 from parley.common.encoding.npy import NPY
 from parley.common.errors import InvalidInputError, TooLargeError, UnsupportedMediaError
 from parley.common.secure_sum.envelope import Signed
+from parley.common.service import logs
 from parley.common.service.http.representations import Compressed, accepted_by, tagged
 from parley.common.service.settings import Limits
 
@@ -50,6 +52,9 @@ _MAX_FAULTS = 1000  # reporting a million would block Python for many seconds
 _QUICK_BYTES = 2**13  # so few are parsed faster than handed to a thread
 _LONG_BYTES = 2**18
 _OK = 200
+_LOGGED = "run", "session"
+"""The parameters of paths that all lines of the log about a request name."""
+_SANE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _ONE_BY_ONE = ThreadPoolExecutor(1, thread_name_prefix="json")
 
 
@@ -120,6 +125,9 @@ class StrictRoute(APIRoute):
         parameters, offered = self._parameters(), self._offered()
 
         async def strict(request: Request) -> Response:
+            logs.note(
+                **{name: value for name in _LOGGED if _SANE.fullmatch(value := request.path_params.get(name, ""))}
+            )
             if self.include_in_schema and (query := request.scope["query_string"]):
                 _check_query(query, parameters)
             if offered:

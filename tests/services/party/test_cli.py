@@ -293,4 +293,5 @@ def test_serve_answers_until_it_is_told_to_stop(config: Path, cluster: Cluster) 
             _, log = process.communicate(timeout=20)
     assert process.returncode == 0
     events = [json.loads(line)["event"] for line in log.splitlines()]
-    assert events == ["database", "database", "serving", "approved"]  # the ledger, and the receipts of others
+    databases = ["database", "database"]  # the ledger, and the receipts of others
+    assert events == [*databases, "serving", "proposed", "approved", "charged"]
