@@ -94,7 +94,7 @@ class Visitor:
     def give(self, token: str) -> None:
         """Fill the form that asks for a token."""
         self.find("#token").send_keys(token)
-        self.find("#sign-in button").click()
+        self.find("#sign-in form button").click()
 
     def go(self, place: str) -> None:
         """Go to another view."""
