@@ -81,18 +81,20 @@ class IdentityProvider:
             self.server.keyjar.import_jwks(fresh.export_jwks(True, self.url), issuer)
 
     def revoke_all(self) -> None:
-        """Lock everybody out: all that was granted ends."""
-        manager = self.server.context.session_manager
-        for node in list(manager.db.values()):
-            if hasattr(node, "issued_token"):
-                node.revoke()
+        """Lock everybody out: no token that was given counts any more."""
+        for grant in self._grants():
+            for token in grant.issued_token:
+                token.revoke()
 
     def log_out_everywhere(self) -> None:
         """End every session, and tell its client so, as the provider's own logout does."""
         session = self.server.get_endpoint("session")
-        for grant in [node for node in self.server.context.session_manager.db.values() if hasattr(node, "issued_token")]:
+        for grant in self._grants():
             for token in [token for token in grant.issued_token if token.token_class == "id_token"][-1:]:
                 session.do_verified_logout(sid=token.session_id)
+
+    def _grants(self) -> list[Any]:
+        return [node for node in self.server.context.session_manager.db.values() if hasattr(node, "issued_token")]
 
     def application(self) -> Starlette:
         """Return the provider as a web application."""

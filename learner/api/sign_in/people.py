@@ -40,7 +40,7 @@ def check_ours(claims: Claims, settings: SignIn, nonce: str | None = None) -> No
 def _name(claims: Claims, claim: str) -> str:
     name = claims.get(claim)
     if not _is_plain(name) or name != name.strip() or len(name) > _LONGEST:
-        raise ForbiddenError(f"the claim {claim} of your account names nobody: the operator has to choose another")
+        raise ForbiddenError(f'the claim "{claim}" of your account cannot name a user: the operator has to choose another')
     if claim == "email" and claims.get("email_verified") is not True:
         raise ForbiddenError("the e-mail address of your account is not verified at the identity provider")
     return name
@@ -56,7 +56,8 @@ def _role(claims: Claims, settings: SignIn) -> UserRole:
     if not given:
         path = ".".join(settings.role_claim)
         raise ForbiddenError(
-            f"you are known, and nothing in the claim {path} of your account gives you a role here: ask the operator",
+            f'your account has no role here: its claim "{path}" holds none of the values that sign_in.roles lists; ask '
+            "the operator",
             rule="role",
         )
     return max(given, key=_ROLES.index)

@@ -1,7 +1,7 @@
 /* Signs in and out, and shows the view that the address names after #. */
 
 import { session } from "./api.js";
-import { $, showNotice, showError } from "./dom.js";
+import { $, heading, showNotice, showError } from "./dom.js";
 import { PROVIDER } from "./provider.js";
 
 const VIEWS = {
@@ -45,7 +45,7 @@ function welcome() {
 function askToSignIn(reason) {
   const goesOn = PROVIDER ? "You come back to this view" : "What you see stays, and goes on when you have signed in";
   $("who").hidden = true;
-  $("sign-in-why").textContent = reason ? `${reason}. ${goesOn}.` : "";
+  $("sign-in-why").textContent = reason ? `${heading(reason)}. ${goesOn}.` : "";
   if (!$("sign-in").open) $("sign-in").showModal();
 }
 

@@ -96,7 +96,7 @@ def learner(state: Path, sign_in: dict[str, Any], **settings: Any) -> FastAPI:
 @pytest.fixture
 async def app(sign_in: dict[str, Any], tmp_path: Path) -> AsyncIterator[FastAPI]:
     """The learner, running."""
-    app = learner(tmp_path, sign_in)
+    app = learner(tmp_path, sign_in, shares={"failed_sign_ins": 1000})
     async with app.router.lifespan_context(app):
         yield app
 

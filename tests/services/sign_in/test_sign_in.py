@@ -45,7 +45,7 @@ async def test_a_run_has_its_user_from_the_provider(
     provider: IdentityProvider, sign_in: dict[str, Any], tmp_path: Path
 ) -> None:
     with_parties = Cluster(tmp_path, n_parties=2).learner_settings(None, sign_in=sign_in)
-    async with asgi_learner(with_parties) as client:
+    async with asgi_learner(with_parties, lambda _: httpx.MockTransport(lambda _: httpx.Response(503))) as client:
         del client.headers["authorization"]
         client.base_url = httpx.URL(URL)
         await check_run(Browser(client, provider))
@@ -72,7 +72,7 @@ async def test_a_role_says_what_a_person_may_do(browser: Browser) -> None:
 async def test_a_person_without_a_role_is_refused_in_words(browser: Browser) -> None:
     answer = await browser.sign_in("eve")
     assert answer.status_code == 403
-    assert "nothing in the claim roles of your account gives you a role here" in answer.text
+    assert "Your account has no role here: its claim &#34;roles&#34; holds none" in answer.text
     assert "visitors" not in answer.text
     assert (await browser.user()).status_code == 401
 
