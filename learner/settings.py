@@ -98,9 +98,7 @@ class SignIn(Setting):
             description="the provider is asked this often whether a session may go on; without a refresh token it ends",
         ),
     ] = 10.0
-    session_hours: Annotated[
-        float, Field(gt=0, le=720, description="a session ends after so long, whatever the provider says")
-    ] = 10.0
+    session_hours: Annotated[float, Field(gt=0, le=720, description="a session ends after so long in any case")] = 10.0
     leeway_seconds: Annotated[
         float, Field(ge=0, le=300, description="how far the provider's clock and this machine's may be apart")
     ] = 60.0

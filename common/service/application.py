@@ -1,8 +1,9 @@
 """The web side that every service shares: authentication, limits, turns, problem documents, and the OpenAPI document.
 
 A request passes one `Boundary` before any route: it gets an identifier, must not be compressed, must carry a valid
-bearer token (or belong to a session, see `Tokens.sessions`) unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). Every error,
-foreseen or not, is answered with a problem document. So no route can forget any of this.
+bearer token, or belong to a session (`Tokens.sessions`), unless the path is public, and its body is counted as it
+streams in (JSON: see `strict_json`). Every error, foreseen or not, is answered with a problem document. So no route can
+forget any of this.
 
 Work on a chain is done beside the event loop, with receipts both ways (`Desk`).
 

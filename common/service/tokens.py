@@ -159,7 +159,7 @@ class Tokens:
         self._tokens = tuple(tokens)
 
     async def identify_request(self, headers: Mapping[str, str]) -> AnyCaller:
-        """Return the caller of a request by its headers, in lower case: by its token, or else by its session.
+        """Return the caller of a request by its headers, in lower case: by its token, or without one by its session.
 
         Raises SignInError, and UnavailableError where an identity provider has to be asked and does not answer.
         """

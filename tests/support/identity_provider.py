@@ -19,7 +19,6 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import uvicorn
-from cryptojwt.jwt import JWT
 from cryptojwt.key_jar import build_keyjar
 from idpyoidc.message.oauth2 import ResponseMessage
 from idpyoidc.message.oidc import AccessTokenRequest, AuthorizationRequest
@@ -43,10 +42,10 @@ _FORM = """<!doctype html><title>Hospital</title><form method="post" action="/ve
 <input name="password" id="password" type="password"><button>Log in</button></form>"""
 
 
-class PasswordForm(UserAuthnMethod):
+class PasswordForm(UserAuthnMethod):  # type: ignore[misc]  # idpyoidc has no types
     """A form that asks for name and password, as idpyoidc's own does, and takes the password of this module."""
 
-    def __call__(self, **kwargs: Any) -> str:
+    def __call__(self, **kwargs: object) -> str:
         context = self.upstream_get("context")
         token = create_signed_jwt(context.issuer, self.upstream_get("attribute", "keyjar"), **kwargs)
         return _FORM.format(token=escape(token))
@@ -67,18 +66,12 @@ class IdentityProvider:
     broken: dict[str, Response] = field(default_factory=dict)
     """Answers by path, instead of the provider's own."""
 
-    def sign(self, claims: dict[str, Any], algorithm: str = "RS256", keys: Any = None) -> str:
-        """Return a token of any claims, signed with a key of this provider, or with other ones."""
-        packer = JWT(keys or self.server.keyjar, iss=self.url, sign_alg=algorithm)
-        return str(packer.pack(claims, **({} if keys is None else {"issuer_id": ""})))
-
     def rotate(self) -> None:
         """Sign with new keys from now on; the old ones are not published any more."""
-        fresh = build_keyjar(KEYS, issuer_id=self.url)
-        self.server.keyjar.import_jwks(fresh.export_jwks(True, self.url), self.url)
+        fresh = build_keyjar(KEYS, issuer_id=self.url).export_jwks(private=True, issuer_id=self.url)
         for issuer in ("", self.url):
             self.server.keyjar._issuers.pop(issuer, None)
-            self.server.keyjar.import_jwks(fresh.export_jwks(True, self.url), issuer)
+            self.server.keyjar.import_jwks(fresh, issuer)
 
     def revoke_all(self) -> None:
         """Lock everybody out: no token that was given counts any more."""
@@ -132,7 +125,9 @@ class IdentityProvider:
             "cookie": [{"name": key, "value": value} for key, value in request.cookies.items()],
         }
         body = (await request.body()).decode()
-        given = body if request.method == "POST" and name in {"token", "token_revocation"} else dict(request.query_params)
+        given = (
+            body if request.method == "POST" and name in {"token", "token_revocation"} else dict(request.query_params)
+        )
         asked = endpoint.parse_request(given, http_info=http)
         if isinstance(asked, ResponseMessage) and "error" in asked:
             return Response(asked.to_json(), 400, media_type="application/json")
@@ -163,7 +158,7 @@ class IdentityProvider:
         return self._respond(endpoint, asked, endpoint.authz_part2(request=asked, session_id=session))
 
     @staticmethod
-    def _respond(endpoint: Any, asked: Any, done: Any) -> Response:
+    def _respond(endpoint: Any, asked: Any, done: Any) -> Response:  # noqa: ANN401 -- idpyoidc has no types
         info = endpoint.do_response(request=asked, **done)
         if (info.get("response_placement") or endpoint.response_placement) == "body":
             status = 400 if "error" in done else 200
@@ -189,7 +184,11 @@ def _configuration(url: str, people: dict[str, dict[str, Any]]) -> dict[str, Any
         "authorization": ("authorization", "oidc.authorization.Authorization", {"response_types_supported": ["code"]}),
         "token": ("token", "oidc.token.Token", clients | {"revoke_refresh_on_issue": True}),
         "token_revocation": ("revocation", "oauth2.token_revocation.TokenRevocation", clients),
-        "session": ("session", "oidc.session.Session", {"logout_verify_url": f"{url}/verify_logout", "signing_alg": "ES256"}),
+        "session": (
+            "session",
+            "oidc.session.Session",
+            {"logout_verify_url": f"{url}/verify_logout", "signing_alg": "ES256"},
+        ),
     }
     secrets = {"password": "a-password-of-the-provider", "salt": "its-salt"}
     claims = dict.fromkeys(("name", "preferred_username", "roles", "email"))
@@ -227,7 +226,9 @@ def _configuration(url: str, people: dict[str, dict[str, Any]]) -> dict[str, Any
 
 
 @contextmanager
-def identity_provider(learner: str, port: int = 0, people: dict[str, dict[str, Any]] | None = None) -> Iterator[IdentityProvider]:
+def identity_provider(
+    learner: str, port: int = 0, people: dict[str, dict[str, Any]] | None = None
+) -> Iterator[IdentityProvider]:
     """A provider that serves the page of a learner, in a thread of this process."""
     if not port:
         with socket.socket() as free:
@@ -247,7 +248,11 @@ def identity_provider(learner: str, port: int = 0, people: dict[str, dict[str, A
         "add_claims": {"always": {"id_token": ["name", "preferred_username", "roles", "email"]}},
     }
     provider = IdentityProvider(url, server, server.context.cdb, server.context.userinfo.db)
-    serving = uvicorn.Server(uvicorn.Config(provider.application(), port=port, log_config=None, ws="none", lifespan="off", timeout_graceful_shutdown=1))
+    serving = uvicorn.Server(
+        uvicorn.Config(
+            provider.application(), port=port, log_config=None, ws="none", lifespan="off", timeout_graceful_shutdown=1
+        )
+    )
     thread = threading.Thread(target=lambda: asyncio.run(serving.serve()), daemon=True)
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from parley.common.errors import ForbiddenError, InvalidInputError
 from parley.common.service.tokens import SignInError
 from parley.learner.api.sign_in.people import caller_of_claims, check_ours
 from parley.learner.settings import LearnerSettings, SignIn
+from tests.support.toml import write
 
 ROLES = {"parley-operators": "operator", "staff": "submitter", "guests": "viewer"}
 SETTINGS: dict[str, Any] = {
@@ -20,7 +22,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def sign_in(**changes: Any) -> SignIn:
+def sign_in(**changes: object) -> SignIn:
     return SignIn.model_validate(SETTINGS | changes)
 
 
@@ -108,24 +110,14 @@ def test_a_token_is_for_this_client_and_this_sign_in() -> None:
         ({"leeway_seconds": 900}, "sign_in.leeway_seconds"),
     ],
 )
-def test_a_wrong_setting_is_named(tmp_path: Any, changes: dict[str, Any], words: str) -> None:
-    lines = SETTINGS | changes
-    file = tmp_path / "learner.toml"
-    file.write_text(
-        f'name = "learner"\nstate = "{tmp_path}"\n[[users]]\nname = "a"\ntoken_hash = "sha256:{"0" * 64}"\n[sign_in]\n'
-        + "\n".join(f"{name} = {toml(value)}" for name, value in lines.items())
+def test_a_wrong_setting_is_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    users = [{"name": "a", "token_hash": f"sha256:{'0' * 64}"}]
+    file = write(
+        tmp_path / "learner.toml",
+        {"name": "learner", "state": tmp_path, "users": users, "sign_in": SETTINGS | changes},
     )
     with pytest.raises(InvalidInputError, match=words):
         LearnerSettings.load(file)
-
-
-def toml(value: Any) -> str:
-    """A value as TOML spells it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f'"{name}" = {toml(item)}' for name, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def test_the_way_back_has_no_slash_too_many() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import Any, TypeGuard, get_args
 
 from parley.common.errors import ForbiddenError
 from parley.common.service.tokens import SignedInCaller
@@ -11,18 +12,18 @@ from parley.common.strict import PLAIN
 from parley.learner.api.sign_in.provider import Claims, refused_token
 from parley.learner.settings import SignIn, UserRole
 
-PREFIX = "oidc:"
+_PREFIX = "oidc:"
 """Before the name of each person: no user of the settings has a colon in its name."""
-_LONGEST = 100 - len(PREFIX)  # what parties take as a user's name
+_LONGEST = 100 - len(_PREFIX)  # what parties take as a user's name
 _ROLES: tuple[UserRole, ...] = get_args(UserRole)
 
 
 def caller_of_claims(claims: Claims, settings: SignIn) -> SignedInCaller:
     """Return the caller that verified claims stand for; raises ForbiddenError that says which claim lets none in."""
     name = _name(claims, settings.name_claim)
-    titles = (claims.get(claim) for claim in ("name", "preferred_username"))
+    titles: Iterator[object] = (claims.get(claim) for claim in ("name", "preferred_username"))
     title = next((title for title in titles if _is_plain(title)), name)
-    return SignedInCaller(PREFIX + name, _role(claims, settings), title)
+    return SignedInCaller(_PREFIX + name, _role(claims, settings), title)
 
 
 def check_ours(claims: Claims, settings: SignIn, nonce: str | None = None) -> None:
@@ -38,9 +39,11 @@ def check_ours(claims: Claims, settings: SignIn, nonce: str | None = None) -> No
 
 
 def _name(claims: Claims, claim: str) -> str:
-    name = claims.get(claim)
+    name: object = claims.get(claim)
     if not _is_plain(name) or name != name.strip() or len(name) > _LONGEST:
-        raise ForbiddenError(f'the claim "{claim}" of your account cannot name a user: the operator has to choose another')
+        raise ForbiddenError(
+            f'the claim "{claim}" of your account cannot name a user: the operator has to choose another'
+        )
     if claim == "email" and claims.get("email_verified") is not True:
         raise ForbiddenError("the e-mail address of your account is not verified at the identity provider")
     return name
@@ -63,6 +66,6 @@ def _role(claims: Claims, settings: SignIn) -> UserRole:
     return max(given, key=_ROLES.index)
 
 
-def _is_plain(text: Any) -> bool:  # noqa: ANN401 -- any claim
+def _is_plain(text: object) -> TypeGuard[str]:
     """Whether a claim is a text on one line that can be shown."""
     return isinstance(text, str) and bool(text) and text.isprintable() and re.fullmatch(PLAIN, text) is not None

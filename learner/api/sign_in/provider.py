@@ -1,9 +1,9 @@
 """An identity provider that speaks OpenID Connect: its document, its keys, and the tokens that it gives.
 
-What it sends is not trusted further than its keys reach. Its answers come over https, are bounded in size and time, and
-follow no redirect; a token counts only with a signature by one of its published keys, for this client, in its time. PyJWT
-verifies tokens. Only algorithms with a public key are accepted, and each key only for its own kind, so a token cannot
-choose ``none``, or have a public key taken for a shared secret.
+Its answers come over https, are bounded in size and time, and no redirect is followed. A token counts only with a
+signature by one of its published keys, for this client, in its time. PyJWT verifies tokens. Only algorithms with a
+public key are accepted, and each key only for its own kind: a token cannot choose ``none``, or have a public key taken
+for a shared secret.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from parley.common.service.tokens import SignInError
 from parley.common.strict import faults, is_protected
 from parley.learner.settings import SignIn
 
-LONGEST_ANSWER = 2**18
-"""The most bytes of one answer: a document, keys, or tokens."""
-_SECONDS = 10.0  # for one answer
+_LONGEST, _SECONDS = 2**18, 10.0  # bytes and seconds of one answer: a document, keys, or tokens
 _HOUR, _MINUTE = 3600.0, 60.0
 _REST = 5.0  # seconds after a failed request before the next
 _ALGORITHMS = {
@@ -70,7 +68,7 @@ Endpoint = Annotated[str, AfterValidator(_protected)]
 
 
 class _Answer(BaseModel):
-    """An answer of the provider, of which what is not listed is ignored."""
+    """An answer of the provider; what is not listed is ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -116,7 +114,7 @@ class Provider:
     """A client of one identity provider."""
 
     def __init__(self, settings: SignIn, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises InvalidInputError for a secret or an authority that cannot be read."""
+        """Prepare a client; raises InvalidInputError for a secret or an authority that cannot be read."""
         self._settings = settings
         self._secret = _read_secret(settings)
         self._client = httpx.AsyncClient(
@@ -135,7 +133,10 @@ class Provider:
         return await self._document.get(_HOUR)
 
     async def authorization_url(self, state: str, nonce: str, challenge: str) -> str:
-        """Return where a browser asks for a code, with PKCE's challenge (S256); raises UnavailableError, RefusedError."""
+        """Return where a browser asks for a code, with PKCE's challenge (S256).
+
+        Raises UnavailableError, RefusedError.
+        """
         query = {
             "response_type": "code",
             "client_id": self._settings.client_id,
@@ -265,7 +266,7 @@ class Provider:
             ):
                 async for piece in response.aiter_raw():
                     body += piece
-                    if len(body) > LONGEST_ANSWER:
+                    if len(body) > _LONGEST:
                         raise RefusedError("the identity provider's answer is too long")
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise UnavailableError(f"the identity provider does not answer ({type(error).__name__})") from None
@@ -327,7 +328,7 @@ def _parsed(form: type[_Form], body: bytes) -> _Form:
 
 
 def _plain_error(error: str) -> str:
-    """Return a code of OAuth's errors, of which none has other letters."""
+    """Return a code of OAuth's errors; other words are not repeated."""
     return error if error.isascii() and error.replace("_", "").isalpha() and len(error) <= 50 else "no known reason"  # noqa: PLR2004
 
 

@@ -10,6 +10,7 @@ The provider may end sessions at any time (back-channel logout): it posts a toke
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import secrets
@@ -33,7 +34,7 @@ from parley.common.service.fair_use import SignIns
 from parley.common.service.http.pages import page_headers
 from parley.common.service.tokens import SignInError
 from parley.learner.api.sign_in.provider import LOGOUT_TOKEN, Provider, refused_token
-from parley.learner.api.sign_in.sessions import COOKIE, Sessions
+from parley.learner.api.sign_in.sessions import COOKIE, BrowserSessions
 
 if TYPE_CHECKING:
     from parley.learner.settings import SignIn
@@ -71,9 +72,9 @@ class SignInDesk:
     """Signs people in and out."""
 
     paths = frozenset({"/sign-in", "/sign-in/callback", "/sign-in/ended", "/sign-out"})
-    """Its paths, none of which needs a token."""
+    """Its paths; none needs a token."""
 
-    def __init__(self, settings: SignIn, provider: Provider, sessions: Sessions, failures: SignIns) -> None:
+    def __init__(self, settings: SignIn, provider: Provider, sessions: BrowserSessions, failures: SignIns) -> None:
         self._settings, self._provider, self._sessions, self._failures = settings, provider, sessions, failures
         self._seal = Fernet(Fernet.generate_key())
         self._noted: OrderedDict[str, None] = OrderedDict()  # logout tokens that have come
@@ -85,7 +86,7 @@ class SignInDesk:
         Raises InvalidInputError for a file that cannot be read.
         """
         provider = Provider(settings)
-        return cls(settings, provider, Sessions(provider, settings), SignIns(failed_sign_ins))
+        return cls(settings, provider, BrowserSessions(provider, settings), SignIns(failed_sign_ins))
 
     def add_routes(self, app: FastAPI) -> None:
         """Add the places, which are for browsers and the provider, and not a part of the API."""
@@ -97,13 +98,17 @@ class SignInDesk:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Say at the start whether the provider answers; a learner starts without it, for tokens count all the same."""
+        """Say at the start if the provider does not answer, beside the start itself: tokens count all the same."""
+        greeting = asyncio.create_task(self._greet())
+        yield
+        greeting.cancel()
+        await self._provider.close()
+
+    async def _greet(self) -> None:
         try:
             await self._provider.document()
         except ParleyError as error:
             structlog.get_logger().warning("nobody can sign in now", why=error.detail)
-        yield
-        await self._provider.close()
 
     async def begin(self, _: Request) -> Response:
         """Send the browser to the provider."""
@@ -115,7 +120,7 @@ class SignInDesk:
             return _refusal(error)
         sealed = self._seal.encrypt(json.dumps([state, nonce, verifier]).encode()).decode()
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
-        _set(response, _BEGUN, sealed, _SECONDS, "lax")  # it has to come along when the provider sends the browser back
+        _set(response, _BEGUN, sealed, _SECONDS)
         return response
 
     async def finish(self, request: Request) -> Response:
@@ -127,8 +132,8 @@ class SignInDesk:
         else:
             response = RedirectResponse("/", 303, {"Cache-Control": "no-store"})
             seconds = int(3600 * self._settings.session_hours)
-            _set(response, COOKIE, cookie, seconds, "strict")
-            _set(response, MARK, "1", seconds, "strict", for_scripts=True)
+            _set(response, COOKIE, cookie, seconds)
+            _set(response, MARK, "1", seconds)
         _drop(response, _BEGUN)
         return response
 
@@ -158,7 +163,7 @@ class SignInDesk:
         place = None
         if session := self._sessions.find(request.headers):
             self._sessions.end(lambda other: other is session)
-            with suppress(ParleyError):  # the session here has ended, whatever the provider says
+            with suppress(ParleyError):  # the session here has ended in any case
                 await self._provider.revoke(session.refresh_token)
             with suppress(ParleyError):
                 place = await self._provider.sign_out_url(session.id_token)
@@ -183,9 +188,10 @@ class SignInDesk:
         return Response(headers={"Cache-Control": "no-store"})
 
     async def _logout(self, token: str) -> tuple[str | None, str | None]:
-        """Return the subject and the session whose end a logout token tells, one of them or both; raises SignInError."""
+        """Return the subject and the session that a logout token names, at least one of them; raises SignInError."""
         claims = await self._provider.claims(token, LOGOUT_TOKEN)
-        events, jti, subject, sid = (claims.get(name) for name in ("events", "jti", "sub", "sid"))
+        events, jti = claims["events"], str(claims["jti"])
+        subject, sid = claims.get("sub"), claims.get("sid")
         if not isinstance(events, dict) or _LOGOUT not in events or "nonce" in claims or (subject, sid) == (None, None):
             raise refused_token("is no logout token")
         if jti in self._noted:
@@ -196,7 +202,7 @@ class SignInDesk:
         return subject, sid
 
     def _failed(self, request: Request, error: ParleyError) -> ParleyError:
-        """Count and log a sign-in that failed, by address and reason, never who it was; returns the error to answer."""
+        """Count and log a sign-in that failed, by address and reason; returns the error to answer."""
         reason = error.reason if isinstance(error, SignInError) else error.kind
         address = request.client.host if request.client else "unknown"
         request.app.state.metrics.failed_sign_ins.labels(reason).inc()
@@ -215,19 +221,14 @@ def _refusal(error: ParleyError) -> Response:
     return Response(_PAGE.format(why=words), error.status, _HEADERS, "text/html")
 
 
-def _set(
-    response: Response,
-    name: str,
-    value: str,
-    seconds: int,
-    same_site: Literal["lax", "strict"],
-    *,
-    for_scripts: bool = False,
-) -> None:
-    response.set_cookie(
-        name, value, max_age=seconds, path="/", secure=True, httponly=not for_scripts, samesite=same_site
-    )
+def _set(response: Response, name: str, value: str, seconds: int) -> None:
+    """Set a cookie that a browser sends over https alone, and not along with another site's request.
+
+    That a sign-in has begun comes along when the provider sends the browser back.
+    """
+    same_site: Literal["lax", "strict"] = "lax" if name == _BEGUN else "strict"
+    response.set_cookie(name, value, seconds, secure=True, httponly=name != MARK, samesite=same_site)
 
 
 def _drop(response: Response, name: str) -> None:
-    response.delete_cookie(name, path="/", secure=True, samesite="strict")
+    response.delete_cookie(name, secure=True, samesite="strict")

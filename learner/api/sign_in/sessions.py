@@ -5,7 +5,7 @@ asks for something, the refresh token is used, so a person who was locked out th
 ends all sessions, and nothing of them is on disk.
 
 The cookie counts only in requests that the browser marks as made by the page itself (``Sec-Fetch-Site: same-origin``):
-no other site, on whatever host, can have a browser ask in a person's name.
+no other site, not even on a neighbouring host, can have a browser ask in a person's name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from parley.learner.settings import SignIn
 
 COOKIE = "__Host-parley-session"
 """A browser takes a cookie of such a name only over https, for this host alone."""
+_ENDED = "the session has ended: sign in again"
 _MOST_OF_ONE = 16  # sessions of one person: one more ends the oldest
 
 
 @dataclass(slots=True, eq=False)
-class Session:
-    """A person's session in one browser; ``ends`` and ``renewed`` are by the clock of `Sessions`."""
+class BrowserSession:
+    """A person's session in one browser; ``ends`` and ``renewed`` are by the clock of `BrowserSessions`."""
 
     caller: SignedInCaller
     subject: str
@@ -44,12 +45,12 @@ class Session:
     renewal: asyncio.Task[None] | None = None
 
 
-class Sessions:
+class BrowserSessions:
     """All sessions, by the hash of their cookie."""
 
     def __init__(self, provider: Provider, settings: SignIn, clock: Callable[[], float] = time.monotonic) -> None:
         self._provider, self._settings, self._clock = provider, settings, clock
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, BrowserSession] = {}
 
     async def begin(self, grant: Grant, nonce: str) -> str:
         """Begin a session by the tokens that a sign-in gave; returns its cookie's value.
@@ -61,7 +62,7 @@ class Sessions:
         claims = await self._provider.claims(grant.id_token)
         check_ours(claims, self._settings, nonce)
         caller, now = caller_of_claims(claims, self._settings), self._clock()
-        session = Session(
+        session = BrowserSession(
             caller,
             claims["sub"],
             claims.get("sid"),
@@ -91,7 +92,7 @@ class Sessions:
             await asyncio.shield(session.renewal)  # a request that is given up must not lose the next refresh token
         return session.caller
 
-    def find(self, headers: Mapping[str, str]) -> Session | None:
+    def find(self, headers: Mapping[str, str]) -> BrowserSession | None:
         """Return the session that a request belongs to; None without a cookie. Raises SignInError as `identify`."""
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
         if cookie is None:
@@ -100,20 +101,18 @@ class Sessions:
             raise SignInError("absent", "a session counts in requests of the page alone; programs show a bearer token")
         session = self._sessions.get(hash_token(cookie))
         if session is None or self._clock() >= session.ends:
-            raise SignInError("expired", "the session has ended: sign in again")
+            raise SignInError("expired", _ENDED)
         return session
 
-    def end(self, ended: Callable[[Session], bool]) -> None:
-        """End all sessions of which this holds."""
+    def end(self, ended: Callable[[BrowserSession], bool]) -> None:
+        """End all sessions for which this holds."""
         for key in [key for key, session in self._sessions.items() if ended(session)]:
             structlog.get_logger().info("signed out", user=self._sessions.pop(key).caller.name)
 
-    async def _renew(self, session: Session) -> None:
+    async def _renew(self, session: BrowserSession) -> None:
         """Ask the provider whether a session may go on; end it if not, and raise SignInError or ForbiddenError."""
         try:
-            if session.refresh_token is None:
-                raise SignInError("expired", "the session has ended: sign in again")
-            grant = await self._provider.refresh(session.refresh_token)
+            grant = await self._refreshed(session)
             session.refresh_token = grant.refresh_token or session.refresh_token
             if grant.id_token is not None:
                 session.caller = self._renewed(session, await self._provider.claims(grant.id_token))
@@ -125,7 +124,12 @@ class Sessions:
         finally:
             session.renewal = None
 
-    def _renewed(self, session: Session, claims: Claims) -> SignedInCaller:
+    async def _refreshed(self, session: BrowserSession) -> Grant:
+        if session.refresh_token is None:
+            raise SignInError("expired", _ENDED)
+        return await self._provider.refresh(session.refresh_token)
+
+    def _renewed(self, session: BrowserSession, claims: Claims) -> SignedInCaller:
         """Return the caller of a renewed ID token; raises SignInError if it is somebody else's."""
         check_ours(claims, self._settings)
         caller = caller_of_claims(claims, self._settings)

@@ -86,7 +86,7 @@ def sign_in(provider: IdentityProvider, tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def learner(state: Path, sign_in: dict[str, Any], **settings: Any) -> FastAPI:
+def learner(state: Path, sign_in: dict[str, Any], **settings: object) -> FastAPI:
     """A learner without parties."""
     users = [{"name": "alice", "token_hash": hash_token(USER)}]
     fields: dict[str, Any] = {"name": "learner", "state": state / "learner", "users": users, "sign_in": sign_in}

@@ -24,13 +24,13 @@ from tests.support.identity_provider import CLIENT, IdentityProvider
 Forge = Callable[[IdentityProvider, str], str | None]
 
 
-def key_of(provider: IdentityProvider) -> Any:
+def key_of(provider: IdentityProvider) -> tuple[rsa.RSAPrivateKey, str]:
     """The private key that the provider signs ID tokens with, and its name."""
     key = provider.server.keyjar.get_signing_key("RSA", issuer_id=provider.url)[0]
     return key.private_key(), key.kid
 
 
-def changed(**claims: Any) -> Forge:
+def changed(**claims: object) -> Forge:
     """The provider's own token with other claims, well signed; a claim of None is left out."""
 
     def forge(provider: IdentityProvider, token: str) -> str:
@@ -83,7 +83,10 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "an EC signature by an RSA key's name": (with_header("ES256", lambda _: b"x" * 64), "has an algorithm"),
     "claims changed under the signature": (lambda _, token: token[:-20] + "A" * 20, "wrong signature|malformed"),
     "another issuer": (changed(iss="https://evil.example"), "another issuer"),
-    "the issuer with a slash more": (lambda provider, token: changed(iss=f"{provider.url}/")(provider, token), "issuer"),
+    "the issuer with a slash more": (
+        lambda provider, token: changed(iss=f"{provider.url}/")(provider, token),
+        "issuer",
+    ),
     "another audience": (changed(aud="another-client"), "another client"),
     "an audience of two, by another party": (changed(aud=[CLIENT, "x"], azp="x"), "by another client"),
     "an audience of two, by nobody": (changed(aud=[CLIENT, "x"]), "by another client"),
@@ -186,8 +189,12 @@ NONSENSE: dict[str, tuple[str, Response, int]] = {
     "a redirect": ("/token", RedirectResponse("http://127.0.0.1:1/"), 502),
     "an error of the server": ("/token", PlainTextResponse("{}", 500), 503),
     "an error that is markup": ("/token", PlainTextResponse('{"error": "<script>"}', 400), 502),
-    "keys that are none": ("/jwks", PlainTextResponse('{"keys": [{"kty": "oct", "k": "AA"}, {"kty": "RSA"}, {}]}'), 401),
-    }
+    "keys that are none": (
+        "/jwks",
+        PlainTextResponse('{"keys": [{"kty": "oct", "k": "AA"}, {"kty": "RSA"}, {}]}'),
+        401,
+    ),
+}
 
 
 async def test_a_provider_that_answers_nonsense_lets_nobody_in(browser: Browser) -> None:
@@ -203,8 +210,15 @@ async def test_a_logout_token_has_to_be_one(browser: Browser) -> None:
     await browser.sign_in("ada")
     key, name = key_of(browser.provider)
     logout = {"iss": browser.provider.url, "aud": CLIENT, "iat": NOW, "exp": NOW + 3600, "jti": "1", "sub": "x"}
-    event = {"http://schemas.openid.net/event/backchannel-logout": {}}
-    for claims in ({}, {"events": []}, {"events": {"x": {}}}, {"events": event, "nonce": "n"}, {"events": event, "sub": None}):
+    event: dict[str, Any] = {"http://schemas.openid.net/event/backchannel-logout": {}}
+    cases: tuple[dict[str, Any], ...] = (
+        {},
+        {"events": []},
+        {"events": {"x": {}}},
+        {"events": event, "nonce": "n"},
+        {"events": event, "sub": None},
+    )
+    for claims in cases:
         token = jwt.encode({k: v for k, v in (logout | claims).items() if v is not None}, key, "RS256", {"kid": name})
         assert (await browser.client.post("/sign-in/ended", data={"logout_token": token})).status_code == 400
     for body in (b"", b"logout_token=", b"\xff" * 9, b"logout_token=a.b.c"):

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 
-from parley.learner.api.sign_in.sessions import Sessions
+from parley.learner.api.sign_in.sessions import BrowserSessions
 from tests.services.sign_in.conftest import PAGE, URL, Browser, learner
 from tests.services.sign_in.test_forged import changed
 from tests.support.cluster import AUTHORIZED
@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(app: FastAPI) -> Clock:
     """The clock of the sessions."""
-    sessions: Sessions = app.state.tokens.sessions.__self__
+    sessions: BrowserSessions = app.state.tokens.sessions.__self__
     sessions._clock = clock = Clock()
     return clock
 
@@ -138,7 +138,9 @@ async def test_a_learner_starts_without_its_provider_and_says_so(
     assert "nobody can sign in now" in capsys.readouterr().out
 
 
-async def test_a_public_client_shows_no_secret(provider: IdentityProvider, sign_in: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_public_client_shows_no_secret(
+    provider: IdentityProvider, sign_in: dict[str, Any], tmp_path: Path
+) -> None:
     app = learner(tmp_path, sign_in | {"client_secret_file": None})
     async with (
         app.router.lifespan_context(app),

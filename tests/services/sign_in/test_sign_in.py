@@ -19,7 +19,11 @@ async def test_a_person_signs_in_with_the_code_flow_and_pkce(browser: Browser) -
     address = await browser.begin()
     asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
     assert asked["redirect_uri"] == f"{URL}/sign-in/callback"
-    assert (asked["response_type"], asked["scope"], asked["code_challenge_method"]) == ("code", "openid profile", "S256")
+    assert (asked["response_type"], asked["scope"], asked["code_challenge_method"]) == (
+        "code",
+        "openid profile",
+        "S256",
+    )
     back = await browser.client.get(await browser.log_in(address, "ada"))
     assert (back.status_code, back.headers["location"]) == (303, "/")
     session, mark, begun = back.headers.get_list("set-cookie")
@@ -108,7 +112,12 @@ async def test_signing_out_ends_the_session_here_and_there(browser: Browser) -> 
 async def test_the_provider_ends_a_session_at_once(app: FastAPI, browser: Browser, provider: IdentityProvider) -> None:
     await browser.sign_in("sam")
     told: list[str] = []
-    provider.server.context.httpc = lambda _method, _url, data, **_: told.append(data) or httpx.Response(200)
+
+    def take(_method: str, _url: str, data: str, **_: object) -> httpx.Response:
+        told.append(data)
+        return httpx.Response(200)
+
+    provider.server.context.httpc = take
     provider.log_out_everywhere()
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     answers = [await browser.client.post("/sign-in/ended", content=data, headers=form) for data in (told[-1], told[-1])]
