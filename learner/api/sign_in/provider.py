@@ -132,6 +132,11 @@ class Provider:
         """Return the provider's document, at most an hour old; raises UnavailableError, RefusedError."""
         return await self._document.get(_HOUR)
 
+    async def check(self) -> None:
+        """Raise UnavailableError or RefusedError unless people could sign in, as far as can be seen from here."""
+        if not await self._keys.get(_HOUR):
+            raise RefusedError("the identity provider publishes no key that verifies tokens")
+
     async def authorization_url(self, state: str, nonce: str, challenge: str) -> str:
         """Return where a browser asks for a code, with PKCE's challenge (S256).
 

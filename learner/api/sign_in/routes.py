@@ -106,7 +106,7 @@ class SignInDesk:
 
     async def _greet(self) -> None:
         try:
-            await self._provider.document()
+            await self._provider.check()
         except ParleyError as error:
             structlog.get_logger().warning("nobody can sign in now", why=error.detail)
 

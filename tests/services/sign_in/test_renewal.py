@@ -10,12 +10,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
+from typer.testing import CliRunner
 
+from parley.common.service.tokens import hash_token
 from parley.learner.api.sign_in.sessions import BrowserSessions
+from parley.learner.cli.main import learner_app
 from tests.services.sign_in.conftest import PAGE, URL, Browser, learner
 from tests.services.sign_in.test_forged import changed
 from tests.support.cluster import AUTHORIZED
 from tests.support.identity_provider import IdentityProvider
+from tests.support.toml import write
 
 
 class Clock:
@@ -136,6 +140,21 @@ async def test_a_learner_starts_without_its_provider_and_says_so(
         assert (answer.status_code, "does not answer" in answer.text) == (503, True)
         assert (await client.get("/v1/user", headers=AUTHORIZED)).status_code == 200
     assert "nobody can sign in now" in capsys.readouterr().out
+
+
+def test_the_check_says_whether_the_provider_answers(
+    provider: IdentityProvider, sign_in: dict[str, Any], tmp_path: Path
+) -> None:
+    fields = {"name": "learner", "state": tmp_path / "learner", "users": [{"name": "a", "token_hash": hash_token("a")}]}
+    for changes, code, words in (
+        ({}, 0, "sign_in: reached"),
+        ({"issuer": f"{provider.url}/"}, 1, "names another issuer than sign_in.issuer: spell it alike"),
+        ({"issuer": "http://127.0.0.1:9"}, 1, "sign_in: the identity provider does not answer"),
+        ({"client_secret_file": tmp_path / "none"}, 3, "none cannot be read"),
+    ):
+        file = write(tmp_path / "learner.toml", fields | {"sign_in": sign_in | changes})
+        done = CliRunner().invoke(learner_app, ["check", "--config", str(file)])
+        assert (done.exit_code, words in done.output) == (code, True), done.output
 
 
 async def test_a_public_client_shows_no_secret(
