@@ -62,8 +62,8 @@ def learner_check_command(
 ) -> None:
     """Check whether this learner would start, with its settings, studies, tokens and certificates, and whom it reaches.
 
-    The command asks each party and key holder that has a URL, and the identity provider at which people sign in. For
-    those that connect themselves, it asks the learner whether they have, if the learner runs and a user's token is given.
+    The command asks each party and key holder that has a URL, and the identity provider, if people sign in at one. It
+    asks the learner whether those that connect themselves have, if the learner runs and a user's token is given.
 
     Exit status 0 if it would start and all answer; 1 if one does not answer or has not connected; 3, with one line on
     standard error, if a setting or a file cannot be used.
