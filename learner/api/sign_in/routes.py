@@ -131,9 +131,8 @@ class SignInDesk:
             response = _refusal(self._failed(request, error))
         else:
             response = RedirectResponse("/", 303, {"Cache-Control": "no-store"})
-            seconds = int(3600 * self._settings.session_hours)
-            _set(response, COOKIE, cookie, seconds)
-            _set(response, MARK, "1", seconds)
+            _set(response, COOKIE, cookie)
+            _set(response, MARK, "1")
         _drop(response, _BEGUN)
         return response
 
@@ -221,10 +220,11 @@ def _refusal(error: ParleyError) -> Response:
     return Response(_PAGE.format(why=words), error.status, _HEADERS, "text/html")
 
 
-def _set(response: Response, name: str, value: str, seconds: int) -> None:
+def _set(response: Response, name: str, value: str, seconds: int | None = None) -> None:
     """Set a cookie that a browser sends over https alone, and not along with another site's request.
 
-    That a sign-in has begun comes along when the provider sends the browser back.
+    That a sign-in has begun comes along when the provider sends the browser back. Without ``seconds`` it goes when the
+    browser is closed.
     """
     same_site: Literal["lax", "strict"] = "lax" if name == _BEGUN else "strict"
     response.set_cookie(name, value, seconds, secure=True, httponly=name != MARK, samesite=same_site)

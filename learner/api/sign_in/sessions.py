@@ -107,7 +107,7 @@ class BrowserSessions:
     def end(self, ended: Callable[[BrowserSession], bool]) -> None:
         """End all sessions for which this holds."""
         for key in [key for key, session in self._sessions.items() if ended(session)]:
-            structlog.get_logger().info("signed out", user=self._sessions.pop(key).caller.name)
+            structlog.get_logger().info("session ended", user=self._sessions.pop(key).caller.name)
 
     async def _renew(self, session: BrowserSession) -> None:
         """Ask the provider whether a session may go on; end it if not, and raise SignInError or ForbiddenError."""
