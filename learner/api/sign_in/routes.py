@@ -28,7 +28,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from markupsafe import Markup
 
-from parley.common.errors import ParleyError, ShareUsedUpError, TooLargeError
+from parley.common.errors import ParleyError, ShareUsedUpError, TooLargeError, UnavailableError
 from parley.common.service import problems
 from parley.common.service.fair_use import SignIns
 from parley.common.service.http.pages import page_headers
@@ -74,8 +74,8 @@ class SignInDesk:
     paths = frozenset({"/sign-in", "/sign-in/callback", "/sign-in/ended", "/sign-out"})
     """Its paths; none needs a token."""
 
-    def __init__(self, settings: SignIn, provider: Provider, sessions: BrowserSessions, failures: SignIns) -> None:
-        self._settings, self._provider, self._sessions, self._failures = settings, provider, sessions, failures
+    def __init__(self, provider: Provider, sessions: BrowserSessions, failures: SignIns) -> None:
+        self._provider, self._sessions, self._failures = provider, sessions, failures
         self._seal = Fernet(Fernet.generate_key())
         self._noted: OrderedDict[str, None] = OrderedDict()  # logout tokens that have come
 
@@ -86,7 +86,7 @@ class SignInDesk:
         Raises InvalidInputError for a file that cannot be read.
         """
         provider = Provider(settings)
-        return cls(settings, provider, BrowserSessions(provider, settings), SignIns(failed_sign_ins))
+        return cls(provider, BrowserSessions(provider, settings), SignIns(failed_sign_ins))
 
     def add_routes(self, app: FastAPI) -> None:
         """Add the places, which are for browsers and the provider, and not a part of the API."""
@@ -183,7 +183,7 @@ class SignInDesk:
             subject, sid = await self._logout(form.get("logout_token", [""])[0])
         except SignInError as error:
             return problems.problem(400, "invalid-input", error.detail)  # as the standard has it
-        self._sessions.end(lambda session: subject in (None, session.subject) and sid in (None, session.sid))
+        self._sessions.end(lambda session: session.is_named_by(subject, sid))
         return Response(headers={"Cache-Control": "no-store"})
 
     async def _logout(self, token: str) -> tuple[str | None, str | None]:
@@ -202,6 +202,9 @@ class SignInDesk:
 
     def _failed(self, request: Request, error: ParleyError) -> ParleyError:
         """Count and log a sign-in that failed, by address and reason; returns the error to answer."""
+        if isinstance(error, UnavailableError):  # this is nobody's attempt
+            structlog.get_logger().warning("nobody can sign in now", why=error.detail)
+            return error
         reason = error.reason if isinstance(error, SignInError) else error.kind
         address = request.client.host if request.client else "unknown"
         request.app.state.metrics.failed_sign_ins.labels(reason).inc()

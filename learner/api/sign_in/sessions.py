@@ -44,6 +44,12 @@ class BrowserSession:
     renewed: float
     renewal: asyncio.Task[None] | None = None
 
+    def is_named_by(self, subject: str | None, sid: str | None) -> bool:
+        """Whether the provider means this session: by its own name for it, or without one by the person's subject."""
+        if sid is not None and self.sid is not None:
+            return sid == self.sid and subject in {None, self.subject}
+        return subject == self.subject
+
 
 class BrowserSessions:
     """All sessions, by the hash of their cookie."""

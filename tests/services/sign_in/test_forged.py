@@ -153,6 +153,10 @@ async def test_a_callback_counts_once_and_in_the_browser_that_began(browser: Bro
     browser.client.cookies.clear()
     assert "This browser began no sign-in" in (await browser.client.get(back)).text, "another browser"
     browser.client.cookies.update(begun)
+    for sealed in (b"", b"x", b"gAAAAA", b"\xfc" * 40, b"=" * 200):
+        cookie = {b"Cookie": b"__Host-parley-sign-in=" + sealed}
+        assert (await browser.client.get(back, headers=cookie)).status_code == 401
+    browser.client.cookies.update(begun)
     assert "another sign-in" in (await browser.client.get(back.replace("state=", "state=x"))).text
     browser.client.cookies.update(begun)
     assert "Another provider" in (await browser.client.get(back.replace("iss=http", "iss=https"))).text

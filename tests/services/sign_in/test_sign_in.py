@@ -10,6 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from parley.common.service.tokens import SignedInCaller
+from parley.learner.api.sign_in.sessions import BrowserSession
 from tests.services.sign_in.conftest import PAGE, URL, Browser
 from tests.support.cluster import AUTHORIZED, Cluster, asgi_learner
 from tests.support.identity_provider import IdentityProvider
@@ -124,6 +125,19 @@ async def test_the_provider_ends_a_session_at_once(app: FastAPI, browser: Browse
     answers = [await browser.client.post("/sign-in/ended", content=data, headers=form) for data in (told[-1], told[-1])]
     assert [answer.status_code for answer in answers] == [200, 400], "a logout token counts once"
     assert (await browser.user()).status_code == 401
+
+
+def test_the_provider_ends_the_session_that_it_names() -> None:
+    caller = SignedInCaller("oidc:sam", "viewer", "Sam")
+    with_name, without = (
+        BrowserSession(caller, "sam", sid, "a-token", None, ends=1.0, renewed=0.0) for sid in ("1", None)
+    )
+    for named in (("sam", "1"), (None, "1"), ("sam", None)):
+        assert with_name.is_named_by(*named), named
+    for named in (("sam", "2"), ("ada", "1"), ("ada", None)):
+        assert not with_name.is_named_by(*named), named
+    assert without.is_named_by("sam", "1")
+    assert not without.is_named_by(None, "1")
 
 
 async def test_a_person_has_at_most_sixteen_sessions(app: FastAPI, browser: Browser) -> None:
