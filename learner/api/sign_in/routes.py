@@ -153,7 +153,7 @@ class SignInDesk:
         """Return state, nonce and verifier of the sign-in that this browser has begun; raises SignInError."""
         try:
             state, nonce, verifier = json.loads(self._seal.decrypt(request.cookies.get(_BEGUN, ""), _SECONDS))
-        except InvalidToken:
+        except (InvalidToken, ValueError):  # the second for what is no ASCII
             raise SignInError("refused", "this browser began no sign-in within ten minutes: begin again") from None
         return state, nonce, verifier
 
