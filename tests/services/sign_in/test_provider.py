@@ -68,7 +68,7 @@ async def test_a_provider_that_is_silent_or_slow_is_given_seconds(monkeypatch: p
 
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-        for _ in range(100):
+        for _piece in range(100):
             writer.write(b" ")
             await writer.drain()
             await asyncio.sleep(0.05)
