@@ -147,4 +147,5 @@ class BrowserSessions:
         """End sessions whose time is over, and the oldest of a person who has as many as one may have."""
         self.end(lambda session: now >= session.ends)
         own = [session for session in self._sessions.values() if session.caller == caller]
-        self.end(lambda session: session in own[: len(own) + 1 - _MOST_OF_ONE])
+        oldest = own[: max(0, len(own) + 1 - _MOST_OF_ONE)]
+        self.end(lambda session: session in oldest)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from typer.testing import CliRunner
 
 from parley.common.service.tokens import hash_token
+from parley.learner.api import app as learner_app_module
 from parley.learner.api.sign_in.sessions import BrowserSessions
 from parley.learner.cli.main import learner_app
-from tests.services.sign_in.conftest import PAGE, URL, Browser, learner
+from tests.services.sign_in.conftest import URL, Browser, learner
 from tests.services.sign_in.test_forged import changed
 from tests.support.cluster import AUTHORIZED
 from tests.support.identity_provider import IdentityProvider
@@ -110,21 +113,31 @@ async def test_a_session_ends_after_its_hours(browser: Browser, clock: Clock) ->
     assert "the session has ended" in (await browser.user()).json()["detail"]
 
 
-async def test_a_stream_ends_with_its_session(browser: Browser, app: FastAPI, clock: Clock) -> None:
+async def test_a_session_without_a_refresh_token_ends_when_it_is_due(
+    browser: Browser, app: FastAPI, clock: Clock
+) -> None:
     await browser.sign_in("sam")
-    session = next(iter(app.state.tokens.sessions.__self__._sessions.values()))
-    session.refresh_token = None
-    clock.now += 600
-    with pytest.raises(Exception, match="the session has ended"):
-        await app.state.tokens.identify_request({"cookie": f"__Host-parley-session={_cookie(browser)}", **_page()})
+    next(iter(app.state.tokens.sessions.__self__._sessions.values())).refresh_token = None
+    clock.now += 599
+    assert (await browser.user()).status_code == 200
+    clock.now += 1
+    assert "the session has ended" in (await browser.user()).json()["detail"]
 
 
-def _cookie(browser: Browser) -> str:
-    return str(browser.client.cookies["__Host-parley-session"])
+async def test_a_stream_ends_with_its_session(
+    browser: Browser, app: FastAPI, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browser.sign_in("sam")
+    monkeypatch.setattr(learner_app_module, "_EVERY", 0.0)
+    headers = [(b"cookie", f"__Host-parley-session={browser.client.cookies['__Host-parley-session']}".encode())]
+    request = Request({"type": "http", "app": app, "headers": [*headers, (b"sec-fetch-site", b"same-origin")]})
 
+    async def news() -> AsyncIterator[int]:
+        yield 1
+        app.state.tokens.sessions.__self__.end(lambda _: True)
+        yield 2
 
-def _page() -> dict[str, str]:
-    return {name.lower(): value for name, value in PAGE.items()}
+    assert [item async for item in learner_app_module._while_token_counts(news(), request)] == [1]
 
 
 async def test_a_learner_starts_without_its_provider_and_says_so(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -144,13 +145,16 @@ async def test_a_person_has_at_most_sixteen_sessions(app: FastAPI, browser: Brow
     await browser.sign_in("sam")
     first = dict(browser.client.cookies)
     sessions = app.state.tokens.sessions.__self__._sessions
-    session = next(iter(sessions.values()))
-    sessions |= {str(index): session for index in range(15)}
+    sessions |= {str(index): replace(next(iter(sessions.values()))) for index in range(9)}
     await browser.sign_in("sam")
-    assert len(sessions) == 1, "those of the oldest went"
+    await browser.sign_in("ada")
+    assert len(sessions) == 12
+    sessions |= {str(index): replace(next(iter(sessions.values()))) for index in range(9, 14)}
+    await browser.sign_in("sam")
+    assert len(sessions) == 17, "sixteen and another person's"
     browser.client.cookies.clear()
     browser.client.cookies.update(first)
-    assert (await browser.user()).status_code == 401
+    assert (await browser.user()).status_code == 401, "the oldest went"
 
 
 def test_people_are_told_apart_by_name_alone() -> None:
