@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, HttpUrl, StringConstraints, ValidationError
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """The name of something, such as a value of a category."""
@@ -152,6 +152,21 @@ def is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_protected(url: str) -> bool:
+    """Whether what goes to a URL is encrypted, or stays on this machine.
+
+    >>> is_protected("https://login.hospital.example"), is_protected("http://127.0.0.1:9000/x")
+    (True, True)
+    >>> is_protected("http://login.hospital.example"), is_protected("javascript:1"), is_protected("https://[")
+    (False, False, False)
+    """
+    try:
+        parsed = HttpUrl(url)
+    except ValidationError:
+        return False
+    return parsed.scheme == "https" or is_loopback(parsed.host or "")
 
 
 def spelt_address(host: str, port: int) -> str:

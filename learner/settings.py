@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, HttpUrl, model_validator
+from pydantic import Field, HttpUrl, StringConstraints, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from parley.common.client.endpoints import PartyEntry, PeerEntry
@@ -14,9 +14,10 @@ from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
 from parley.common.files.studies import read_study
 from parley.common.secure_sum.messages import MAX_KEY_HOLDERS
+from parley.common.service.http.proxy import ProxyUrl
 from parley.common.service.settings import ServiceSettings, Shares
 from parley.common.service.tokens import Caller, KnownToken, PeerCaller
-from parley.common.strict import Identifier, Name, PublicKey, Setting
+from parley.common.strict import Identifier, Name, PlainName, PublicKey, Setting, is_protected
 
 _MOST_PARTIES = 10_000
 """Each is a connection."""
@@ -48,6 +49,77 @@ class UserEntry(Caller):
             "its own, and upload public rows (submitter); also end and resume those of others (operator)"
         ),
     ] = "submitter"
+
+
+class SignIn(Setting):
+    """How people sign in to the page: at an identity provider that speaks OpenID Connect."""
+
+    issuer: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="the provider's issuer, https://, spelt as in its document below /.well-known/",
+        ),
+    ]
+    client_id: Annotated[str, Field(min_length=1, max_length=200, description="this learner's name at the provider")]
+    client_secret_file: Annotated[
+        Path | None, Field(description="file that holds the client's secret; unset for a public client")
+    ] = None
+    url: Annotated[
+        HttpUrl,
+        Field(description="where browsers reach this learner, https://; the provider sends them to /sign-in/callback"),
+    ]
+    provider: Annotated[PlainName, Field(description="what the page calls the provider")] = "your organisation"
+    scopes: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...],
+        Field(description="scopes to ask for beside openid"),
+    ] = ("profile",)
+    name_claim: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="claim whose value names the user for ever; sub is the only one that no provider gives to "
+            "somebody else later, or lets people choose; of email, only verified ones count",
+        ),
+    ] = "sub"
+    role_claim: Annotated[
+        tuple[str, ...],
+        Field(min_length=1, description='claim whose values give the role; ["realm_access", "roles"] if nested'),
+    ] = ("roles",)
+    roles: Annotated[
+        dict[str, UserRole],
+        Field(min_length=1, description="role by value of that claim; the highest counts, and without one none enters"),
+    ]
+    renew_minutes: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1440,
+            description="the provider is asked this often whether a session may go on; without a refresh token it ends",
+        ),
+    ] = 10.0
+    session_hours: Annotated[float, Field(gt=0, le=720, description="a session ends after so long in any case")] = 10.0
+    leeway_seconds: Annotated[
+        float, Field(ge=0, le=300, description="how far the provider's clock and this machine's may be apart")
+    ] = 60.0
+    ca: Annotated[
+        Path | None, Field(description="PEM file of the authority that signed its certificate; the system's if unset")
+    ] = None
+    proxy: Annotated[ProxyUrl | None, Field(description="HTTP proxy on the way to it, http://host:port")] = None
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        for name, text in (("issuer", self.issuer), ("url", str(self.url))):
+            if not is_protected(text):
+                raise ValueError(f"{name}: https:// is needed; http:// is for this machine alone")
+        if self.url.path not in {None, "/"} or self.url.query or self.url.fragment:
+            raise ValueError("url: the page is at the root of its host: leave the path away")
+        return self
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the provider sends a browser back to."""
+        return f"{str(self.url).rstrip('/')}/sign-in/callback"
 
 
 class Joining(Setting):
@@ -96,7 +168,10 @@ class LearnerSettings(ServiceSettings):
         Field(max_length=MAX_KEY_HOLDERS, description="who open secure sums, all of them each; none: no secure sum"),
     ] = ()
     joining: Annotated[Joining | None, Field(description="how owners are invited; if unset, nobody is")] = None
-    users: Annotated[tuple[UserEntry, ...], Field(min_length=1, description="who may use this learner")]
+    users: Annotated[tuple[UserEntry, ...], Field(min_length=1, description="who may use this learner by tokens")]
+    sign_in: Annotated[
+        SignIn | None, Field(description="how people sign in at an identity provider; if unset, by tokens alone")
+    ] = None
     studies: Annotated[Path | None, Field(description="directory of studies, one JSON file each")] = None
     public_data: Annotated[
         dict[Name, Path],

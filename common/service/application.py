@@ -1,9 +1,9 @@
 """The web side that every service shares: authentication, limits, turns, problem documents, and the OpenAPI document.
 
 A request passes one `Boundary` before any route: it gets an identifier, must not be compressed, must carry a valid
-bearer token unless the path is public, and its body is counted as it streams in (JSON: see `strict_json`). Every error,
-foreseen or not, is answered with a problem document, and no cache may store an answer unless its route says so. So no
-route can forget any of this.
+bearer token, or belong to a session (`Tokens.sessions`), unless the path is public, and its body is counted as it
+streams in (JSON: see `strict_json`). Every error, foreseen or not, is answered with a problem document, and no cache
+may store an answer unless its route says so. So no route can forget any of this.
 
 Work on a chain is done beside the event loop, with receipts both ways (`Desk`).
 
@@ -265,7 +265,7 @@ class Boundary:
         try:
             is_round = self.round_paths is not None and self.round_paths.fullmatch(scope["path"])
             body = CountedBody(receive, self.limits, "round_bytes" if is_round else "body_bytes")
-            asker = self._identify(scope)
+            asker = await self._identify(scope)
             self._sign_in(scope)
             async with self.turns.turn(asker, is_probe="parley.caller" not in scope) as reply.turn:
                 self._admit(scope, body)
@@ -283,20 +283,20 @@ class Boundary:
         seconds = reply.ended - began if reply.ended else None
         self.metrics.count_request(method if route != "none" else "none", route, reply.status, seconds)
 
-    def _identify(self, scope: Scope) -> AnyCaller | str:
+    async def _identify(self, scope: Scope) -> AnyCaller | str:
         """Return the caller; on a public path without a token, its address and the path.
 
-        Raises SignInError otherwise.
+        Raises SignInError otherwise, and UnavailableError as `Tokens.identify_request`.
         """
         path: str = scope["path"]
         if path == _HEALTH_PATH:
             return path
-        authorization = Headers(scope=scope).get("authorization")
+        headers = Headers(scope=scope)
         if path in self.public_paths:
             with suppress(SignInError):
-                return self.tokens.identify(authorization)
+                return self.tokens.identify(headers.get("authorization"))
             return f"{_address(scope)} {path}"
-        caller = scope["parley.caller"] = self.tokens.identify(authorization)
+        caller = scope["parley.caller"] = await self.tokens.identify_request(headers)
         run = _sent(scope, "run")
         logs.note(caller=str(caller), **({"run": run} if run else {}))
         return caller

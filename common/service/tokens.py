@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Annotated, Literal, Self
 
@@ -102,7 +102,22 @@ class InvitedCaller:
         return f"invited {self.name}"
 
 
-AnyCaller = NamedCaller | PeerCaller | InvitedCaller
+@dataclass(frozen=True, slots=True)
+class SignedInCaller:
+    """A person that an identity provider knows: ``name`` is unique, ``title`` is what people call the person.
+
+    The name holds a colon, so that no caller of the settings has the same.
+    """
+
+    name: str
+    role: str = field(compare=False)
+    title: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+AnyCaller = NamedCaller | PeerCaller | InvitedCaller | SignedInCaller
 """Callers of one kind and name are one caller, and of two kinds are two, even of the same name."""
 
 
@@ -115,12 +130,12 @@ class KnownToken:
     expires: date | None = None
 
 
-SignInFailure = Literal["absent", "unknown", "expired"]
-"""Why a request has no valid token."""
+SignInFailure = Literal["absent", "unknown", "expired", "refused"]
+"""Why a request has no valid token or session; what an identity provider says may be ``refused``."""
 
 
 class SignInError(UnauthorizedError):
-    """A request without a valid token, for this reason."""
+    """A request without a valid token or session, for this reason."""
 
     def __init__(self, reason: SignInFailure, detail: str) -> None:
         super().__init__(detail)
@@ -136,11 +151,25 @@ class Tokens:
         self._tokens = tuple(tokens)
         self.others: Callable[[], Iterable[KnownToken]] = tuple
         """Called for more valid tokens each time: those of callers that come and go while the service runs."""
+        self.sessions: Callable[[Mapping[str, str]], Awaitable[AnyCaller | None]] | None = None
+        """Called with the headers of a request without a token, where people may sign in: returns who has, or None."""
         self.today = today
 
     def replace(self, tokens: Iterable[KnownToken]) -> None:
         """Make these the only valid tokens from now on."""
         self._tokens = tuple(tokens)
+
+    async def identify_request(self, headers: Mapping[str, str]) -> AnyCaller:
+        """Return the caller of a request by its headers, in lower case: by its token, or without one by its session.
+
+        Raises SignInError, and UnavailableError where an identity provider has to be asked and does not answer.
+        """
+        authorization = headers.get("authorization")
+        if authorization is None and self.sessions is not None:
+            person = await self.sessions(headers)
+            if person is not None:
+                return person
+        return self.identify(authorization)
 
     def identify(self, authorization: str | None) -> AnyCaller:
         """Return the caller whose token an ``Authorization`` header carries.

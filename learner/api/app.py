@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
@@ -17,7 +17,7 @@ from parley.common.client.approval import with_sizes
 from parley.common.client.peer import Line
 from parley.common.encoding.canonical_json import canonical
 from parley.common.encoding.number_lines import document_lines
-from parley.common.errors import ConflictError, DamagedError, UnauthorizedError
+from parley.common.errors import ConflictError, DamagedError, ParleyError
 from parley.common.learning.description import Description
 from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON
 from parley.common.runs.description import description_of
@@ -29,7 +29,7 @@ from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
 from parley.common.service.http.representations import accepted_by, compressible, revalidated, tag_of
 from parley.common.service.prometheus import Metrics
-from parley.common.service.tokens import NamedCaller, Tokens
+from parley.common.service.tokens import InvitedCaller, PeerCaller, Tokens
 from parley.learner.api import routes
 from parley.learner.api.catalogue import add_catalogue, add_public, add_user
 from parley.learner.api.membership import add_connections, add_membership
@@ -50,6 +50,9 @@ from parley.learner.runs.run import Run, decoding_row
 from parley.learner.runs.states import RunState
 from parley.learner.settings import LearnerSettings
 
+if TYPE_CHECKING:
+    from parley.learner.api.sign_in.routes import SignInDesk
+
 _DESCRIPTION = "Trains models on data that stays with its owners, by asking the parties of its roster."
 
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
@@ -66,6 +69,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     metrics = Metrics(times_are_public=True)  # it keeps no secret that they could depend on
     learner = LearnerService.build(settings, connect, metrics)
     metrics.registry.register(RunGauge(learner.store))
+    desk = _sign_in_desk(settings)
     app = service(
         "Parley learner",
         _DESCRIPTION,
@@ -73,12 +77,14 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
         metrics=metrics,
         ready=learner.ready,
         limits=settings.limits,
-        lifespan=learner.lifespan,
-        public_paths=PUBLIC_PATHS | PAGE_PATHS,
+        lifespan=partial(_lifespan, learner, desk),
+        public_paths=PUBLIC_PATHS | PAGE_PATHS | (desk.paths if desk else frozenset()),
         shares=settings.shares,
-        keeps_room_for=lambda caller: not isinstance(caller, NamedCaller),
+        keeps_room_for=lambda caller: isinstance(caller, PeerCaller | InvitedCaller),
     )
-    add_page(app)
+    add_page(app, settings.sign_in)
+    if desk:
+        desk.add_routes(app)
     roles = Roles.of(settings.users, learner.store)
 
     async def see_user(request: Request) -> None:
@@ -95,6 +101,22 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
         add(app, learner)
     check_every_route(app)
     return app
+
+
+def _sign_in_desk(settings: LearnerSettings) -> SignInDesk | None:
+    """Return what signs people in, if the settings name an identity provider."""
+    if settings.sign_in is None:
+        return None
+    from parley.learner.api.sign_in.routes import SignInDesk  # noqa: PLC0415 -- costs nobody who uses tokens alone
+
+    return SignInDesk.of(settings.sign_in, settings.shares.failed_sign_ins)
+
+
+@asynccontextmanager
+async def _lifespan(learner: LearnerService, desk: SignInDesk | None, app: FastAPI) -> AsyncIterator[None]:
+    """Carry runs, and sign people in, while the application runs."""
+    async with learner.lifespan(app), desk.lifespan() if desk else nullcontext():
+        yield
 
 
 def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
@@ -389,14 +411,14 @@ def _add_evaluations(app: FastAPI, learner: LearnerService) -> None:
 
 
 async def _while_token_counts(news: AsyncIterator[_News], request: Request) -> AsyncIterator[_News]:
-    """Pass on news for as long as the request's token counts; a new request with the token then gets the error."""
+    """Pass on news for as long as the request's token or session counts; a new request with it then gets the error."""
     tokens: Tokens = request.app.state.tokens
     checked = time.monotonic()
     async for item in news:
         if (now := time.monotonic()) - checked > _EVERY:
             try:
-                tokens.identify(request.headers.get("authorization"))
-            except UnauthorizedError:
+                await tokens.identify_request(request.headers)
+            except ParleyError:
                 return
             checked = now
         yield item

@@ -15,9 +15,10 @@ from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError, NotFoundError, ParleyError
 from parley.common.runs.specification import PublicRows
 from parley.common.service import problems
-from parley.common.service.application import answers
+from parley.common.service.application import answers, caller_of
 from parley.common.service.http.representations import compressible, revalidated
 from parley.common.service.problems import ProblemDocument
+from parley.common.service.tokens import SignedInCaller
 from parley.common.strict import PlainName
 from parley.common.wire.party_api import BudgetReport, PartyFacts
 from parley.learner.api import routes
@@ -149,11 +150,13 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
 def add_user(app: FastAPI, roles: Roles) -> None:
     """Add the route that names the caller."""
 
-    @answers(app, routes.SHOW_USER, summary="Whose token this is", tags=["catalogue"])
+    @answers(app, routes.SHOW_USER, summary="Who asks", tags=["catalogue"])
     def show_user(request: Request) -> UserView:
-        """Show the caller's name and role."""
-        user = user_name(request)
-        return UserView(name=user, role=roles.role(user))
+        """Show the caller's name and role, and what people call the caller."""
+        name, user = user_name(request), caller_of(request)
+        return UserView(
+            name=name, role=roles.role(user), title=user.title if isinstance(user, SignedInCaller) else name
+        )
 
 
 def _party_view(

@@ -1,6 +1,7 @@
 """Serves the learner's page for people: files without data, whose scripts ask the API as any other client does.
 
-One script is not a file of the folder: `statistics.js`, which lists the statistics of this version.
+Two scripts are no files of the folder: `statistics.js`, which lists the statistics of this version, and `provider.js`,
+which names the identity provider at which people sign in.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from parley.common.learning.statistics import STATISTICS
 from parley.common.service.http.pages import page_headers
 from parley.common.service.http.representations import compressible, tag_of, tagged
+from parley.learner.settings import SignIn
 
 _FOLDER = Path(__file__).parent / "web"
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -52,18 +54,24 @@ def statistics_script() -> bytes:
     return f"export const STATISTICS = {json.dumps(entries, ensure_ascii=False)};\n".encode()
 
 
+def provider_script(sign_in: SignIn | None) -> bytes:
+    """Return the script that names the identity provider, or null where tokens are the only way to sign in."""
+    return f"export const PROVIDER = {json.dumps(sign_in and sign_in.provider)};\n".encode()
+
+
 _FILES = {
     "/" if path.name == "index.html" else f"/page/{path.name}": PageFile.of(path.read_bytes(), path.suffix)
     for path in sorted(_FOLDER.iterdir())
     if path.suffix in _MEDIA_TYPES
 } | {"/page/statistics.js": PageFile.of(statistics_script(), ".js")}
-PAGE_PATHS = frozenset(_FILES)
+_PROVIDER = "/page/provider.js"
+PAGE_PATHS = frozenset({*_FILES, _PROVIDER})
 """The paths that need no token: the page, its scripts and its style."""
 
 
-def add_page(app: FastAPI) -> None:
+def add_page(app: FastAPI, sign_in: SignIn | None) -> None:
     """Add the page at / and its files below /page."""
-    for path, file in _FILES.items():
+    for path, file in {**_FILES, _PROVIDER: PageFile.of(provider_script(sign_in), ".js")}.items():
         app.add_api_route(
             path,
             file.answer,

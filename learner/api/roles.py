@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from parley.common.errors import ForbiddenError
 from parley.common.service.application import caller_of
 from parley.common.service.http.connections import CERTIFIED
-from parley.common.service.tokens import InvitedCaller, NamedCaller, PeerCaller
+from parley.common.service.tokens import AnyCaller, InvitedCaller, NamedCaller, PeerCaller, SignedInCaller
 from parley.learner.api.routes import ROUTES
 from parley.learner.settings import UserEntry, UserRole
 from parley.learner.storage.run_store import RunStore
@@ -50,7 +50,7 @@ def invited_name(request: Request) -> str:
 def user_name(request: Request) -> str:
     """Return the name of the user that asks; raises ForbiddenError for other callers."""
     match caller_of(request):
-        case NamedCaller(name):
+        case NamedCaller(name) | SignedInCaller(name):
             return name
         case _:
             raise ForbiddenError("a party or a key holder may join and connect, and nothing else", rule="role")
@@ -71,9 +71,11 @@ class Roles:
         """Return the roles that the settings give their users."""
         return cls({user.name: user.role for user in users}, store)
 
-    def role(self, user: str) -> UserRole:
+    def role(self, caller: AnyCaller) -> UserRole:
         """Return a user's role; a user whose token was added while the service runs is a viewer until a restart."""
-        return self.roles.get(user, "viewer")
+        if isinstance(caller, SignedInCaller):
+            return cast("UserRole", caller.role)
+        return self.roles.get(caller.name, "viewer")
 
     async def check(self, request: Request) -> None:
         """Raise ForbiddenError if the caller's role is too low for the route, NotFoundError for an unknown run."""
@@ -86,7 +88,7 @@ class Roles:
             invited_name(request)
             return
         user = user_name(request)
-        role = self.role(user)
+        role = self.role(caller_of(request))
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
         if not route.owned or role == "operator":

@@ -23,10 +23,11 @@ from parley.learner.storage.session_store import Opening
 
 
 class UserView(BaseModel):
-    """The caller: a user's name in the settings, and its role."""
+    """The caller: a user's name in the settings or at the identity provider, its role, and what people call it."""
 
     name: str
     role: UserRole
+    title: str
 
 
 class NewestReceipt(BaseModel):

@@ -20,6 +20,7 @@ with deferred():
     from parley.common.service import serve
     from parley.common.service import settings as explaining
     from parley.learner import settings as learner_settings
+    from parley.learner.api.sign_in import provider as identity
     from parley.learner.client import token
     from parley.learner.secure_sum import key_holder_client
 
@@ -61,14 +62,14 @@ def learner_check_command(
 ) -> None:
     """Check whether this learner would start, with its settings, studies, tokens and certificates, and whom it reaches.
 
-    The command asks each party and key holder that has a URL. For those that connect themselves, it asks the learner
-    whether they have, if the learner runs and a user's token is given.
+    The command asks each party and key holder that has a URL, and the identity provider, if people sign in at one. It
+    asks the learner whether those that connect themselves have, if the learner runs and a user's token is given.
 
     Exit status 0 if it would start and all answer; 1 if one does not answer or has not connected; 3, with one line on
     standard error, if a setting or a file cannot be used.
     """
     settings = learner_settings.LearnerSettings.load(config)
-    facts, reached = _check_settings(settings), _ask_peers(settings)
+    facts, reached = _check_settings(settings), _ask_peers(settings) | _ask_provider(settings)
     if learner.token_file is not None or token.has_token():
         try:
             with learner.open() as client:
@@ -120,6 +121,29 @@ def _ask_peers(settings: LearnerSettings) -> dict[str, str | None]:
     import asyncio  # noqa: PLC0415 -- a second deferred `import` of one module would load it
 
     return asyncio.run(ask())
+
+
+def _ask_provider(settings: LearnerSettings) -> dict[str, str | None]:
+    """Ask the identity provider, if there is one; returns the reason why people could not sign in, or None.
+
+    Raises InvalidInputError for a secret or an authority that cannot be read.
+    """
+    if settings.sign_in is None:
+        return {}
+    provider = identity.Provider(settings.sign_in)
+
+    async def ask() -> str | None:
+        try:
+            await provider.check()
+        except ParleyError as error:
+            return error.detail
+        finally:
+            await provider.close()
+        return None
+
+    import asyncio  # noqa: PLC0415 -- as above
+
+    return {"sign_in": asyncio.run(ask())}
 
 
 def _check_settings(settings: LearnerSettings) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def sign_in(page: webdriver.Chrome, hospitals: Hospitals) -> None:
     page.get(hospitals.url)
     until(page, lambda: page.execute_script("return document.querySelector('#sign-in')?.open"))
     page.find_element("css selector", "#token").send_keys(hospitals.token)
-    page.find_element("css selector", "#sign-in button").click()
+    page.find_element("css selector", "#sign-in form button").click()
     until(page, lambda: page.find_element("css selector", "#who").text)
 
 

@@ -44,9 +44,9 @@ class Site:
 
 
 @contextmanager
-def served(settings: LearnerSettings) -> Iterator[Site]:
+def served(settings: LearnerSettings, port: int = 0) -> Iterator[Site]:
     """A learner that is served by a thread of this process."""
-    app, port = create_learner(settings), free_port()
+    app, port = create_learner(settings), port or free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, ws="none", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
     thread.start()
@@ -94,7 +94,7 @@ class Visitor:
     def give(self, token: str) -> None:
         """Fill the form that asks for a token."""
         self.find("#token").send_keys(token)
-        self.find("#sign-in button").click()
+        self.find("#sign-in form button").click()
 
     def go(self, place: str) -> None:
         """Go to another view."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,7 +96,7 @@ def test_a_certificate_has_to_be_for_the_name() -> None:
 def test_a_user_of_no_known_role_may_look() -> None:
     users: list[Any] = [SimpleNamespace(name="olga", role="operator"), SimpleNamespace(name="sam", role="submitter")]
     known = roles.Roles.of(users, cast("Any", None))
-    assert [known.role(user) for user in ("olga", "sam", "new")] == ["operator", "submitter", "viewer"]
+    assert [known.role(NamedCaller(user)) for user in ("olga", "sam", "new")] == ["operator", "submitter", "viewer"]
 
 
 def test_a_route_without_a_least_role_is_an_error() -> None:
@@ -138,7 +138,7 @@ def test_rounds_and_losses_are_counted_and_told_to_watchers() -> None:
 
 async def test_a_file_of_the_page_is_sent_unless_the_browser_has_it() -> None:
     app = FastAPI()
-    add_page(app)
+    add_page(app, None)
     assert app.openapi()["paths"] == {}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://learner") as client:
         sent = await client.get("/page/statistics.js")
@@ -313,8 +313,8 @@ def test_an_opened_round_is_told_with_what_key_holders_signed() -> None:
 async def test_news_ends_once_a_token_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = [100.0], list[str | None]()
 
-    def identify(authorization: str | None) -> None:
-        asked.append(authorization)
+    async def identify(headers: Mapping[str, str]) -> None:
+        asked.append(headers.get("authorization"))
         if len(asked) == 2:
             raise UnauthorizedError("it has expired")
 
@@ -324,7 +324,7 @@ async def test_news_ends_once_a_token_counts_no_more(monkeypatch: pytest.MonkeyP
             yield now[0]
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    tokens = SimpleNamespace(state=SimpleNamespace(tokens=SimpleNamespace(identify=identify)))
+    tokens = SimpleNamespace(state=SimpleNamespace(tokens=SimpleNamespace(identify_request=identify)))
     request = Request({"type": "http", "headers": [(b"authorization", b"Bearer t")], "app": tokens})
     told = [item async for item in learner_app._while_token_counts(news(), request)]
     assert (told, asked) == ([100.0, 105.0, 105.5, 110.4], ["Bearer t", "Bearer t"])

@@ -96,10 +96,7 @@ def _as_openssl_reads(path: Path) -> Iterator[str | Path]:
 
 def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
     """Set up TLS 1.3 with given or the system's authorities and a certificate to present, from the files of now."""
-    try:
-        context = ssl.create_default_context(cadata=read_authority(ca) if ca else None)
-    except (OSError, ssl.SSLError, UnicodeDecodeError):
-        raise InvalidInputError(f"the authority {ca} cannot be read") from None
+    context = context_of_others(ca)
     if certificate is not None:
         try:
             load_chain(context, certificate, key)
@@ -107,6 +104,17 @@ def _make_client_context(ca: Path | None, certificate: Path | None, key: Path | 
             raise InvalidInputError(f"{certificate} and {key} cannot be used as a certificate") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
+
+
+def context_of_others(ca: Path | None) -> ssl.SSLContext:
+    """Return the context of connections to a service that is not Parley's: TLS 1.2 is enough there.
+
+    ``ca`` is the authority that signed its certificate, if not one of the system's. Raises InvalidInputError.
+    """
+    try:
+        return ssl.create_default_context(cadata=read_authority(ca) if ca else None)
+    except (OSError, ssl.SSLError, UnicodeDecodeError):
+        raise InvalidInputError(f"the authority {ca} cannot be read") from None
 
 
 def stamp_of(file: Path) -> tuple[int, int] | None:

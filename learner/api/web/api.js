@@ -1,6 +1,8 @@
 /* Asks the learner's API: one session, problems as errors, streams as iterators. */
 
 const KEY = "token";
+/* The session's own cookie is hidden from scripts; this one says that there may be a session. */
+const MARK = "__Host-parley-signed-in=";
 let waiting = [];
 
 /** A request that the API refused, with the API's words. */
@@ -16,24 +18,32 @@ function faults(document) {
   return (document.errors ?? []).map((each) => `${(each.loc ?? []).slice(1).join(".")} ${each.reason ?? ""}`.trim());
 }
 
-/** The user that is signed in. Without one, requests wait until a user signs in, and then go on. */
+/** The user that is signed in, by a token or by a session's cookie. Without one, requests wait until a user signs in. */
 export const session = {
   user: null,
   onend: () => {},
   get token() { return sessionStorage.getItem(KEY); },
-  /** Takes a token if the learner accepts it; throws Problem. */
+  /** Whether there is something to begin with: a token of this tab, or a session of this browser. */
+  get mayBegin() { return this.token !== null || document.cookie.includes(MARK); },
+  /** Takes a token, or null for the browser's session, if the learner accepts it; throws Problem. */
   async begin(token) {
     const response = await fetch("/v1/user", { headers: bearing(token) });
     if (!response.ok) throw await problemOf(response);
     this.user = await response.json();
-    sessionStorage.setItem(KEY, token);
+    if (token !== null) sessionStorage.setItem(KEY, token);
     for (const go of waiting.splice(0)) go();
   },
-  /** Forgets the token; `reason` is in words, or empty if the user signed out. */
+  /** Forgets the user and the token; `reason` is in words, or empty if the user signed out. */
   end(reason) {
     sessionStorage.removeItem(KEY);
     this.user = null;
     this.onend(reason);
+  },
+  /** Signs out; returns where the browser signs out at the identity provider as well, or null. */
+  async leave() {
+    const response = this.token === null ? await fetch("/sign-out", { method: "POST" }).catch(() => null) : null;
+    this.end("");
+    return response?.ok ? (await response.json()).next : null;
   },
   may(role) {
     const roles = ["viewer", "submitter", "operator"];
@@ -41,7 +51,7 @@ export const session = {
   },
 };
 
-const bearing = (token) => ({ Authorization: `Bearer ${token}` });
+const bearing = (token) => token === null ? {} : { Authorization: `Bearer ${token}` };
 
 async function problemOf(response) {
   const unknown = { detail: `the learner answered with status ${response.status}`, status: response.status };
@@ -55,11 +65,11 @@ function signedIn(signal) {
   });
 }
 
-/** The response to a request; throws Problem. If the token no longer counts, it waits for another and goes on. */
+/** The response to a request; throws Problem. If the user no longer counts, it waits for another sign-in and goes on. */
 export async function ask(path, options = {}) {
   for (;;) {
-    const token = session.token;
-    if (token === null) {
+    const { user, token } = session;
+    if (user === null) {
       await signedIn(options.signal);
       continue;
     }
@@ -67,7 +77,7 @@ export async function ask(path, options = {}) {
     if (response.ok) return response;
     const problem = await problemOf(response);
     if (response.status !== 401) throw problem;
-    if (session.token === token) session.end(problem.message);
+    if (session.user === user) session.end(problem.message);
   }
 }
 

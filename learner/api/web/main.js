@@ -1,7 +1,8 @@
 /* Signs in and out, and shows the view that the address names after #. */
 
 import { session } from "./api.js";
-import { $, showNotice, showError } from "./dom.js";
+import { $, heading, showNotice, showError } from "./dom.js";
+import { PROVIDER } from "./provider.js";
 
 const VIEWS = {
   runs: () => import("./runs.js"),
@@ -10,6 +11,7 @@ const VIEWS = {
   run: () => import("./run.js"),
   compare: () => import("./compare.js"),
 };
+const PLACE = "place"; // where a user was before the browser went to the identity provider
 let leaving = new AbortController();
 
 async function show() {
@@ -35,15 +37,29 @@ async function show() {
 
 function welcome() {
   $("sign-in").close();
-  $("user").textContent = `${session.user.name} · ${session.user.role}`;
+  $("user").textContent = `${session.user.title} · ${session.user.role}`;
   $("who").hidden = false;
   for (const link of document.querySelectorAll("[data-role]")) link.hidden = !session.may(link.dataset.role);
 }
 
-function askForToken(reason) {
+function askToSignIn(reason) {
+  const goesOn = PROVIDER ? "You come back to this view" : "What you see stays, and goes on when you have signed in";
   $("who").hidden = true;
-  $("sign-in-why").textContent = reason ? `${reason}. What you see stays, and goes on when you have signed in.` : "";
+  $("sign-in-why").textContent = reason ? `${heading(reason)}. ${goesOn}.` : "";
   if (!$("sign-in").open) $("sign-in").showModal();
+}
+
+function goToProvider() {
+  sessionStorage.setItem(PLACE, location.hash);
+  location.assign("/sign-in");
+}
+
+/** Offers the identity provider first, where there is one, and a token second. */
+function offer() {
+  $("with-provider").hidden = !PROVIDER;
+  $("with-token").open = !PROVIDER;
+  $("with-token").querySelector("summary").hidden = !PROVIDER;
+  $("to-provider").textContent = `Sign in with ${PROVIDER}`;
 }
 
 async function signIn(event) {
@@ -62,13 +78,17 @@ async function signIn(event) {
 }
 
 async function start() {
-  if (session.token === null) {
-    askForToken("");
+  offer();
+  if (!session.mayBegin) {
+    askToSignIn("");
     return;
   }
   try {
     await session.begin(session.token);
     welcome();
+    const place = sessionStorage.getItem(PLACE);
+    sessionStorage.removeItem(PLACE);
+    if (place && !location.hash) history.replaceState(null, "", place);
     await show();
   } catch (error) {
     if (error.status === 401) session.end(error.message);
@@ -76,14 +96,16 @@ async function start() {
   }
 }
 
-session.onend = askForToken;
+session.onend = askToSignIn;
 $("sign-in").addEventListener("cancel", (event) => event.preventDefault());
 $("sign-in").addEventListener("close", () => session.user ?? $("sign-in").showModal()); // a second Escape closes it all the same
 $("sign-in").querySelector("form").addEventListener("submit", signIn);
-$("sign-out").addEventListener("click", () => {
+$("to-provider").addEventListener("click", goToProvider);
+$("sign-out").addEventListener("click", async () => {
   leaving.abort();
   $("main").replaceChildren();
-  session.end("");
+  const next = await session.leave();
+  if (next) location.assign(next);
 });
 window.addEventListener("hashchange", show);
 start();
