@@ -27,6 +27,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
 from parley.common.data.study import Study
 from parley.common.encoding.npy import pack_array
@@ -87,7 +88,7 @@ Compute = Callable[[OneTimeNoise], tuple[bytes, OneTimeNoise]]
 """One answer: from the one-time noise kept so far to the body, and all one-time noise there is now."""
 
 _READ_NO_MORE = (
-    "Read what it has spent with the Parley that wrote it (parley-party ledger), put its files into another folder, "
+    "Read what it has spent with the Parley that wrote it (parley-party budget), put its files into another folder, "
     "take that off policy.epsilon and policy.delta, and run parley-party init"
 )
 LEDGER = chain_schema("ledger", 0x504C4731, _READ_NO_MORE)
@@ -319,8 +320,14 @@ class Consents:
         return [key for key, _ in self._books.open_runs()]
 
     def _read(self, number: int) -> Consent:
-        """Read the consent that an entry holds."""
-        spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
+        """Read the consent that an entry holds. Raises ConflictError for a run of a version that described it otherwise."""
+        try:
+            spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
+        except ValidationError:
+            raise ConflictError(
+                "an older version of Parley approved this run, and described it in a form that this one does not read: "
+                "begin it again; what it was charged stays charged"
+            ) from None
         if self._study is not None and spec.study.digest == self._study.digest:
             # The study is nearly all of a specification, and equal in all runs: it is kept in memory once.
             spec = spec.model_copy(update={"study": self._study})
