@@ -325,8 +325,8 @@ class Schema:
         """Raise VersionError for a file that is marked by another number: the first versions marked none."""
         if application != self.application:
             raise VersionError(
-                f"{path} is not a {self.name} that this Parley reads: it is another file, or the first versions of Parley "
-                f"wrote it. Nothing in it was changed. {self.way_out}".rstrip()
+                f"{path} is not a {self.name} that this Parley reads: it is another file, or the first versions of "
+                f"Parley wrote it. Nothing in it was changed. {self.way_out}".rstrip()
             )
 
     def check_version(self, path: Path, version: int) -> None:

@@ -116,12 +116,10 @@ class SecureSumFederation(PartyPool):
         return signed_query, begun.contributions
 
     async def _check_session(self) -> None:
-        """Have the key holders say that the session goes on: those that began anew, or are of another version, end it."""
+        """Have the key holders say that the session goes on; one that a restore or an upgrade has ended does not."""
         proposal, session = await self._do(self._role.propose), self._role.roster.session
         all_of(
-            await ask_all(
-                self._key_holders, lambda holder: holder.sign(session, proposal), self._key_holder_seconds
-            )
+            await ask_all(self._key_holders, lambda holder: holder.sign(session, proposal), self._key_holder_seconds)
         )
 
     async def _collect(self, run: str, round: int, signed_query: Signed) -> Mapping[str, Signed]:

@@ -126,9 +126,9 @@ STORE_SCHEMA = Schema(
     migrations={3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS},
     functions={digest_of_model.__name__: digest_of_model},
     oldest=2,
-    way_out="Its runs are of studies in an older form: the Parley that wrote it still shows them. Put this file, and those "
-    "whose names begin with its name, into another folder, and start again: identity, members and public rows stay, and "
-    "owners' ledgers know what was spent",
+    way_out="Its runs are of studies in an older form: the Parley that wrote it still shows them. Put this file, and "
+    "those whose names begin with its name, into another folder, and start again: identity, members and public rows "
+    "stay, and owners' ledgers know what was spent",
 )
 """The tables, and their version; the number spells PLRN."""
 

@@ -31,8 +31,8 @@ _END_REASONS: Mapping[SessionEnd, str] = {
     "idle": ": nothing new was asked of it for too long",
     "copy": ": this key holder's machine was restarted, or its files were put back from a copy, and either ends all "
     "sessions. Begin the run again",
-    "upgrade": ": an older version of Parley began it, whose journal cannot be told from an old copy of it. Begin the run "
-    "again",
+    "upgrade": ": an older version of Parley began it, whose journal cannot be told from an old copy of it. Begin the "
+    "run again",
 }
 
 

@@ -320,7 +320,7 @@ class Consents:
         return [key for key, _ in self._books.open_runs()]
 
     def _read(self, number: int) -> Consent:
-        """Read the consent that an entry holds. Raises ConflictError for a run of a version that described it otherwise."""
+        """Read the consent that an entry holds. Raises ConflictError if an older version described it otherwise."""
         try:
             spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
         except ValidationError:

@@ -473,5 +473,5 @@ def test_a_study_has_the_digest_of_versions_that_left_out_what_a_label_does_not_
 
 
 def test_a_study_of_the_first_versions_is_to_be_made_again() -> None:
-    with pytest.raises(ValidationError, match="study of an older version of Parley. Make it again"):
+    with pytest.raises(ValidationError, match=r"study of an older version of Parley\. Make it again"):
         Study.model_validate(STUDY.model_dump(mode="json") | {"clip_norm": 1.0})

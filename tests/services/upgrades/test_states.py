@@ -21,8 +21,8 @@ import pytest
 
 from parley.common.errors import InvalidInputError, ParleyError, VersionError
 from parley.common.files.studies import read_study
-from parley.common.privacy.account import MICRO
 from parley.common.privacy.noise import SystemNoise
+from parley.common.wire.party_api import BudgetReport
 from parley.learner.api.app import create_learner_app
 from parley.learner.settings import LearnerSettings
 from parley.learner.storage.run_store import RunStore
@@ -40,9 +40,9 @@ from tests.support.secure_cluster import KnownKeys
 STATES = Path(__file__).parents[2] / "data" / "states"
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STATES.glob("*.tar.xz") if path.stem != "rows.tar")
 READ_NO_MORE = ("2026-11-21", "2026-11-22")
-"""States of which a part is refused: of ledgers that were no chains yet, and of studies in an older form."""
+"""States that are refused in part: ledgers that were no chains yet, and studies in an older form."""
 SUMS_END = ("2026-11-23", "2026-11-25", "2026-11-26")
-"""States whose secure sums end: of key holders' journals that were bound to no place yet."""
+"""States whose secure sums end: the key holder's journal was bound to no place yet."""
 RENAMED = ("2026-11-21", "2026-11-22", "2026-11-23")
 """States whose parties' settings say ``data.path``."""
 PARTIES = ("hospital-a", "hospital-b", "hospital-c")
@@ -95,7 +95,7 @@ class Left:
     @asynccontextmanager
     async def user(self, peers: Mapping[str, httpx.AsyncBaseTransport]) -> AsyncIterator[httpx.AsyncClient]:
         """A user's client of the learner, which takes its runs up at once."""
-        headers = {"Authorization": f"Bearer {Path('secrets', 'user.token').read_text().strip()}"}
+        headers = bearer("user.token")
         app = create_learner_app(self.learner, lambda entry: line_over(entry, peers[entry.name]))
         async with running(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), headers=headers) as client:
             client.base_url = httpx.URL("http://learner")
@@ -103,15 +103,20 @@ class Left:
 
     async def budget(self, name: str, peers: Mapping[str, httpx.AsyncBaseTransport]) -> dict[str, Any]:
         """What a party tells its learner of its budget."""
-        token = Path("secrets", "learner", f"{name}.token").read_text().strip()
-        async with httpx.AsyncClient(transport=peers[name], headers={"Authorization": f"Bearer {token}"}) as client:
+        headers = bearer(f"learner/{name}.token")
+        async with httpx.AsyncClient(transport=peers[name], headers=headers) as client:
             budget: dict[str, Any] = (await client.get("http://party/v1/budget")).json()
         return budget
 
 
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows a token from the folder of secrets."""
+    return {"Authorization": f"Bearer {Path('secrets', token).read_text().strip()}"}
+
+
 @pytest.fixture
 def left(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
-    """A state in the present folder. It passes for one that is opened where it was written, if its version could tell."""
+    """A state in the present folder. It passes for one that is opened where it was written, if its version noted it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Anchors, "holds", lambda _, anchor: anchor is not None)
     return Left.unpack(request.param, tmp_path)
@@ -145,12 +150,14 @@ async def test_runs_that_an_earlier_version_began_go_on(left: Left) -> None:
         assert before["rounds"]["done"] <= run["rounds"]["done"] or before["state"] == "completed"
         if left.name in SUMS_END and before["secure_sum"] != "none" and before["state"] != "completed":
             assert run["problem"]["detail"] == (
-                "key-holder refused: the session has ended and its key is destroyed: an older version of Parley began it, "
-                "whose journal cannot be told from an old copy of it. Begin the run again"
+                "key-holder refused: the session has ended and its key is destroyed: an older version of Parley began "
+                "it, whose journal cannot be told from an old copy of it. Begin the run again"
             )
         else:
             assert (run["state"], run["rounds"]["done"]) == ("completed", run["rounds"]["of"])
-    print(f"{left.name}: budgets and models as before, {sum(r['state'] == 'completed' for r in runs.values())} of 4 ended")
+    print(
+        f"{left.name}: budgets and models as before, {sum(r['state'] == 'completed' for r in runs.values())} of 4 ended"
+    )
 
 
 @pytest.mark.parametrize("left", ["2026-11-22"], indirect=True)
@@ -160,11 +167,13 @@ def test_studies_in_an_older_form_are_to_be_made_again(left: Left) -> None:
     for path in (party.study, *Path("data", "learner", "studies").iterdir()):
         with pytest.raises(InvalidInputError, match=r"study of an older version.*parley-learner study init"):
             read_study(path)
-    with pytest.raises(VersionError, match=r"version 1; this Parley reads 2 to \d+. Nothing in it was changed. Its runs"):
+    with pytest.raises(
+        VersionError, match=r"version 1; this Parley reads 2 to \d+. Nothing in it was changed. Its runs"
+    ):
         RunStore(Path("state", "learner", "learner.sqlite"))
     with closing(Ledger(party.state, party.identity, budget_of(party.policy))) as ledger:  # the ledger goes on
         spent = left.said["budgets"]["hospital-a"]["epsilon_spent"]
-        assert ledger.account().spent.epsilon / MICRO == pytest.approx(spent, abs=2e-6)
+        assert BudgetReport.of(ledger.account()).epsilon_spent == pytest.approx(spent, abs=2e-6)
         key = next(key for key, _ in ledger.books.open_runs())
         with pytest.raises(ParleyError, match="an older version of Parley approved this run"):
             ledger.consents.find(*key)
@@ -179,7 +188,9 @@ def test_files_of_the_first_versions_are_refused_with_the_way_out(left: Left) ->
     account = budget_of(party.policy)
 
     def refused(way_out: str) -> Any:  # noqa: ANN401 -- pytest's context
-        return pytest.raises(VersionError, match=f"the first versions of Parley wrote it. Nothing .* changed. {way_out}")
+        return pytest.raises(
+            VersionError, match=f"the first versions of Parley wrote it. Nothing .* changed. {way_out}"
+        )
 
     with refused("Its runs are of studies in an older form"):
         RunStore(Path("state", "learner", "learner.sqlite"))
