@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.14: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test style lint check nightly hooks demo hospitals docs figures bench soak utility mutants lock sbom release clean
+.PHONY: help install quick test style lint check nightly hooks demo hospitals docs figures bench soak utility mutants lock sbom release state clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) and print("$(python)")' 2>/dev/null)))
@@ -98,6 +98,9 @@ sbom: install  ## write the bill of materials of the locked packages, which the 
 
 release: install  ## build the tagged commit's source archive, wheel and images in dist, with their digests
 	$(BIN)/python -m scripts.make_release
+
+state: install  ## keep the state that this version leaves in mid-run, for tests of later ones (NAME=1.2.3)
+	$(BIN)/python -m scripts.make_state $(NAME)
 
 clean:  ## remove .venv, builds and caches
 	rm -rf .venv build dist *.egg-info .import_linter_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache mutants

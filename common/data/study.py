@@ -332,6 +332,16 @@ class Study(Strict):
     auxiliary: Digest | None = None
     hold_out: HoldOut | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _older(cls, values: object) -> object:
+        if isinstance(values, dict) and "clip_norm" in values:
+            raise ValueError(
+                "clip_norm is a parameter of runs now, and rows are divided by their own norm: this is the study of an "
+                "older version of Parley. Make it again (parley-learner study init) and agree on it with the owners"
+            )
+        return values
+
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:
         names = self.table_names
@@ -501,6 +511,14 @@ class Study(Strict):
     def digest(self) -> str:
         """SHA-256 of the study's canonical JSON."""
         return canonical_digest(self.model_dump(mode="json"))
+
+    def has_digest(self, digest: str) -> bool:
+        """Return whether this is the study's digest, or was: older versions left out what a label does not state."""
+        if digest == self.digest:
+            return True
+        content = self.model_dump(mode="json")
+        label = {name: value for name, value in content["label"].items() if value is not None}
+        return canonical_digest(content | {"label": label}) == digest
 
 
 def _default_loss(label: object) -> AnyLoss:

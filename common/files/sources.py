@@ -233,6 +233,13 @@ class DataSource(Setting):
         ),
     ] = {}  # noqa: RUF012 -- pydantic copies it
 
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: object) -> object:
+        if isinstance(values, dict) and "path" in values:
+            raise ValueError("path is called source now: write the same value as source")
+        return values
+
     @property
     def is_query(self) -> bool:
         """Whether the source is a query: only a query has tables."""

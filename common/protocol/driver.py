@@ -71,7 +71,10 @@ def logged_reply(entry: tuple[str, Reply] | None, query: Query) -> Reply | None:
         return None
     digest, reply = entry
     if digest != query.digest:
-        raise ReplayMismatchError(f"the log of round {query.round} answers another query than the program asks")
+        raise ReplayMismatchError(
+            f"the log of round {query.round} answers another query than the program asks: another version of Parley "
+            "began the run, or its log was changed. Begin it again; what was charged stays charged"
+        )
     return reply
 
 

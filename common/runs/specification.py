@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue, field_serializer, field_validator, model_
 from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settle
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.study import Study, count_held_out
-from parley.common.encoding.canonical_json import canonical, canonical_digest
+from parley.common.encoding.canonical_json import canonical, canonical_digest, own_json
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
@@ -134,6 +134,14 @@ class PublicRows(Strict):
         return cls(digest=digest_of_rows(rows), rows=rows.shape[0], width=rows.shape[1])
 
 
+def _digest_as_written(text: str) -> str:
+    """Return the digest that a specification had for the version that wrote it; the first versions listed members."""
+    content: dict[str, Any] = own_json(text)
+    if isinstance(content["parties"], dict):
+        content["parties"] = canonical_digest(content["parties"])
+    return canonical_digest(content)
+
+
 def digest_of_rows(rows: FloatArray) -> str:
     """Return SHA-256 of rows as `PublicRows` names them."""
     return hashlib.sha256(np.ascontiguousarray(rows, dtype="<f8").data).hexdigest()
@@ -220,6 +228,17 @@ class RunSpec(RunOutline):
     def digest(self) -> str:
         """The name under which parties approve the run; see `digest_among`."""
         return self.digest_among(self.members.digest)
+
+    @classmethod
+    def read(cls, text: str, digest: str) -> Self:
+        """Read a stored specification. Raises ValueError unless it has this digest, now or when it was written.
+
+        A field that a later version added is not in the text of an older one, whose digest is without it.
+        """
+        spec = cls.model_validate_json(text)
+        if digest not in {spec.digest, _digest_as_written(text)}:
+            raise ValueError("digest")
+        return spec
 
     def build(self) -> Algorithm:
         """Build the algorithm with its parameters. Raises InvalidInputError, also if it hides less than it must."""

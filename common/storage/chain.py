@@ -188,9 +188,9 @@ Hear = Callable[[Sequence[ChainRecord], Sequence[ChainRecord]], None]
 """Called with the records that other processes have appended, and those that a transaction of this one has."""
 
 
-def chain_schema(name: str, application: int) -> Schema:
-    """Return the schema of a chain: its name in words, and the number of its kind of file."""
-    return Schema(name, application, 1, _TABLES)
+def chain_schema(name: str, application: int, way_out: str = "") -> Schema:
+    """Return the schema of a chain: its name in words, the number of its kind of file, and `Schema.way_out`."""
+    return Schema(name, application, 1, _TABLES, way_out=way_out)
 
 
 def next_link(link: bytes, record: bytes) -> bytes:
@@ -560,8 +560,20 @@ def check_begun(stem: Path, schema: Schema, *, missing: str, recover: str) -> No
     if not has_begun(stem):
         raise LedgerError(f"there is no {schema.name} in {stem.parent}: {missing}")
     present = _present(stem)
+    if present == [f"{stem.name}.db"]:
+        schema.check_kind(stem.with_suffix(".db"), _application(stem.with_suffix(".db"), schema))
     if len(present) == 1:
         raise LedgerError(f"of the {schema.name} in {stem.parent} only {present[0]} is left: run {recover}")
+
+
+def _application(path: Path, schema: Schema) -> int:
+    """Return the number that marks a file's kind; that of the schema for a file that cannot be read."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+    except sqlite3.DatabaseError:
+        return schema.application
+    return int(application)
 
 
 def finish_beginning(stem: Path) -> None:

@@ -308,8 +308,8 @@ class Schema:
     """The tables of one kind of file.
 
     ``name`` is the kind in words; ``application`` is the number by which SQLite marks it. ``tables`` create an empty
-    file of this ``version``; ``migrations`` lead to each later version from the previous one, and may call
-    ``functions`` by name.
+    file of this ``version``; ``migrations`` lead to each later version from the previous one, the ``oldest`` first, and
+    may call ``functions`` by name. ``way_out`` says in words what to do about an older file.
     """
 
     name: str
@@ -318,6 +318,25 @@ class Schema:
     tables: Sequence[str]
     migrations: Mapping[int, Sequence[str]] = field(default_factory=dict)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    oldest: int = 1
+    way_out: str = ""
+
+    def check_kind(self, path: Path, application: int) -> None:
+        """Raise VersionError for a file that is marked by another number: the first versions marked none."""
+        if application != self.application:
+            raise VersionError(
+                f"{path} is not a {self.name} that this Parley reads: it is another file, or the first versions of "
+                f"Parley wrote it. Nothing in it was changed. {self.way_out}".rstrip()
+            )
+
+    def check_version(self, path: Path, version: int) -> None:
+        """Raise VersionError, which says what to do, for a version that cannot be migrated to this one."""
+        if not self.oldest <= version <= self.version:
+            way_out = self.way_out if version < self.oldest else "Use the Parley that wrote it, or a newer one"
+            raise VersionError(
+                f"{path} is a {self.name} of version {version}; this Parley reads {self.oldest} to {self.version}. "
+                f"Nothing in it was changed. {way_out}"
+            )
 
 
 class Database:
@@ -446,14 +465,9 @@ class Database:
         is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
         if is_empty:
             steps = [schema.tables]
-        elif application != schema.application:
-            raise VersionError(f"{self.path} is not a {schema.name}, or one that no version of Parley reads any more")
-        elif not 1 <= version <= schema.version:
-            raise VersionError(
-                f"{self.path} is a {schema.name} of version {version}; this Parley reads 1 to {schema.version}: "
-                "use the Parley that wrote it, or a newer one"
-            )
         else:
+            schema.check_kind(self.path, application)
+            schema.check_version(self.path, version)
             steps = [schema.migrations[later] for later in range(version + 1, schema.version + 1)]
         for statement in (statement for step in steps for statement in step):
             connection.execute(statement)

@@ -55,8 +55,11 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the plan that `to_json` wrote."""
+        """Read the plan that `to_json` wrote; the first versions wrote each party's schedule in full."""
         fields = json.loads(text)
-        schedules = [tuple(after) for after in fields["schedules"]]
-        epsilon_after = {name: schedules[place] for name, place in fields["schedule_of"].items()}
+        if (in_full := fields.get("epsilon_after")) is not None:
+            epsilon_after = {name: tuple(after) for name, after in in_full.items()}
+        else:
+            schedules = [tuple(after) for after in fields["schedules"]]
+            epsilon_after = {name: schedules[place] for name, place in fields["schedule_of"].items()}
         return cls(fields["rounds"], epsilon_after, tuple(fields["guarantees"]))

@@ -116,10 +116,7 @@ class RunTerms(Setting):
 @lru_cache(maxsize=16)
 def _read_spec(text: str, digest: str) -> RunSpec:
     """Read a stored specification; raises ValueError unless it has this digest. Many columns take milliseconds."""
-    spec = RunSpec.model_validate_json(text)
-    if spec.digest != digest:
-        raise ValueError("digest")
-    return spec
+    return RunSpec.read(text, digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,10 @@ class SecureSumFederation(PartyPool):
         """Begin the round. Returns its signed query, and the contributions if their set was chosen before."""
         terms = round_terms(self._algorithm, self._facts, query.round)
 
-        def ask() -> tuple[Signed, Round]:
-            begun = self._store.ask(run, query.round, deadline=int(time.time() + self._deadline) + 1)
+        def begin() -> Round:
+            return self._store.ask(run, query.round, deadline=int(time.time() + self._deadline) + 1)
+
+        def ask() -> Signed:
             signed_query = self._role.ask(
                 round=query.round,
                 step=query.step,
@@ -102,13 +104,23 @@ class SecureSumFederation(PartyPool):
             )
             for contribution in begun.contributions.values():
                 self._role.receive(contribution)
-            return signed_query, begun
+            return signed_query
 
-        signed_query, begun = await self._do(ask)
+        begun = await self._do(begin)
+        if not begun.is_new:
+            await self._check_session()
+        signed_query = await self._do(ask)
         if begun.contributions:
             chosen = tuple(index for index in self.active if self._parties[index].name in begun.contributions)
             self._settle(chosen, begun.silent)
         return signed_query, begun.contributions
+
+    async def _check_session(self) -> None:
+        """Have the key holders say that the session goes on; one that a restore or an upgrade has ended does not."""
+        proposal, session = await self._do(self._role.propose), self._role.roster.session
+        all_of(
+            await ask_all(self._key_holders, lambda holder: holder.sign(session, proposal), self._key_holder_seconds)
+        )
 
     async def _collect(self, run: str, round: int, signed_query: Signed) -> Mapping[str, Signed]:
         """Collect the active parties' contributions, by name, and store them as the set to be opened."""

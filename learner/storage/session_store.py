@@ -35,11 +35,13 @@ class Round:
     """A round in progress: when its answers are due, in seconds since 1970, and the set to be opened once it is chosen.
 
     ``contributions`` are by party, empty until then; ``silent`` has the reasons of the parties not among them.
+    ``is_new`` unless it was begun before, by this process or an earlier one.
     """
 
     deadline: int
     contributions: Mapping[str, Signed]
     silent: Mapping[str, str]
+    is_new: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,13 @@ class SessionStore:
     def ask(self, run: str, round: int, deadline: int) -> Round:
         """Return the round in progress, or begin it with this ``deadline``, in seconds since 1970."""
         with self._database.transaction() as connection:
-            connection.execute(sql.BEGIN_ROUND, (run, round, deadline))
+            is_new = connection.execute(sql.BEGIN_ROUND, (run, round, deadline)).rowcount > 0
             row = connection.execute(sql.FIND_ROUND, (run, round)).fetchone()
             rows = connection.execute(sql.CONTRIBUTIONS, (run,)).fetchall()
         with decoding_row("contributions", run):
             contributions = {party: Signed.from_bytes(frame) for party, frame in rows}
         with decoding_row("rounds", run):  # where another round is in progress, there is none of this number
-            return Round(row["deadline"], contributions, dict(json.loads(row["silent"])))
+            return Round(row["deadline"], contributions, dict(json.loads(row["silent"])), is_new)
 
     def choose(self, run: str, contributions: Mapping[str, Signed], silent: Mapping[str, str]) -> None:
         """Store the set that will be opened in the round in progress, and the reasons of the ``silent`` parties."""

@@ -97,11 +97,6 @@ _TABLES = (
     _CONTRIBUTIONS_TABLE,
     _OPENINGS_TABLE,
 )
-_WITH_EVALUATIONS = (
-    "ALTER TABLE runs ADD COLUMN evaluates TEXT REFERENCES runs",
-    "ALTER TABLE runs ADD COLUMN evaluation TEXT",
-    _EVALUATIONS_INDEX,
-)
 _WITH_APPROVALS = ("ALTER TABLE runs ADD COLUMN approvals TEXT",)
 _WITH_WEIGHTS = ("ALTER TABLE runs ADD COLUMN weights BLOB",)
 _WITH_DIGESTS = (
@@ -128,8 +123,12 @@ STORE_SCHEMA = Schema(
     application=0x50_4C_52_4E,
     version=5,
     tables=_TABLES,
-    migrations={2: _WITH_EVALUATIONS, 3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS},
+    migrations={3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS},
     functions={digest_of_model.__name__: digest_of_model},
+    oldest=2,
+    way_out="Its runs are of studies in an older form: the Parley that wrote it still shows them. Put this file, and "
+    "those whose names begin with its name, into another folder, and start again: identity, members and public rows "
+    "stay, and owners' ledgers know what was spent",
 )
 """The tables, and their version; the number spells PLRN."""
 

@@ -67,7 +67,7 @@ def pin_of(settings: PartySettings, holding: Holding) -> DataPin:
     """Describe the data that a party has loaded, as its ledger pins them."""
     data = settings.data
     tables = {name: at if isinstance(at, str) else _name_table(at) for name, at in sorted(data.tables.items())}
-    return DataPin(data.source, tables, holding.study.digest, digest_rows(holding.shard))
+    return DataPin(data.source, tables, holding.study, digest_rows(holding.shard))
 
 
 def digest_rows(shard: Shard) -> bytes:
@@ -363,7 +363,8 @@ class Party:
             price = self._review(consent.spec)
             if price.total.epsilon > consent.price.total.epsilon or price.total.delta > consent.price.total.delta:
                 raise ForbiddenError(
-                    "the run costs more under the owner's present policy than was agreed", rule="price"
+                    "the run costs more than was agreed, by the owner's present policy or this version of Parley",
+                    rule="price",
                 )
             if consent.spec.secure_sum != "none":
                 sum_policy(self.settings, learner)

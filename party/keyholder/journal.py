@@ -119,8 +119,9 @@ def _boot() -> str:
 # Attached to an opening: ``receipt``, the answer's head, and ``sums``, which are erased once the round is over.
 
 _DAY = 86_400
-SessionEnd = Literal["learner", "idle", "copy"]
-"""Why a session ended: its learner ended it, nothing new was asked, or the journal is not where it was written."""
+SessionEnd = Literal["learner", "idle", "copy", "upgrade"]
+"""Why a session ended: its learner ended it, nothing new was asked, the journal is not where it was written, or an
+older version wrote it, which bound it to no place."""
 SessionName = tuple[str, str]
 """Learner and session."""
 
@@ -272,8 +273,8 @@ class JournalBooks:
 
 # ── the journal on disk ──────────────────────────────────────────────────────
 
-_JOURNAL = chain_schema("journal", 0x50_4B_45_59)  # which spells PKEY
 _WAY_OUT = "Run parley-party keyholder recover, which ends all sessions and begins a new journal"
+_JOURNAL = chain_schema("journal", 0x50_4B_45_59, _WAY_OUT)  # which spells PKEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,12 +430,14 @@ class Journal:
     def end_copied(self) -> list[int]:
         """End all sessions unless this journal is where it was written (`Anchors`); return the moduli of their keys.
 
-        A journal that was put back lacks the later openings, and would open another set.
+        A journal that was put back lacks the later openings, and would open another set. One of an older version, which
+        wrote no anchor, cannot be told from a copy.
         """
         with self.chain.transaction():  # otherwise another process could write meanwhile and delete this anchor
-            if self._anchors.holds(self._books.anchor):
+            anchor = self._books.anchor
+            if self._anchors.holds(anchor):
                 return []
-        return self._end_all("copy", before=math.inf)
+        return self._end_all("upgrade" if anchor is None else "copy", before=math.inf)
 
     def active(self) -> list[int]:
         """Return the moduli of all sessions that have not ended."""

@@ -31,6 +31,8 @@ _END_REASONS: Mapping[SessionEnd, str] = {
     "idle": ": nothing new was asked of it for too long",
     "copy": ": this key holder's machine was restarted, or its files were put back from a copy, and either ends all "
     "sessions. Begin the run again",
+    "upgrade": ": an older version of Parley began it, whose journal cannot be told from an old copy of it. Begin the "
+    "run again",
 }
 
 
@@ -89,7 +91,8 @@ class Sessions:
         self._cores = Cores()
         if copied := self.journal.end_copied():
             structlog.get_logger().warning(
-                "all sessions ended: their files were put back, or the machine restarted", sessions=len(copied)
+                "all sessions ended: their files were put back, the machine restarted, or an older version wrote them",
+                sessions=len(copied),
             )
         self.expire()
         self.journal.sweep(self._vault.keep_only)

@@ -27,6 +27,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
 from parley.common.data.study import Study
 from parley.common.encoding.npy import pack_array
@@ -86,7 +87,11 @@ OneTimeNoise = Mapping[str, npt.NDArray[Any]]
 Compute = Callable[[OneTimeNoise], tuple[bytes, OneTimeNoise]]
 """One answer: from the one-time noise kept so far to the body, and all one-time noise there is now."""
 
-LEDGER = chain_schema("ledger", 0x504C4731)
+_READ_NO_MORE = (
+    "Read what it has spent with the Parley that wrote it (parley-party budget), put its files into another folder, "
+    "take that off policy.epsilon and policy.delta, and run parley-party init"
+)
+LEDGER = chain_schema("ledger", 0x504C4731, _READ_NO_MORE)
 MOST_REFUSALS = 1000
 """How many refusals of one learner are noted in a day: a learner must not fill the owner's disk."""
 MOST_PENDING = 100
@@ -315,8 +320,14 @@ class Consents:
         return [key for key, _ in self._books.open_runs()]
 
     def _read(self, number: int) -> Consent:
-        """Read the consent that an entry holds."""
-        spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
+        """Read the consent that an entry holds. Raises ConflictError if an older version described it otherwise."""
+        try:
+            spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
+        except ValidationError:
+            raise ConflictError(
+                "an older version of Parley approved this run, and described it in a form that this one does not read: "
+                "begin it again; what it was charged stays charged"
+            ) from None
         if self._study is not None and spec.study.digest == self._study.digest:
             # The study is nearly all of a specification, and equal in all runs: it is kept in memory once.
             spec = spec.model_copy(update={"study": self._study})
@@ -430,7 +441,7 @@ class OwnerQuestions:
         key = learner, proposal.run
         with self._chain.transaction() as appending:
             book = self._books.owner.get(key)
-            if book is not None and book.question.spec != proposal.spec.digest:
+            if book is not None and not self._asked_about(book, proposal.spec.digest):
                 raise ConflictError(
                     f"the owner was asked about run {proposal.run} with another specification: ask as another run"
                 )
@@ -481,6 +492,10 @@ class OwnerQuestions:
             if self._asked(learner, run).denied is None:
                 _append(appending, OwnerDenied(learner, run, reason))
             return False
+
+    def _asked_about(self, book: OwnerBook, digest: str) -> bool:
+        """Say whether a question is about the specification of this digest; an older version's record has its own."""
+        return book.question.spec == digest or self.read(book)[0].spec.digest == digest
 
     def _asked(self, learner: str, run: str) -> OwnerBook:
         """Return the book of the question about a run. Raises NotFoundError."""
@@ -545,7 +560,7 @@ class Ledger:
                 _append(appending, Ended(*key, "owner"))
             if books.pinned is None or (accept and changes):
                 salt = secrets.token_bytes(32)
-                pinned = Pinned(data.source, data.tables, data.study, data.keyed(salt))
+                pinned = Pinned(data.source, data.tables, data.study.digest, data.keyed(salt))
                 _append(appending, pinned, {SALT: salt})
         if accept or not changes:
             self.chain.about = books.pinned and books.pinned[0]
@@ -572,7 +587,7 @@ class Ledger:
     def _changes(self, data: DataPin, number: int, pinned: Pinned) -> list[str]:
         is_other = {
             "the rows": data.keyed(self.chain.attachment(number, SALT)) != pinned.rows,
-            "the study": data.study != pinned.study,
+            "the study": not data.study.has_digest(pinned.study),
             "where they come from": (data.source, data.tables) != (pinned.source, dict(pinned.tables)),
         }
         return [part for part in is_other if is_other[part]]

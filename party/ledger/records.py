@@ -11,11 +11,14 @@ import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from parley.common.errors import LedgerError, VersionError
 from parley.common.privacy.account import Cost, Price
 from parley.common.privacy.guarantee import Adjacency, Composition
+
+if TYPE_CHECKING:
+    from parley.common.data.study import Study
 
 EndReason = Literal["learner", "owner", "expired", "failed"]
 
@@ -165,14 +168,14 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class DataPin:
-    """Data as a ledger pins them: where they come from, the digest of the study, and that of the rows.
+    """Data as a ledger pins them: where they come from, the study, and the digest of the rows.
 
     ``rows`` is the owner's secret: anyone who knows all rows except one can find that one with it.
     """
 
     source: str
     tables: dict[str, str]
-    study: str
+    study: Study
     rows: bytes = field(repr=False)
 
     def keyed(self, salt: bytes) -> str:

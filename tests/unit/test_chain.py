@@ -301,7 +301,7 @@ def test_a_file_of_another_kind_or_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VersionError, match="is not a ledger"):
         Chain(tmp_path / "log", chain_schema("ledger", KIND + 1), lambda *_: None)
     change(tmp_path, "PRAGMA user_version = 2")
-    with pytest.raises(VersionError, match=f"is a {NAME} of version 2; this Parley reads 1 to 1"):
+    with pytest.raises(VersionError, match=f"is a {NAME} of version 2; this Parley reads 1 to 1. Nothing in it was"):
         Book(tmp_path)
 
 

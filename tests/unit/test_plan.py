@@ -9,6 +9,7 @@ import pytest
 
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
+from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.privacy.account import MICRO
 from parley.common.runs.pricing import guarantees, schedule
 from parley.common.runs.specification import Budget, Cohort, Member, PublicRows, RunSpec
@@ -105,3 +106,23 @@ def test_a_pause_is_read_as_it_was_written() -> None:
     pause = Pause("ann is away", ("ann",), "2026-01-01")
     assert pause.to_json() == {"reason": "ann is away", "who": ["ann"], "since": "2026-01-01"}
     assert Pause.from_json(pause.to_json()) == pause
+
+
+def test_a_plan_of_the_first_versions_is_read_which_wrote_each_schedule() -> None:
+    text = json.dumps({"rounds": 2, "epsilon_after": {"ann": [0.1, 0.2]}, "guarantees": [{"view": "model"}]})
+    assert Plan.from_json(text) == Plan(2, {"ann": (0.1, 0.2)}, ({"view": "model"},))
+
+
+def test_a_specification_has_the_digest_of_its_words_too() -> None:
+    """An older version wrote no shares, and so digested none; the first versions listed members."""
+    stored = spec()
+    assert RunSpec.read(stored.model_dump_json(), stored.digest) == stored
+    content = stored.model_dump(mode="json")
+    del content["study"]["label"]["shares"]
+    text, members = json.dumps(content), canonical_digest(content["parties"])
+    assert RunSpec.read(text, canonical_digest(content | {"parties": members})) == stored
+    listed = content | {"parties": [member.model_dump(mode="json") for member in stored.parties]}
+    assert RunSpec.read(json.dumps(listed), canonical_digest(listed)) == stored
+    for other in (json.dumps(content | {"colluders": 1}), text):
+        with pytest.raises(ValueError, match="digest"):
+            RunSpec.read(other, "0" * 64)

@@ -17,6 +17,7 @@ from parley.common.data.columns import Category, Columns, Feature, Label, RealLa
 from parley.common.data.loading import load_columns, shard_of
 from parley.common.data.records import rows_of
 from parley.common.data.study import HingeLoss, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss, Study
+from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.encoding.fixed_point import FEATURE_BITS
 from parley.common.encoding.texts import spelling
 from parley.common.errors import InvalidDataError, InvalidInputError
@@ -459,3 +460,18 @@ class TestRecords:
             update={"features": (Feature(name="age", lower=0, upper=100, fill=25), WARD.model_copy())}
         )
         assert np.array_equal(rows_of(study, [{"ward": "north"}]), rows_of(study, [{"ward": "north", "age": 25}]))
+
+
+@pytest.mark.parametrize("study", [STUDY, REAL])
+def test_a_study_has_the_digest_of_versions_that_left_out_what_a_label_does_not_state(study: Study) -> None:
+    content = study.model_dump(mode="json")
+    label = {name: value for name, value in content["label"].items() if value is not None}
+    assert label != content["label"]
+    assert study.has_digest(study.digest)
+    assert study.has_digest(canonical_digest(content | {"label": label}))
+    assert not study.has_digest(canonical_digest(content | {"name": "other", "label": label}))
+
+
+def test_a_study_of_the_first_versions_is_to_be_made_again() -> None:
+    with pytest.raises(ValidationError, match=r"study of an older version of Parley\. Make it again"):
+        Study.model_validate(STUDY.model_dump(mode="json") | {"clip_norm": 1.0})

@@ -60,7 +60,7 @@ async def test_a_store_is_migrated_in_mid_run(tmp_path: Path, monkeypatch: pytes
     [
         (
             f"PRAGMA user_version = {NEWEST + 1}",
-            f"is a learner's store of version {NEWEST + 1}; this Parley reads 1 to {NEWEST}: use the Parley",
+            f"is a learner's store of version {NEWEST + 1}; this Parley reads 2 to {NEWEST}. Nothing in it was changed",
         ),
         ("PRAGMA application_id = 7", "is not a learner's store"),
     ],

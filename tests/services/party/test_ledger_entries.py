@@ -54,6 +54,7 @@ LIMIT = Account(100, 12, composition="basic")
 PRICE = Price((6, 6, 6), (5, 5, 5), (7, 7, 8), (1, 1, 1), "whole_party")
 FREE = Price((0,), (0,), (0,), (0,), "whole_party")
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes")))
+OTHER_STUDY = STUDY.model_copy(update={"name": "other"})
 IDENTITY = Identity("party", KEY)
 SPEC = RunSpec(
     study=STUDY,
@@ -461,22 +462,22 @@ def test_so_many_questions_of_a_learner_wait_at_a_time(
 
 def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, clock: Clock) -> None:
     """The learners' runs end then, not the owner's; no entry has a digest of rows that anyone can confirm."""
-    data = DataPin("rows.csv", {"t": "rows"}, "study", b"rows")
+    data = DataPin("rows.csv", {"t": "rows"}, STUDY, b"rows")
     with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
         assert store.pin(data) == []
         entry = store.entries()[-1]
         salt = store.chain.attachment(entry.number, SALT)
         assert len(salt) == 32
-        assert entry.record == Pinned("rows.csv", {"t": "rows"}, "study", data.keyed(salt))
+        assert entry.record == Pinned("rows.csv", {"t": "rows"}, data.study.digest, data.keyed(salt))
         approve(store, price=FREE)
         assert (other.pin(data, accept=True), store.pin(data)) == ([], [])
         assert (len(store.entries()), store.consents.open_runs()) == (4, [("ann", "run")])
         for changed, parts in (
             (replace(data, rows=b"others"), ["the rows"]),
-            (replace(data, study="another"), ["the study"]),
+            (replace(data, study=OTHER_STUDY), ["the study"]),
             (replace(data, source="rows.db"), ["where they come from"]),
             (replace(data, tables={"t": "others"}), ["where they come from"]),
-            (DataPin("", {}, "", b""), ["the rows", "the study", "where they come from"]),
+            (DataPin("", {}, OTHER_STUDY, b""), ["the rows", "the study", "where they come from"]),
         ):
             assert store.pin(changed) == parts
         assert store.consents.open_runs() == [("ann", "run")]
@@ -491,7 +492,7 @@ def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, cloc
 
 
 def test_a_process_answers_about_the_data_that_it_has_loaded_alone(tmp_path: Path, clock: Clock) -> None:
-    data = DataPin("rows.csv", {"t": "rows"}, "study", b"rows")
+    data = DataPin("rows.csv", {"t": "rows"}, STUDY, b"rows")
     with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
         assert store.pin(data) == []
         assert other.pin(replace(data, rows=b"others"), accept=True) == ["the rows"]
