@@ -270,6 +270,10 @@ class Engine:
         if run not in self._tasks:
             self._start(run, partial(self._carry, run))
 
+    def is_carrying(self, run: str) -> bool:
+        """Return whether work is done for a run, which goes on for a moment after its end."""
+        return run in self._tasks
+
     async def resume(self, run: str) -> None:
         """Let a paused run go on at once, with all of its patience. A run that is not paused goes on as before.
 

@@ -417,6 +417,63 @@ class RunStore:
                     raise ValueError("signer")
         return receipts
 
+    def old_logs(self, days: float) -> list[str]:
+        """Return the runs that ended more than ``days`` ago whose logs are not deleted yet."""
+        with self._database.reading() as connection:
+            return [row["id"] for row in connection.execute(sql.OLD_LOGS, (_ago(days),))]
+
+    def old_runs(self, days: float) -> list[str]:
+        """Return the runs that ended more than ``days`` ago, an evaluation before the run that it evaluates."""
+        with self._database.reading() as connection:
+            return [row["id"] for row in connection.execute(sql.OLD_RUNS, (_ago(days),))]
+
+    def delete_log(self, run: str) -> None:
+        """Delete a run's replies and the news of its rounds; who contributed to each, and all else, stays.
+
+        Raises ConflictError if the run has not ended, NotFoundError.
+        """
+        self._delete(run, sql.DELETE_LOG)
+
+    def delete(self, run: str) -> None:
+        """Delete all of a run, with its model and certificate.
+
+        Raises ConflictError if it has not ended, key holders have yet to be told so, or runs that evaluate its model
+        are left; NotFoundError.
+        """
+        self._delete(run, sql.DELETE_RUN)
+
+    def _delete(self, run: str, statements: Sequence[str]) -> None:
+        with self._database.transaction() as connection:
+            if (state := self.state(run)) not in ENDS:
+                raise ConflictError(f"run {run} is {state}: it can be deleted once it has ended", state=state)
+            evaluations = [readable(row["id"]) for row in connection.execute(sql.FIND_EVALUATIONS, (run,))]
+            if evaluations and statements is sql.DELETE_RUN:
+                raise ConflictError(f"run {run} is evaluated by {', '.join(evaluations)}: delete these first")
+            if connection.execute(sql.FIND_UNENDED, (run,)).fetchone() is not None:
+                raise ConflictError(f"run {run} has ended, and its key holders have yet to be told: try again later")
+            for statement in statements:
+                connection.execute(statement, {"run": run})
+
+    def named_public(self) -> set[str]:
+        """Return the digests of the public rows that runs name."""
+        with self._database.reading() as connection:
+            return {row["digest"] for row in connection.execute(sql.NAMED_PUBLIC)}
+
+    def compact(self) -> int:
+        """Give the disk what deleted runs took; returns bytes."""
+        return self._database.compact()
+
+    def mark_copied(self) -> None:
+        """Mark all receipts: the database is a copy that is brought back, and later receipts may have been lost."""
+        with self._database.transaction() as connection:
+            connection.execute(sql.MARK_COPIED)
+
+    def is_copied(self, receipt: Receipt) -> bool:
+        """Return whether a receipt came with a copy that was brought back, so that a later one may have been lost."""
+        with self._database.reading() as connection:
+            row = connection.execute(sql.IS_COPIED, (receipt.signer, receipt.text)).fetchone()
+        return bool(row["is_copied"])
+
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """Return the events of a run after event number ``after``."""
         with self._database.reading() as connection:
@@ -439,6 +496,11 @@ class RunStore:
         if row is None:
             raise NotFoundError(f"there is no run {run[:100]!r}")
         return row
+
+
+def _ago(days: float) -> str:
+    """Return a span of time before now, as SQLite takes it."""
+    return f"-{days * 86_400:.0f} seconds"
 
 
 def _lock(path: Path) -> IO[bytes]:

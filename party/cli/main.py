@@ -17,19 +17,17 @@ from parley.common.service.commands import (
     tool_options,
     without_rich,
 )
+from parley.party.cli.backups import backup_command, recover_command, restore_command
 from parley.party.cli.join import join_command
 from parley.party.cli.learn import OWN_MODELS, learn_command
 from parley.party.cli.ledger import (
     accept_data_command,
     audit_app,
-    backup_command,
     budget_command,
     end_command,
     init_command,
     log_command,
-    recover_command,
     release_command,
-    restore_command,
     witnessed_command,
 )
 from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.common.encoding.texts import toml_value
+from parley.common.errors import ConflictError
+from parley.common.service.backups import BackupSource, BackupTarget, back_up, brought
 from parley.common.service.commands import (
     CommandLine,
     Printer,
@@ -54,7 +56,7 @@ with deferred():
     from parley.common.service import compose as service_compose
     from parley.common.service import logs, tokens
     from parley.common.service import serve as serving
-    from parley.common.storage import keys
+    from parley.common.storage import backups, keys
     from parley.party import membership
     from parley.party.keyholder import app
     from parley.party.keyholder import journal as keyholder_journal
@@ -62,6 +64,7 @@ with deferred():
     from parley.party.keyholder import vault as keyholder_vault
 
 if TYPE_CHECKING:
+    from parley.common.storage.backups import StateFolder
     from parley.party.keyholder.settings import KeyHolderSettings
 
 DEFAULT_KEY_HOLDER_CONFIG = Path("keyholder.toml")
@@ -164,9 +167,69 @@ def key_holder_recover(
         if not yes:
             typer.echo("nothing was changed; say --yes to end all sessions and begin the new journal", err=True)
             return
-        texts = [line for path in receipt or () for line in read_text(path, read_handed).split()]
-        replaced = keyholder_journal.recover_journal(settings.state, settings.identity, texts)
-        keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
+        replaced = _recovered(settings, receipt)
+    _report(replaced, config, out)
+
+
+@key_holder_app.command("backup")
+def key_holder_backup(
+    target: BackupTarget, config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out: Printer
+) -> None:
+    """Copy identity key, journal and others' receipts into a new folder or to standard output, while it runs too.
+
+    The keys of its sessions are left out: they end by deletion, which no copy may undo. Bring the copy back with
+    parley-party keyholder restore, which ends all sessions.
+    """
+    with quietly():
+        settings = keyholder_settings.KeyHolderSettings.load(config)
+        keyholder_journal.check_journal(settings.state)
+        back_up(_state(settings), target, out)
+
+
+@key_holder_app.command("restore")
+def key_holder_restore(
+    source: BackupSource,
+    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG,
+    receipt: ReceiptFiles = None,
+    *,
+    out: Printer,
+) -> None:
+    """Bring a backup back into an empty state: its identity key, and a new journal in the place of the backup's.
+
+    All sessions end, for the backup may lack sums that were opened since: runs in progress fail, and cost only what
+    their parties have answered. The backup's journal is put aside.
+    """
+    with quietly():
+        settings = keyholder_settings.KeyHolderSettings.load(config)
+        with brought(_state(settings), source) as backup:
+            if keyholder_journal.has_journal(settings.state):
+                raise ConflictError(
+                    f"there is a journal in {settings.state}, and a backup goes into an empty state: parley-party "
+                    "keyholder recover replaces a journal that is there"
+                )
+            journal = "keyholder.db"  # without its head file: should this end here, no key holder starts on it
+            for name in backup.paths():
+                if name not in {journal, "keyholder.head"}:
+                    backup.put(name, settings.state / name)
+            backup.put(journal, settings.state / journal)
+        replaced = _recovered(settings, receipt)
+    _report(replaced, config, out)
+
+
+def _state(settings: KeyHolderSettings) -> StateFolder:
+    return backups.StateFolder("key holder", settings.name, settings.state, left_out={"keys", "anchor"})
+
+
+def _recovered(settings: KeyHolderSettings, receipts: ReceiptFiles) -> list[str]:
+    """Begin a new journal and destroy the keys of all sessions; returns the journals that it replaces."""
+    texts = [line for path in receipts or () for line in read_text(path, read_handed).split()]
+    replaced = keyholder_journal.recover_journal(settings.state, settings.identity, texts)
+    keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
+    return replaced
+
+
+def _report(replaced: list[str], config: Path, out: Printer) -> None:
+    """Print what a new journal replaces."""
     text = f"a new journal, which replaces {len(replaced)} that others may hold receipts of"
     out.done(text, replaced=replaced)
     out.next(f"parley-party keyholder serve --config {quote(str(config))}")

@@ -148,7 +148,9 @@ class LedgerChain(SignedChain):
     def run(self, learner: str, run: str) -> RunBook:
         """Return a run's book. Raises NotFoundError."""
         if (book := self.books.runs.get((learner, run))) is None:
-            raise NotFoundError(f"run {run} is not known here")
+            lost = ": its ledger was lost and begun again, which ended all runs. Begin the run again"
+            is_new = self.books.begun is not None and self.books.begun.recovered
+            raise NotFoundError(f"run {run} is not known here{lost if is_new else ''}")
         return book
 
     def expire(self) -> None:
