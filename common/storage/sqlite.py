@@ -427,12 +427,14 @@ class Database:
         """
         before = self.size
         with self._lock, self._translated, self._turns:
-            if self._connection.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
+            (mode,) = self._connection.execute("PRAGMA auto_vacuum").fetchone()
+            if mode != _INCREMENTAL:
                 self._connection.execute(_SHRINKS)
                 self._connection.execute("VACUUM")
         while True:
             with self.transaction() as connection:
-                if connection.execute("PRAGMA freelist_count").fetchone() == (0,):
+                (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
+                if not unused:
                     break
                 connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
         with self._lock, self._translated, self._turns:
