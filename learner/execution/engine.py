@@ -57,6 +57,7 @@ from parley.common.learning.model import Model
 from parley.common.protocol.driver import drive, logged_reply
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Question, Reply
+from parley.common.protocol.receipts import Receipt
 from parley.common.runs.evaluation import weights_of
 from parley.common.runs.model_document import certify, model_document
 from parley.common.runs.specification import RunSpec
@@ -186,6 +187,14 @@ class StoredLog:
         receipts = [newest for peer in self.peers if (newest := peer.receipts.newest)]
         notices = self.reporter.notices(query, reply, round_report)
         self.store.append(self.run, query, reply, notices, receipts, opened=round_report.opened)
+        _note_stored(self.peers, receipts)
+
+
+def _note_stored(peers: Sequence[Peer], receipts: Sequence[Receipt]) -> None:
+    """Note which receipts of peers are on the disk now."""
+    by_name = {receipt.signer: receipt for receipt in receipts}
+    for peer in peers:
+        peer.receipts.stored = by_name.get(peer.name, peer.receipts.stored)
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────
@@ -480,8 +489,10 @@ class Engine:
 
     async def _keep_receipts(self, run: Run) -> None:
         """Store the newest receipts of a run's peers."""
-        receipts = [newest for peer in self._peers(run) if (newest := peer.receipts.newest)]
+        peers = self._peers(run)
+        receipts = [newest for peer in peers if (newest := peer.receipts.newest)]
         await asyncio.to_thread(self._store.keep, receipts)
+        _note_stored(peers, receipts)
 
     def _peers(self, run: Run) -> tuple[Peer, ...]:
         """Return a run's parties that are on the roster, and its key holders."""

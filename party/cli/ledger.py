@@ -78,10 +78,10 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     with quietly():
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings) as store:
-            account = store.account()
+            account, growth = store.account(), store.chain.growth()
     report = party_api.BudgetReport.of(account)
     if out.is_json:
-        print_json_line(report.model_dump())
+        print_json_line(report.model_dump() | {"ledger": growth.facts})
         return
     print_table(
         [
@@ -94,6 +94,7 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     )
     for sentence in statement.in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
         typer.echo(sentence)
+    typer.echo(f"the ledger has {growth}")
 
 
 def log_command(

@@ -65,6 +65,7 @@ with deferred():
 
 if TYPE_CHECKING:
     from parley.common.storage.backups import StateFolder
+    from parley.common.storage.growth import Growth
     from parley.party.keyholder.settings import KeyHolderSettings
 
 DEFAULT_KEY_HOLDER_CONFIG = Path("keyholder.toml")
@@ -264,13 +265,16 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out
     with quietly():
         paillier.require_gmpy2()
         settings = keyholder_settings.KeyHolderSettings.load(config)
-        facts = {
+        n_sessions, growth = _check_keys(settings)
+        facts: dict[str, object] = {
             "name": settings.name,
             "public_key": settings.identity.key,
             "key_bits": settings.key_bits,
             "learners": list(settings.pins),
-            "sessions": _check_keys(settings),
+            "sessions": n_sessions,
         }
+        if growth is not None:
+            facts["journal"] = growth.facts if out.is_json else str(growth)
     warn_unreachable(settings.outbound)
     out.result(facts, lambda: print_table([(name, as_text(value)) for name, value in facts.items()]))
 
@@ -287,14 +291,17 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, 
     out.aside(f"words: {' '.join(key_words.words_of(key))}")
 
 
-def _check_keys(settings: KeyHolderSettings) -> int:
-    """Load the keys of all open sessions; return how many there are. Raises LedgerError, OwnKeyError."""
+def _check_keys(settings: KeyHolderSettings) -> tuple[int, Growth | None]:
+    """Load the keys of all open sessions; return how many there are, and how the journal grows if there is one.
+
+    Raises LedgerError, OwnKeyError.
+    """
     if not (settings.state / "keyholder.db").exists():
         typer.echo("parley-party: there is no journal yet: make it with parley-party keyholder init", err=True)
-        return 0
+        return 0, None
     vault = keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode())
     with closing(keyholder_journal.Journal(settings.state, settings.identity)) as journal:
-        moduli = journal.active()
+        moduli, growth = journal.active(), journal.chain.growth()
     for n in moduli:
         vault.load(n)
-    return len(moduli)
+    return len(moduli), growth

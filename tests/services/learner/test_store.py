@@ -263,9 +263,10 @@ def spec(tmp_path: Path) -> RunSpec:
 
 
 def row_of(store: RunStore, run: str, *left_out: str) -> dict[str, Any]:
-    """A run's row, as it is on the disk."""
+    """A run's row, as it is on the disk; it has the time of its end if it has ended."""
     with store._database.reading() as connection:
         row = dict(connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone())
+    assert (row.pop("ended_at") is not None) == (row["state"] in ENDS)
     return {column: value for column, value in row.items() if column not in left_out}
 
 
