@@ -206,6 +206,11 @@ _REST_SECONDS = 0.05
 computes on this machine, parties included. A longer round waits for parties elsewhere."""
 
 
+_RESTORED = (
+    "this learner was brought back from a backup, in which later rounds of the run are missing: begin the run again"
+)
+
+
 class Settle(Protocol):
     """Chooses what a run leaves open: the type of `parley.learner.forecasting.selection.settled`."""
 
@@ -359,7 +364,10 @@ class Engine:
                 patience.renew()
             is_over = patience.is_spent and state == "paused"
             if not isinstance(error, UnavailableError) or is_over:
-                await asyncio.to_thread(self._store.enter, run, "failed", problem=problems.document_of(error))
+                problem = problems.document_of(error)
+                if await asyncio.to_thread(self._store.was_restored, run):
+                    problem |= {"detail": f"{error.detail}; {_RESTORED}"}
+                await asyncio.to_thread(self._store.enter, run, "failed", problem=problem)
                 return True
             if (pause := _pause(error, now.pause)) != now.pause or now.state != state:
                 await asyncio.to_thread(self._store.pause, run, pause, state)

@@ -464,9 +464,14 @@ class RunStore:
         return self._database.compact()
 
     def mark_copied(self) -> None:
-        """Mark all receipts: the database is a copy that is brought back, and later receipts may have been lost."""
+        """Note that this is a copy that is brought back: later receipts, and rounds of its runs, may have been lost."""
         with self._database.transaction() as connection:
             connection.execute(sql.MARK_COPIED)
+            connection.execute(sql.ADD_RESTORE, (datetime.now(UTC).isoformat(timespec="milliseconds"),))
+
+    def was_restored(self, run: str) -> bool:
+        """Return whether a run was in a copy that was brought back."""
+        return bool(self._row(run, sql.WAS_RESTORED)["was_restored"])
 
     def is_copied(self, receipt: Receipt) -> bool:
         """Return whether a receipt came with a copy that was brought back, so that a later one may have been lost."""

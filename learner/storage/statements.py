@@ -58,6 +58,10 @@ _COPIED_TABLE = """
         signer TEXT PRIMARY KEY,
         text TEXT NOT NULL
     ) STRICT"""
+_RESTORES_TABLE = """
+    CREATE TABLE restores (                           -- when a copy was brought back
+        at TEXT NOT NULL                              -- ISO 8601, UTC
+    ) STRICT"""
 
 _SESSIONS_TABLE = """
     CREATE TABLE sessions (                           -- of the secure sum, one a run
@@ -99,6 +103,7 @@ _TABLES = (
     _EVENTS_INDEX,
     _RECEIPTS_TABLE,
     _COPIED_TABLE,
+    _RESTORES_TABLE,
     _SESSIONS_TABLE,
     _ROUNDS_TABLE,
     _CONTRIBUTIONS_TABLE,
@@ -117,6 +122,7 @@ _WITH_DIGESTS = (
 )
 _WITH_ENDS = (
     _COPIED_TABLE,
+    _RESTORES_TABLE,
     "ALTER TABLE runs ADD COLUMN ended_at TEXT",
     """UPDATE runs SET ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')  -- when they ended was not stored before
         WHERE state IN ('completed', 'failed', 'cancelled')""",
@@ -205,6 +211,8 @@ KEEP_RECEIPT = """
     INSERT INTO receipts (signer, text) VALUES (?, ?) ON CONFLICT (signer) DO UPDATE SET text = excluded.text"""
 RECEIPTS = "SELECT signer, text FROM receipts"
 MARK_COPIED = "INSERT OR REPLACE INTO copied SELECT signer, text FROM receipts"
+ADD_RESTORE = "INSERT INTO restores VALUES (?)"
+WAS_RESTORED = "SELECT EXISTS (SELECT 1 FROM restores JOIN runs ON created < at WHERE id = ?) AS was_restored"
 IS_COPIED = "SELECT EXISTS (SELECT 1 FROM copied WHERE signer = ? AND text = ?) AS is_copied"
 
 OLD_LOGS = """

@@ -104,7 +104,7 @@ def test_an_evaluation_is_queued_with_the_end_of_its_run_or_not_at_all(store: Ru
 def test_an_older_store_is_migrated(tmp_path: Path) -> None:
     path, spec = tmp_path / "learner.sqlite", run_spec(Cluster(tmp_path, n_parties=2))
     terms = RunTerms.of(spec, 60.0, {}).model_dump_json()
-    newer = ("evaluations_of_run", "TABLE copied")
+    newer = ("evaluations_of_run", "TABLE copied", "TABLE restores")
     older = [table for table in statements.STORE_SCHEMA.tables if not any(name in table for name in newer)]
     later = ("evaluat", "approvals", "weights", "model_digest", "ended_at")
     older[0] = "\n".join(line for line in older[0].splitlines() if not any(word in line for word in later))
