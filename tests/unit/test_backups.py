@@ -1,4 +1,4 @@
-"""Backups of a state: a folder or one tar, whole or refused, whatever is written meanwhile."""
+"""Backups of a state: a folder or one tar, whole or refused, while others write to it."""
 
 from __future__ import annotations
 
