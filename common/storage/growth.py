@@ -33,7 +33,7 @@ class Growth:
         """
         more = self.free / self.entry_size if self.entries else 0.0
         return (
-            f"{self.entries:,} entries in {_bytes(self.size)}, {_bytes(self.entry_size)} each; {_bytes(self.free)} of "
+            f"{self.entries:,} {'entry' if self.entries == 1 else 'entries'} in {_bytes(self.size)}, {_bytes(self.entry_size)} each; {_bytes(self.free)} of "
             f"its disk are free, for about {_count(more)} more"
         )
 

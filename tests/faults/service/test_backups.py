@@ -66,11 +66,12 @@ class Drill:
             name: toml.write(self.cluster.root / f"{name}.toml", settings.model_dump())
             for name, settings in self.settings.items()
         }
+        self.starts: dict[str, Callable[[Any], BaseProcess]] = dict.fromkeys(self.cluster.names, start_party)
+        self.starts |= {HOLDER: start_keyholder, LEARNER: start_learner}
 
     def start(self, name: str) -> None:
         """Start a service, and wait until it is ready."""
-        starts = {HOLDER: start_keyholder, LEARNER: start_learner}
-        self.processes[name] = starts.get(name, start_party)(type(self.settings[name]).load(self.files[name]))
+        self.processes[name] = self.starts[name](type(self.settings[name]).load(self.files[name]))
         wait_until_ready(f"http://127.0.0.1:{self.ports[name]}")
 
     def kill(self, name: str) -> None:
@@ -227,5 +228,5 @@ def test_a_learner_is_restored_at_any_time(drill: Drill) -> None:
 
 
 def spec_of(drill: Drill, kind: str) -> RunSpec:
-    changes = {"secure_sum": "paillier", "colluders": 1} if kind == "paillier" else {}
-    return run_spec(drill.cluster, ROUNDS[kind], **changes)
+    colluders = int(kind == "paillier")
+    return run_spec(drill.cluster, ROUNDS[kind], secure_sum=kind, colluders=colluders)
