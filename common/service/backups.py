@@ -41,7 +41,7 @@ def back_up(state: StateFolder, target: str, out: Printer) -> None:
     out.aside(f"a backup of the {state.service} {state.name}: {advice}")
 
 
-def brought(state: StateFolder, source: str) -> AbstractContextManager[Backup]:
-    """Check a backup, whose files are in a scratch folder of the state within this context; see `backups.brought`."""
+def read_backup(state: StateFolder, source: str) -> AbstractContextManager[Backup]:
+    """Check a backup, whose files are in a scratch folder of the state within this context; see `backups.checked_backup`."""
     place = sys.stdin.buffer if source == _STREAM else Path(source)
-    return backups.brought(state.service, state.name, place, state.path)
+    return backups.checked_backup(state.service, state.name, place, state.path)

@@ -145,7 +145,7 @@ def write_stream(state: StateFolder, stream: IO[bytes]) -> None:
 
 
 @contextmanager
-def brought(service: Service, name: str, source: Path | IO[bytes], state: Path) -> Iterator[Backup]:
+def checked_backup(service: Service, name: str, source: Path | IO[bytes], state: Path) -> Iterator[Backup]:
     """Copy a backup, a folder or a tar (packed or not), into a scratch folder of a state, and check it there.
 
     Raises InvalidInputError where it is no backup of this service, was cut off or changed; UnavailableError where it

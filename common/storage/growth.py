@@ -31,11 +31,10 @@ class Growth:
         >>> print(Growth(entries=1000, size=2_700_000, free=41_000_000_000))
         1,000 entries in 2.7 MB, 2.7 kB each; 41 GB of its disk are free, for about 15 million more
         """
-        more = self.free / self.entry_size if self.entries else 0.0
-        return (
-            f"{self.entries:,} {'entry' if self.entries == 1 else 'entries'} in {_bytes(self.size)}, {_bytes(self.entry_size)} each; {_bytes(self.free)} of "
-            f"its disk are free, for about {_count(more)} more"
-        )
+        entries = "1 entry" if self.entries == 1 else f"{self.entries:,} entries"
+        more = _count(self.free / self.entry_size) if self.entries else "0"
+        taken = f"{entries} in {_bytes(self.size)}, {_bytes(self.entry_size)} each"
+        return f"{taken}; {_bytes(self.free)} of its disk are free, for about {more} more"
 
     @property
     def facts(self) -> dict[str, float]:

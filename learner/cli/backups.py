@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from shlex import quote
 
-from parley.common.service.backups import BackupSource, BackupTarget, back_up, brought
+from parley.common.service.backups import BackupSource, BackupTarget, back_up, read_backup
 from parley.common.service.commands import Printer, deferred
 from parley.learner.cli.options import ConfigOption
 
@@ -47,7 +47,7 @@ def restore_learner_command(source: BackupSource, config: ConfigOption = None, *
     """
     with _quietly():
         settings = learner_settings.LearnerSettings.load(config)
-        with brought(backups.learner_state(settings), source) as backup:
+        with read_backup(backups.learner_state(settings), source) as backup:
             done = backups.bring_back(settings, backup)
             assert backup.manifest is not None  # noqa: S101 -- every learner's has one
             taken = backup.manifest.taken

@@ -154,7 +154,7 @@ def _check_settings(settings: LearnerSettings) -> dict[str, Any]:
         "users": [user.name for user in settings.users],
         "studies": sorted(studies),
         "tls": "yes" if settings.tls else "no",
-        "store": growth.store_size(store) if store.exists() else "made at the first start",
+        **({"store": growth.store_size(store)} if store.exists() else {}),
     }
 
 

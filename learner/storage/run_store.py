@@ -432,7 +432,7 @@ class RunStore:
 
         Raises ConflictError if the run has not ended, NotFoundError.
         """
-        self._delete(run, sql.DELETE_LOG)
+        self._delete(run, sql.FORGET_LOG)
 
     def delete(self, run: str) -> None:
         """Delete all of a run, with its model and certificate.
@@ -440,14 +440,14 @@ class RunStore:
         Raises ConflictError if it has not ended, key holders have yet to be told so, or runs that evaluate its model
         are left; NotFoundError.
         """
-        self._delete(run, sql.DELETE_RUN)
+        self._delete(run, sql.FORGET_RUN)
 
     def _delete(self, run: str, statements: Sequence[str]) -> None:
         with self._database.transaction() as connection:
             if (state := self.state(run)) not in ENDS:
                 raise ConflictError(f"run {run} is {state}: it can be deleted once it has ended", state=state)
             evaluations = [readable(row["id"]) for row in connection.execute(sql.FIND_EVALUATIONS, (run,))]
-            if evaluations and statements is sql.DELETE_RUN:
+            if evaluations and statements is sql.FORGET_RUN:
                 raise ConflictError(f"run {run} is evaluated by {', '.join(evaluations)}: delete these first")
             if connection.execute(sql.FIND_UNENDED, (run,)).fetchone() is not None:
                 raise ConflictError(f"run {run} has ended, and its key holders have yet to be told: try again later")

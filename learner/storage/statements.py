@@ -222,11 +222,11 @@ OLD_LOGS = """
 OLD_RUNS = """  -- an evaluation before the run that it evaluates
     SELECT id FROM runs WHERE ended_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?) ORDER BY rowid DESC"""
 FIND_EVALUATIONS = "SELECT id FROM runs WHERE evaluates = ?"
-DELETE_LOG = (
+FORGET_LOG = (
     "UPDATE replies SET value = x'' WHERE run = :run",
     "DELETE FROM events WHERE run = :run AND kind <> 'state'",
 )
-DELETE_RUN = (
+FORGET_RUN = (
     "DELETE FROM openings WHERE run = :run",
     "DELETE FROM rounds WHERE run = :run",
     "DELETE FROM sessions WHERE run = :run",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.common.errors import ConflictError
-from parley.common.service.backups import BackupSource, BackupTarget, back_up, brought
+from parley.common.service.backups import BackupSource, BackupTarget, back_up, read_backup
 from parley.common.service.commands import Printer, deferred
 from parley.common.storage.handed_files import read_handed
 from parley.party.commands import DEFAULT_CONFIG, Config, ReceiptFiles, quietly, read_text
@@ -82,7 +82,7 @@ def restore_command(
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)
-        with brought(_state(settings), source) as backup:
+        with read_backup(_state(settings), source) as backup:
             done = _restored(settings, backup, receipt, yes=yes)
     _report(done, out, is_done=True)
 

@@ -11,7 +11,7 @@ import typer
 
 from parley.common.encoding.texts import toml_value
 from parley.common.errors import ConflictError
-from parley.common.service.backups import BackupSource, BackupTarget, back_up, brought
+from parley.common.service.backups import BackupSource, BackupTarget, back_up, read_backup
 from parley.common.service.commands import (
     CommandLine,
     Printer,
@@ -202,7 +202,7 @@ def key_holder_restore(
     """
     with quietly():
         settings = keyholder_settings.KeyHolderSettings.load(config)
-        with brought(_state(settings), source) as backup:
+        with read_backup(_state(settings), source) as backup:
             if keyholder_journal.has_journal(settings.state):
                 raise ConflictError(
                     f"there is a journal in {settings.state}, and a backup goes into an empty state: parley-party "

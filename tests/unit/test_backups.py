@@ -16,7 +16,7 @@ import pytest
 
 from parley.common.errors import ConflictError, DamagedError, InvalidInputError, ParleyError, UnavailableError
 from parley.common.storage import backups
-from parley.common.storage.backups import MANIFEST, Backup, StateFolder, brought, write_folder, write_stream
+from parley.common.storage.backups import MANIFEST, Backup, StateFolder, checked_backup, write_folder, write_stream
 from parley.common.storage.folders import locked
 from parley.common.storage.keys import write_private
 
@@ -52,7 +52,7 @@ def numbers(path: Path) -> list[int]:
 def refusal(source: Path | bytes, into: Path, name: str = "ann") -> str:
     """Why a backup is refused."""
     stream = source if isinstance(source, Path) else io.BytesIO(source)
-    with pytest.raises(InvalidInputError) as refused, brought("learner", name, stream, into):
+    with pytest.raises(InvalidInputError) as refused, checked_backup("learner", name, stream, into):
         pass
     assert not list(into.iterdir()), "nothing of it stays"
     return refused.value.detail
@@ -74,7 +74,7 @@ def test_a_backup_has_all_that_cannot_be_made_again(state: StateFolder, tmp_path
         assert tar.getnames() == [*KEPT, MANIFEST], "the manifest last: it says that all was written"
     (tmp_path / "file").write_bytes(gzip.compress(archive))
     for source in (tmp_path / "deep" / "copy", tmp_path / "file", io.BytesIO(archive)):
-        with brought("learner", "ann", source, tmp_path / "new") as backup:
+        with checked_backup("learner", "ann", source, tmp_path / "new") as backup:
             assert backup.manifest is not None
             assert sorted(backup.manifest.files) == backup.paths() == KEPT
             assert numbers(backup.folder / "one.db") == [1]
@@ -179,7 +179,7 @@ def test_a_file_is_put_where_there_is_no_other(state: StateFolder, tmp_path: Pat
     for content, is_same in ((b"identity.key", True), (b"another", False)):
         (tmp_path / "new").mkdir(exist_ok=True)
         (tmp_path / "new" / "identity.key").write_bytes(content)
-        with brought("learner", "ann", tmp_path / "copy", tmp_path / "new") as backup:
+        with checked_backup("learner", "ann", tmp_path / "copy", tmp_path / "new") as backup:
             if is_same:
                 backup.put("identity.key", tmp_path / "new" / "identity.key")
             else:
