@@ -42,6 +42,6 @@ def back_up(state: StateFolder, target: str, out: Printer) -> None:
 
 
 def read_backup(state: StateFolder, source: str) -> AbstractContextManager[Backup]:
-    """Check a backup, whose files are in a scratch folder of the state within this context; see `backups.checked_backup`."""
+    """Check a backup, whose files are in a scratch folder of the state meanwhile; see `backups.checked_backup`."""
     place = sys.stdin.buffer if source == _STREAM else Path(source)
     return backups.checked_backup(state.service, state.name, place, state.path)
