@@ -77,9 +77,9 @@ class StateFolder:
         for path in sorted(self.path.rglob("*")):
             parts = path.relative_to(self.path).parts
             is_hidden = any(part.startswith(".") for part in parts)
-            if is_hidden or parts[0] in self.left_out or path.name.endswith(_REMADE) or not path.is_file():
-                continue
-            found["/".join(parts)] = path
+            is_remade = len(parts) == 1 and path.name.endswith(_REMADE)  # below, nobody has a database open
+            if not (is_hidden or is_remade or parts[0] in self.left_out) and path.is_file():
+                found["/".join(parts)] = path
         found |= {f"{ELSEWHERE}/{name}": path for name, path in self.elsewhere.items()}
         return dict(sorted(found.items(), key=lambda item: _turn(item[1])))
 

@@ -41,23 +41,25 @@ class Purge:
 
     def old(self) -> None:
         """Delete what is older than the settings keep it. Raises UnavailableError, DamagedError."""
-        keep, runs, logs, rows = self._retention, list[str](), list[str](), list[str]()
+        keep, ended = self._retention, self._store.ended
+        runs, logs, rows = list[str](), list[str](), list[str]()
         if keep.run_days is not None:
-            runs = [run for run in self._store.old_runs(keep.run_days) if self._deleted(run, self._store.delete)]
+            runs = [run for run in ended.older(keep.run_days) if self._deleted(run, ended.delete)]
         if keep.log_days is not None:
-            logs = [run for run in self._store.old_logs(keep.log_days) if self._deleted(run, self._store.delete_log)]
+            logs = [run for run in ended.with_logs(keep.log_days) if self._deleted(run, ended.delete_log)]
         if keep.public_days is not None:
-            rows = self._rows.delete_unnamed(self._store.named_public(), time.time() - keep.public_days * _DAY)
+            rows = self._rows.delete_unnamed(ended.named_public(), time.time() - keep.public_days * _DAY)
         if runs or logs or rows:
-            structlog.get_logger().info("deleted", runs=runs, logs=logs, public=rows, bytes=self._store.compact())
+            structlog.get_logger().info("deleted", runs=runs, logs=logs, public=rows, bytes=ended.compact())
 
     def run(self, run: str, user: str, *, only_log: bool) -> None:
         """Delete a run, or its log, for a user. Raises ConflictError while it cannot be deleted, NotFoundError."""
-        if self._is_carried(run) and self._store.state(run):
+        if self._is_carried(run):
             raise ConflictError(f"run {run} is worked at: it can be deleted once it has ended")
-        (self._store.delete_log if only_log else self._store.delete)(run)
+        ended = self._store.ended
+        (ended.delete_log if only_log else ended.delete)(run)
         kind = "logs" if only_log else "runs"
-        structlog.get_logger().info("deleted", **{kind: [run]}, user=user, bytes=self._store.compact())
+        structlog.get_logger().info("deleted", **{kind: [run]}, user=user, bytes=ended.compact())
 
     def _deleted(self, run: str, delete: Callable[[str], None]) -> bool:
         """Delete a run or its log, unless it is not time yet; returns whether it was."""

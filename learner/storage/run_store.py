@@ -44,6 +44,7 @@ from parley.learner.runs.plan import Plan
 from parley.learner.runs.run import DEFAULT_SECONDS, DamagedStoreError, Pause, Run, RunTerms, decoding_row, readable
 from parley.learner.runs.states import ENDS, Notice, RunEvent, RunState, check_transition
 from parley.learner.storage import statements as sql
+from parley.learner.storage.ended_runs import EndedRuns
 from parley.learner.storage.session_store import SessionStore, close_round
 
 Announce = Callable[[str, Sequence[RunEvent]], None]
@@ -88,6 +89,7 @@ class RunStore:
             self._lock.close()
             raise
         self.sessions = SessionStore(self._database)
+        self.ended = EndedRuns(self._database)
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -417,52 +419,6 @@ class RunStore:
                     raise ValueError("signer")
         return receipts
 
-    def old_logs(self, days: float) -> list[str]:
-        """Return the runs that ended more than ``days`` ago whose logs are not deleted yet."""
-        with self._database.reading() as connection:
-            return [row["id"] for row in connection.execute(sql.OLD_LOGS, (_ago(days),))]
-
-    def old_runs(self, days: float) -> list[str]:
-        """Return the runs that ended more than ``days`` ago, an evaluation before the run that it evaluates."""
-        with self._database.reading() as connection:
-            return [row["id"] for row in connection.execute(sql.OLD_RUNS, (_ago(days),))]
-
-    def delete_log(self, run: str) -> None:
-        """Delete a run's replies and the news of its rounds; who contributed to each, and all else, stays.
-
-        Raises ConflictError if the run has not ended, NotFoundError.
-        """
-        self._delete(run, sql.FORGET_LOG)
-
-    def delete(self, run: str) -> None:
-        """Delete all of a run, with its model and certificate.
-
-        Raises ConflictError if it has not ended, key holders have yet to be told so, or runs that evaluate its model
-        are left; NotFoundError.
-        """
-        self._delete(run, sql.FORGET_RUN)
-
-    def _delete(self, run: str, statements: Sequence[str]) -> None:
-        with self._database.transaction() as connection:
-            if (state := self.state(run)) not in ENDS:
-                raise ConflictError(f"run {run} is {state}: it can be deleted once it has ended", state=state)
-            evaluations = [readable(row["id"]) for row in connection.execute(sql.FIND_EVALUATIONS, (run,))]
-            if evaluations and statements is sql.FORGET_RUN:
-                raise ConflictError(f"run {run} is evaluated by {', '.join(evaluations)}: delete these first")
-            if connection.execute(sql.FIND_UNENDED, (run,)).fetchone() is not None:
-                raise ConflictError(f"run {run} has ended, and its key holders have yet to be told: try again later")
-            for statement in statements:
-                connection.execute(statement, {"run": run})
-
-    def named_public(self) -> set[str]:
-        """Return the digests of the public rows that runs name."""
-        with self._database.reading() as connection:
-            return {row["digest"] for row in connection.execute(sql.NAMED_PUBLIC)}
-
-    def compact(self) -> int:
-        """Give the disk what deleted runs took; returns bytes."""
-        return self._database.compact()
-
     def mark_copied(self) -> None:
         """Note that this is a copy that is brought back: later receipts, and rounds of its runs, may have been lost."""
         with self._database.transaction() as connection:
@@ -501,11 +457,6 @@ class RunStore:
         if row is None:
             raise NotFoundError(f"there is no run {run[:100]!r}")
         return row
-
-
-def _ago(days: float) -> str:
-    """Return a span of time before now, as SQLite takes it."""
-    return f"-{days * 86_400:.0f} seconds"
 
 
 def _lock(path: Path) -> IO[bytes]:

@@ -59,7 +59,7 @@ async def test_a_learner_has_all_again_but_what_would_claim_too_much(
         await watch(client, run)
         digest = (await upload(client, cluster.public_table()))["digest"]
         model = (await client.get(f"/v1/runs/{run}/model")).json()
-        going_on = await submit(client, parameters={"n_rounds": 300})
+        going_on = await submit(client, parameters={"n_rounds": 60})
         fill_roster(cluster)
         state = cluster.root / "learner"
         key = (state / "identity.key").read_bytes()
