@@ -154,6 +154,31 @@ class LearnerShares(Shares):
     ] = 16
 
 
+class Retention(Setting):
+    """For how many days the learner keeps what runs that have ended left; without a number, for ever."""
+
+    log_days: Annotated[
+        float | None,
+        Field(ge=0, description="days after a run's end for which its replies and the news of its rounds are kept"),
+    ] = None
+    run_days: Annotated[
+        float | None,
+        Field(
+            ge=0, description="days after a run's end for which all else of it is kept, its model and certificate too"
+        ),
+    ] = None
+    public_days: Annotated[
+        float | None,
+        Field(ge=0, description="days for which public rows and starting weights that no run names are kept"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.log_days is not None and self.run_days is not None and self.run_days < self.log_days:
+            raise ValueError("run_days must not be below log_days: a run is deleted with its log")
+        return self
+
+
 class LearnerSettings(ServiceSettings):
     """The roster, the users, and how long the learner waits for parties."""
 
@@ -206,6 +231,7 @@ class LearnerSettings(ServiceSettings):
             description="runs carried at once, beside the one that each user may have; others wait in the queue",
         ),
     ] = 10
+    retention: Annotated[Retention, Field(description="for how long what ended runs left is kept")] = Retention()
     shares: Annotated[LearnerShares, Field(description="what one user may have at a time")] = LearnerShares()
 
     @model_validator(mode="after")

@@ -219,12 +219,15 @@ class ReceiptKeeper:
     signer: str
     key: str | None = None
     newest: Receipt | None = None
+    stored: Receipt | None = None
+    """The newest that the caller has on its disk: only such are handed on, so that none is later than its own."""
     unsettled: dict[str, Receipt] = field(default_factory=dict)
     """Receipts that others passed on, by their links, for which the service has yet to account."""
     _settled: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     """The last links that the service itself has shown or accounted for."""
 
     def __post_init__(self) -> None:
+        self.stored = self.newest
         if self.key is None and self.newest is not None:
             self.key = self.newest.key
 
@@ -247,6 +250,13 @@ class ReceiptKeeper:
             raise LedgerError("its answer is not to what it was asked")
         self._keep(receipt)
         return receipt
+
+    def was_newer(self, receipt: Receipt) -> bool:
+        """Return whether the caller once had a later receipt than the newest that it has: one that was given to it."""
+        newest = self.newest
+        if newest is None or (receipt.key, receipt.ledger, receipt.to) != (newest.key, newest.ledger, newest.to):
+            return False
+        return receipt.head.count > newest.head.count
 
     def learn(self, text: str) -> None:
         """Take a receipt that another caller passed on: the service must account for it before it is trusted again.

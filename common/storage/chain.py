@@ -50,6 +50,7 @@ from parley.common.protocol.receipts import (
     write_receipt,
 )
 from parley.common.storage.folders import locked
+from parley.common.storage.growth import Growth
 from parley.common.storage.keys import sync_directory, writing
 from parley.common.storage.sqlite import Database, Schema
 
@@ -316,6 +317,11 @@ class Chain:
             rows = self._genuine(read + 1)
             yield from ((number, record) for number, record, _ in rows)
             read += len(rows)
+
+    def growth(self) -> Growth:
+        """Return how many records there are, the bytes that they take, and how many are free on their disk."""
+        self.look()
+        return Growth.of(self._file.path.parent, self._count, self._database.size)
 
     def probe(self, room: int) -> None:
         """Raise UnavailableError unless a record with so many attached bytes can be written next."""

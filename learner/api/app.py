@@ -17,7 +17,7 @@ from parley.common.client.approval import with_sizes
 from parley.common.client.peer import Line
 from parley.common.encoding.canonical_json import canonical
 from parley.common.encoding.number_lines import document_lines
-from parley.common.errors import ConflictError, DamagedError, ParleyError
+from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
 from parley.common.learning.description import Description
 from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON
 from parley.common.runs.description import description_of
@@ -95,7 +95,16 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
     app.state.tokens.others = learner.members.tokens
     add_connections(app, learner.board, learner.members.needs_certificate)
     add_membership(app, learner.members)
-    for add in (add_catalogue, add_public, _add_forecasts, _add_runs, _add_events, _add_models, _add_evaluations):
+    for add in (
+        add_catalogue,
+        add_public,
+        _add_forecasts,
+        _add_runs,
+        _add_deletion,
+        _add_events,
+        _add_models,
+        _add_evaluations,
+    ):
         add(app, learner)
     for add in routes.ENDPOINTS.values():
         add(app, learner)
@@ -243,6 +252,24 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         return await asyncio.to_thread(learner.view, run)
 
 
+def _add_deletion(app: FastAPI, learner: LearnerService) -> None:
+    """Add the route that deletes runs."""
+
+    @answers(app, routes.DELETE_RUN, status_code=204, summary="Delete a run that has ended", tags=["runs"])
+    def delete_run(
+        run: RunId,
+        request: Request,
+        only_log: Annotated[  # noqa: FBT002 -- a query has names
+            bool, Query(description="delete replies and the news of rounds alone; model, guarantee and receipts stay")
+        ] = False,
+    ) -> None:
+        """Delete a run with its model and certificate, which nobody can bring back, or its log alone.
+
+        What its parties were charged stays in their ledgers. Runs that evaluate its model have to be deleted first.
+        """
+        learner.purge.run(run, user_name(request), only_log=only_log)
+
+
 def _add_events(app: FastAPI, learner: LearnerService) -> None:
     """Add the event streams of one run and of all runs."""
 
@@ -257,7 +284,7 @@ def _add_events(app: FastAPI, learner: LearnerService) -> None:
         """Return the runs in short, as JSON objects."""
         unwritten, listed = learner.engine.unwritten, []
         for run in runs:
-            with suppress(DamagedError), decoding_row("runs", run):  # the route of pages names damaged runs
+            with suppress(DamagedError, NotFoundError), decoding_row("runs", run):  # pages name damaged runs
                 listed.append(ListedRun.of(learner.store.run(run), unwritten.get(run)).model_dump_json())
         return listed
 

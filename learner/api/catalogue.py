@@ -12,7 +12,7 @@ from parley.common.algorithms import REGISTRY, parameter_schema
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all
 from parley.common.data.study import Study
-from parley.common.errors import InvalidInputError, NotFoundError, ParleyError
+from parley.common.errors import ConflictError, InvalidInputError, NotFoundError, ParleyError
 from parley.common.runs.specification import PublicRows
 from parley.common.service import problems
 from parley.common.service.application import answers, caller_of
@@ -67,6 +67,11 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         """Show the receipt with which its owner replaces a lost ledger by a new one: parley-party recover --receipt."""
         if (receipt := learner.witnesses.newest(name)) is None:
             raise NotFoundError(f"there is no receipt of {name[:100]!r}")
+        if await asyncio.to_thread(learner.store.is_copied, receipt):
+            raise ConflictError(
+                f"this learner was brought back from a backup and has not heard from {name} since: a later receipt may "
+                "be lost, so it shows none; ask for one that others keep (parley-party witnessed)"
+            )
         return NewestReceipt(signer=name, receipt=receipt.text)
 
     @answers(app, routes.LIST_ALGORITHMS, summary="The algorithms and their parameters", tags=["catalogue"])

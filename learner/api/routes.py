@@ -55,6 +55,7 @@ LIST_OPENED = declare(Route("GET", "/v1/runs/{run}/receipts", "viewer"))
 WATCH_RUN = declare(Route("GET", "/v1/runs/{run}/events", "viewer"))
 CANCEL = declare(Route("POST", "/v1/runs/{run}/cancel", "submitter", owned=True))
 RESUME = declare(Route("POST", "/v1/runs/{run}/resume", "submitter", owned=True))
+DELETE_RUN = declare(Route("DELETE", "/v1/runs/{run}", "operator"))
 
 SHOW_MODEL = declare(Route("GET", "/v1/runs/{run}/model", "viewer"))
 SHOW_CARD = declare(Route("GET", "/v1/runs/{run}/card", "viewer"))

@@ -22,6 +22,7 @@ from parley.learner.api.schemas import RunView
 from parley.learner.execution.engine import Engine
 from parley.learner.execution.event_stream import RunNotifier
 from parley.learner.execution.fair_use import FairUse
+from parley.learner.execution.retention import Purge
 from parley.learner.execution.round_report import read_public_data
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.forecasting.selection import settled
@@ -50,6 +51,7 @@ class LearnerService:
     sums: SecureSumCoordinator
     witnesses: Witnesses
     engine: Engine
+    purge: Purge
     members: LiveRoster
     fair: FairUse
 
@@ -72,12 +74,13 @@ class LearnerService:
             witnesses = Witnesses(ChainMap[str, Peer](roster, sums.holders))  # type: ignore[arg-type]
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
+            purge = Purge(store, rows, settings.retention, engine.is_carrying)
             stored = RosterStore(settings.state / "roster")
             members = LiveRoster(settings, sums.key, board, roster, sums, stored, studies, store.receipts)
             members.begin()
             fair = FairUse.by(settings.shares)
             learner = cls(
-                settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, members, fair
+                settings, board, studies, roster, notifier, store, rows, sums, witnesses, engine, purge, members, fair
             )
             undo.pop_all()
             return learner
@@ -86,7 +89,8 @@ class LearnerService:
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Take up unfinished runs at the start; at the stop, leave them for the next start."""
         await self.engine.start()
-        beside = [asyncio.create_task(work) for work in (self.witnesses.keep_handing_on(), self.board.keep_alive())]
+        works = self.witnesses.keep_handing_on(), self.board.keep_alive(), self.purge.keep_on()
+        beside = [asyncio.create_task(work) for work in works]
         yield
         for task in beside:
             task.cancel()

@@ -23,6 +23,7 @@ from parley.common.service.commands import (
     without_rich,
 )
 from parley.learner.api import routes
+from parley.learner.cli.backups import BACKUPS, RESTORES, backup_learner_command, restore_learner_command
 from parley.learner.cli.begin import BEGINNINGS, init_learner_command
 from parley.learner.cli.describe import DESCRIPTIONS, describe_command
 from parley.learner.cli.forecast import EXAMPLES, forecast_command, outlook
@@ -170,6 +171,8 @@ learner_app.command("forecast", epilog=EXAMPLES)(forecast_command)
 learner_app.command("check", epilog=CHECKS)(learner_check_command)
 learner_app.command("config", epilog=CONFIGURATIONS)(learner_config_command)
 learner_app.command("health", epilog=HEALTH_CHECKS)(learner_health_command)
+learner_app.command("backup", epilog=BACKUPS)(backup_learner_command)
+learner_app.command("restore", epilog=RESTORES)(restore_learner_command)
 learner_app.command("simulate", epilog=SIMULATIONS)(simulate_command)
 learner_app.command("bounds", epilog=BOUNDS)(bounds_command)
 learner_app.command("project", epilog=PROJECTIONS)(project_command)
@@ -276,6 +279,25 @@ def cancel(
         view = client.ask(*routes.CANCEL.to(run=run))
     done, of = view["rounds"]["done"], so_many(view["rounds"]["of"], "round")
     out.result(view, f"{view['id']} is {view['state']} after {done} of {of}")
+
+
+@learner_app.command("delete", epilog="Example: parley-learner delete 5f1c... --only-log")
+def delete_command(
+    run: RunArgument,
+    only_log: Annotated[
+        bool, typer.Option("--only-log", help="its replies and the news of its rounds alone; the model stays")
+    ] = False,
+    *,
+    learner: LearnerOptions,
+    out: Printer,
+) -> None:
+    """Delete a run that has ended, with its model, for operators. What its parties were charged stays charged.
+
+    The settings under [retention] do so by themselves, after the days that they name.
+    """
+    with learner.open() as client:
+        client.ask(*routes.DELETE_RUN.to({"only_log": "true"} if only_log else {}, run=run))
+    out.done(f"{'the log of ' if only_log else ''}{run} is deleted", run=run, only_log=only_log)
 
 
 @learner_app.command(epilog="Example: parley-learner resume 5f1c...")

@@ -19,6 +19,7 @@ with deferred():
     from parley.common.secure_sum import envelope
     from parley.common.service import serve
     from parley.common.service import settings as explaining
+    from parley.common.storage import growth
     from parley.learner import settings as learner_settings
     from parley.learner.api.sign_in import provider as identity
     from parley.learner.client import token
@@ -167,6 +168,7 @@ def _check_settings(settings: LearnerSettings) -> dict[str, Any]:
     if settings.joining:
         _readable("joining.authority", settings.joining.authority)
         _readable("joining.authority_key", settings.joining.authority_key)
+    store = settings.state / "learner.sqlite"
     has_key = settings.identity_key is not None or (settings.state / "identity.key").exists()
     return {
         "name": settings.name,
@@ -176,6 +178,7 @@ def _check_settings(settings: LearnerSettings) -> dict[str, Any]:
         "users": [user.name for user in settings.users],
         "studies": sorted(studies),
         "tls": "yes" if settings.tls else "no",
+        **({"store": growth.store_size(store)} if store.exists() else {}),
     }
 
 

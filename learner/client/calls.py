@@ -270,6 +270,12 @@ class Calls:
         return Call(*routes.CANCEL.to(run=run), RunView.model_validate_json)
 
     @api_call
+    def delete(self, run: str, *, only_log: bool = False) -> Call[None]:
+        """Delete a run that has ended, or its log alone; what its parties were charged stays charged."""
+        query = {"only_log": "true"} if only_log else {}
+        return Call(*routes.DELETE_RUN.to(query, run=run), lambda _: None)
+
+    @api_call
     def resume(self, run: str) -> Call[RunView]:
         """Make a paused run ask its parties again at once."""
         return Call(*routes.RESUME.to(run=run), RunView.model_validate_json)

@@ -57,6 +57,7 @@ from parley.common.learning.model import Model
 from parley.common.protocol.driver import drive, logged_reply
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Question, Reply
+from parley.common.protocol.receipts import Receipt
 from parley.common.runs.evaluation import weights_of
 from parley.common.runs.model_document import certify, model_document
 from parley.common.runs.specification import RunSpec
@@ -185,6 +186,14 @@ class StoredLog:
         receipts = [newest for peer in self.peers if (newest := peer.receipts.newest)]
         notices = self.reporter.notices(query, reply, round_report)
         self.store.append(self.run, query, reply, notices, receipts, opened=round_report.opened)
+        _note_stored(self.peers, receipts)
+
+
+def _note_stored(peers: Sequence[Peer], receipts: Sequence[Receipt]) -> None:
+    """Note which receipts of peers are on the disk now."""
+    by_name = {receipt.signer: receipt for receipt in receipts}
+    for peer in peers:
+        peer.receipts.stored = by_name.get(peer.name, peer.receipts.stored)
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────
@@ -194,6 +203,11 @@ _SLICE_SECONDS = 0.25
 _REST_SECONDS = 0.05
 """The longest pause after a round of a user with more runs, while others are active: as long as a round takes that
 computes on this machine, parties included. A longer round waits for parties elsewhere."""
+
+
+_RESTORED = (
+    "this learner was brought back from a backup, in which later rounds of the run are missing: begin the run again"
+)
 
 
 class Settle(Protocol):
@@ -270,6 +284,10 @@ class Engine:
         """Carry a run to an end in a task of its own, if it has not ended and is not being carried."""
         if run not in self._tasks:
             self._start(run, partial(self._carry, run))
+
+    def is_carrying(self, run: str) -> bool:
+        """Return whether work is done for a run, which goes on for a moment after its end."""
+        return run in self._tasks
 
     async def resume(self, run: str) -> None:
         """Let a paused run go on at once, with all of its patience. A run that is not paused goes on as before.
@@ -348,7 +366,10 @@ class Engine:
                 patience.renew()
             is_over = patience.is_spent and state == "paused"
             if not isinstance(error, UnavailableError) or is_over:
-                await asyncio.to_thread(self._store.enter, run, "failed", problem=problems.document_of(error))
+                problem = problems.document_of(error)
+                if await asyncio.to_thread(self._store.was_restored, run):
+                    problem |= {"detail": f"{error.detail}; {_RESTORED}"}
+                await asyncio.to_thread(self._store.enter, run, "failed", problem=problem)
                 return True
             if (pause := _pause(error, now.pause)) != now.pause or now.state != state:
                 await asyncio.to_thread(self._store.pause, run, pause, state)
@@ -483,8 +504,10 @@ class Engine:
 
     async def _keep_receipts(self, run: Run) -> None:
         """Store the newest receipts of a run's peers."""
-        receipts = [newest for peer in self._peers(run) if (newest := peer.receipts.newest)]
+        peers = self._peers(run)
+        receipts = [newest for peer in peers if (newest := peer.receipts.newest)]
         await asyncio.to_thread(self._store.keep, receipts)
+        _note_stored(peers, receipts)
 
     def _peers(self, run: Run) -> tuple[Peer, ...]:
         """Return a run's parties that are on the roster, and its key holders."""

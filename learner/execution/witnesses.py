@@ -25,6 +25,10 @@ _PATIENCE_TO_ASK = 2.0  # seconds for one witness, before a run that most likely
 _PATIENCE_TO_HAND_ON = 1.0  # seconds for one witness
 _PAUSE = 1.0  # seconds between two turns
 _WITNESSES_A_TURN = 2
+_SET_BACK = (
+    "this learner's state is older than it was: another service holds a later receipt that was given to this learner; "
+    "compare the members of the roster, and expect runs that began since to be gone"
+)
 
 
 class Witnesses:
@@ -45,10 +49,12 @@ class Witnesses:
         answers = await asyncio.gather(*(_soon(witness.stored_receipts, _PATIENCE_TO_ASK) for witness in witnesses))
         for text in {text for texts in answers for text in texts or ()}:
             try:
-                signer = read_receipt(text).signer
+                receipt = read_receipt(text)
             except LedgerError:
                 continue
-            if peer := self._peers.get(signer):
+            if peer := self._peers.get(receipt.signer):
+                if peer.receipts.was_newer(receipt):
+                    structlog.get_logger().warning("set back", peer=peer.name, advice=_SET_BACK)
                 peer.receipts.learn(text)
 
     async def hand_on(self, names: Iterable[str]) -> None:
@@ -65,8 +71,8 @@ class Witnesses:
 
     async def _hand_on(self, witness: Peer) -> None:
         links = self._links.setdefault(witness.name, {})
-        newest = [peer.receipts.newest for peer in self._peers.values() if peer is not witness]
-        unsent = [receipt for receipt in newest if receipt and links.get(receipt.signer) != receipt.head.link]
+        stored = [peer.receipts.stored for peer in self._peers.values() if peer is not witness]
+        unsent = [receipt for receipt in stored if receipt and links.get(receipt.signer) != receipt.head.link]
         batch = unsent[:MOST_RECEIPTS]
         if not batch:
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +63,16 @@ class PublicRowStore:
             raise NotFoundError(f"the public rows {name.digest[:12]} are not of the shape that the run names")
         return rows
 
+    def delete_unnamed(self, named: Collection[str], before: float) -> list[str]:
+        """Delete the rows whose digests are not ``named`` and that were added before a time; returns their digests.
+
+        The time is in seconds since 1970.
+        """
+        old = [path for path in self._directory.glob("*.npy") if path.stem not in named and _added(path) < before]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return [path.stem for path in old]
+
     def page(self, limit: int, after: str = "") -> tuple[list[PublicRows], list[str], str | None]:
         """List the names of at most ``limit`` rows whose digests come after this one, in the order of their digests.
 
@@ -88,3 +100,11 @@ class PublicRowStore:
 
     def _file(self, digest: str) -> Path:
         return self._directory / f"{digest}.npy"
+
+
+def _added(path: Path) -> float:
+    """Return when a file was written last, in seconds since 1970; rows that are added again count as new."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf

@@ -44,6 +44,7 @@ from parley.learner.runs.plan import Plan
 from parley.learner.runs.run import DEFAULT_SECONDS, DamagedStoreError, Pause, Run, RunTerms, decoding_row, readable
 from parley.learner.runs.states import ENDS, Notice, RunEvent, RunState, check_transition
 from parley.learner.storage import statements as sql
+from parley.learner.storage.ended_runs import EndedRuns
 from parley.learner.storage.run_log import RunLog
 from parley.learner.storage.session_store import SessionStore, close_round
 
@@ -90,6 +91,7 @@ class RunStore:
             self._lock.close()
             raise
         self.sessions = SessionStore(self._database)
+        self.ended = EndedRuns(self._database)
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -425,6 +427,22 @@ class RunStore:
                 if receipts[signer].signer != signer:
                     raise ValueError("signer")
         return receipts
+
+    def mark_copied(self) -> None:
+        """Note that this is a copy that is brought back: later receipts, and rounds of its runs, may have been lost."""
+        with self._database.transaction() as connection:
+            connection.execute(sql.MARK_COPIED)
+            connection.execute(sql.ADD_RESTORE, (datetime.now(UTC).isoformat(timespec="milliseconds"),))
+
+    def was_restored(self, run: str) -> bool:
+        """Return whether a run was in a copy that was brought back."""
+        return bool(self._row(run, sql.WAS_RESTORED)["was_restored"])
+
+    def is_copied(self, receipt: Receipt) -> bool:
+        """Return whether a receipt came with a copy that was brought back, so that a later one may have been lost."""
+        with self._database.reading() as connection:
+            row = connection.execute(sql.IS_COPIED, (receipt.signer, receipt.text)).fetchone()
+        return bool(row["is_copied"])
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """Return the events of a run after event number ``after``."""

@@ -27,6 +27,7 @@ _RUNS_TABLE = """
         evaluation TEXT,                              -- JSON: the draft of the evaluation to follow the run
         weights BLOB,                                 -- the model's, an .npy array that its JSON then lacks
         model_digest TEXT,                            -- SHA-256 of both, as `digest_of_model` says
+        ended_at TEXT,                                -- ISO 8601, UTC
         UNIQUE (user, idempotency_key)
     ) STRICT"""
 _EVALUATIONS_INDEX = "CREATE INDEX evaluations_of_run ON runs (evaluates)"
@@ -51,6 +52,15 @@ _RECEIPTS_TABLE = """
     CREATE TABLE receipts (                           -- the newest of each party and key holder
         signer TEXT PRIMARY KEY,
         text TEXT NOT NULL
+    ) STRICT"""
+_COPIED_TABLE = """
+    CREATE TABLE copied (                             -- receipts of a backup: later ones may have been lost
+        signer TEXT PRIMARY KEY,
+        text TEXT NOT NULL
+    ) STRICT"""
+_RESTORES_TABLE = """
+    CREATE TABLE restores (                           -- when a copy was brought back
+        at TEXT NOT NULL                              -- ISO 8601, UTC
     ) STRICT"""
 
 _SESSIONS_TABLE = """
@@ -92,6 +102,8 @@ _TABLES = (
     _EVENTS_TABLE,
     _EVENTS_INDEX,
     _RECEIPTS_TABLE,
+    _COPIED_TABLE,
+    _RESTORES_TABLE,
     _SESSIONS_TABLE,
     _ROUNDS_TABLE,
     _CONTRIBUTIONS_TABLE,
@@ -102,6 +114,13 @@ _WITH_WEIGHTS = ("ALTER TABLE runs ADD COLUMN weights BLOB",)
 _WITH_DIGESTS = (
     "ALTER TABLE runs ADD COLUMN model_digest TEXT",
     "UPDATE runs SET model_digest = digest_of_model(model, weights) WHERE model IS NOT NULL",
+)
+_WITH_ENDS = (
+    _COPIED_TABLE,
+    _RESTORES_TABLE,
+    "ALTER TABLE runs ADD COLUMN ended_at TEXT",
+    """UPDATE runs SET ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')  -- when they ended was not stored before
+        WHERE state IN ('completed', 'failed', 'cancelled')""",
 )
 
 
@@ -121,14 +140,15 @@ def digest_of_model(model: str, *weights: bytes | memoryview | None) -> str:
 STORE_SCHEMA = Schema(
     "learner's store",
     application=0x50_4C_52_4E,
-    version=5,
+    version=6,
     tables=_TABLES,
-    migrations={3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS},
+    migrations={3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS, 6: _WITH_ENDS},
     functions={digest_of_model.__name__: digest_of_model},
     oldest=2,
     way_out="Its runs are of studies in an older form: the Parley that wrote it still shows them. Put this file, and "
     "those whose names begin with its name, into another folder, and start again: identity, members and public rows "
     "stay, and owners' ledgers know what was spent",
+    shrinks=True,
 )
 """The tables, and their version; the number spells PLRN."""
 
@@ -167,6 +187,8 @@ FIND_STATE = """
 ENTER_STATE = """
     UPDATE runs SET state = :state, stage = :state, pause = NULL, problem = :problem, model = :model,
         model_digest = :model_digest,
+        ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled')
+            THEN strftime('%Y-%m-%dT%H:%M:%fZ', 'now') END,
         terms = coalesce(:terms, terms), approvals = coalesce(:approvals, approvals)
     WHERE id = :run"""
 KEEP_WEIGHTS = "UPDATE runs SET weights = zeroblob(:size) WHERE id = :run RETURNING rowid"
@@ -188,6 +210,33 @@ EVENTS = "SELECT number, kind, data FROM events WHERE run = ? AND number > ? ORD
 KEEP_RECEIPT = """
     INSERT INTO receipts (signer, text) VALUES (?, ?) ON CONFLICT (signer) DO UPDATE SET text = excluded.text"""
 RECEIPTS = "SELECT signer, text FROM receipts"
+MARK_COPIED = "INSERT OR REPLACE INTO copied SELECT signer, text FROM receipts"
+ADD_RESTORE = "INSERT INTO restores VALUES (?)"
+WAS_RESTORED = "SELECT EXISTS (SELECT 1 FROM restores JOIN runs ON created < at WHERE id = ?) AS was_restored"
+IS_COPIED = "SELECT EXISTS (SELECT 1 FROM copied WHERE signer = ? AND text = ?) AS is_copied"
+
+OLD_LOGS = """
+    SELECT id FROM runs WHERE ended_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?)
+        AND (EXISTS (SELECT 1 FROM replies WHERE run = id AND length(value) > 0)
+            OR EXISTS (SELECT 1 FROM events WHERE run = id AND kind <> 'state'))"""
+OLD_RUNS = """  -- an evaluation before the run that it evaluates
+    SELECT id FROM runs WHERE ended_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?) ORDER BY rowid DESC"""
+FIND_EVALUATIONS = "SELECT id FROM runs WHERE evaluates = ?"
+FORGET_LOG = (
+    "UPDATE replies SET value = x'' WHERE run = :run",
+    "DELETE FROM events WHERE run = :run AND kind <> 'state'",
+)
+FORGET_RUN = (
+    "DELETE FROM openings WHERE run = :run",
+    "DELETE FROM rounds WHERE run = :run",
+    "DELETE FROM sessions WHERE run = :run",
+    "DELETE FROM events WHERE run = :run",
+    "DELETE FROM replies WHERE run = :run",
+    "DELETE FROM runs WHERE id = :run",
+)
+NAMED_PUBLIC = """
+    SELECT DISTINCT json_extract(spec, '$.public.digest') AS digest FROM runs
+    WHERE json_valid(spec) AND json_extract(spec, '$.public.digest') IS NOT NULL"""
 
 BEGIN_SESSION = "INSERT INTO sessions (run, session) VALUES (?, ?) ON CONFLICT (run) DO NOTHING"
 DRAFT_ROSTER = "UPDATE sessions SET roster = ?, key_holders = ? WHERE run = ?"

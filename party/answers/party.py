@@ -358,7 +358,7 @@ class Party:
             return agreed
         consent = self.store.consents.find(learner, run)
         if consent is None:
-            raise NotFoundError(f"run {run} is not known here")
+            raise self.store.chain.unknown(run)
         with self._noting(learner, run, consent.spec):
             price = self._review(consent.spec)
             if price.total.epsilon > consent.price.total.epsilon or price.total.delta > consent.price.total.delta:

@@ -1,4 +1,4 @@
-"""The commands of ``parley-party`` that make, show, recover, back up and audit the ledger.
+"""The commands of ``parley-party`` that make, show and audit the ledger.
 
 ``accept-data`` pins changed data in it, and ``witnessed`` prints the receipts that the party holds of other services.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from parley.common.errors import ConflictError, InvalidInputError, NotFoundError
+from parley.common.errors import InvalidInputError, NotFoundError
 from parley.common.service.commands import (
     CommandLine,
     Printer,
@@ -23,17 +22,14 @@ from parley.common.service.commands import (
     print_json_line,
     refusal_is_no,
 )
-from parley.common.storage.handed_files import read_handed
 from parley.party.commands import (
     DEFAULT_CONFIG,
     Config,
     LearnerOption,
     LedgerRun,
-    ReceiptFiles,
     config_words,
     print_table,
     quietly,
-    read_text,
 )
 
 with deferred():
@@ -45,12 +41,11 @@ with deferred():
     from parley.party import settings as party_settings
     from parley.party.answers import party
     from parley.party.data import owner_data
-    from parley.party.ledger import audit, ledger, records, recovery
+    from parley.party.ledger import audit, ledger, records
 
 if TYPE_CHECKING:
     from parley.party.ledger.audit import RunSummary
     from parley.party.ledger.records import Entry, Pinned
-    from parley.party.ledger.recovery import Recovery
 
 
 audit_app = CommandLine(
@@ -83,10 +78,10 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     with quietly():
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings) as store:
-            account = store.account()
+            account, growth = store.account(), store.chain.growth()
     report = party_api.BudgetReport.of(account)
     if out.is_json:
-        print_json_line(report.model_dump())
+        print_json_line(report.model_dump() | {"ledger": growth.facts})
         return
     print_table(
         [
@@ -99,6 +94,7 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     )
     for sentence in statement.in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
         typer.echo(sentence)
+    typer.echo(f"the ledger has {growth}")
 
 
 def log_command(
@@ -141,84 +137,6 @@ def release_command(
 ) -> None:
     """Free what is still reserved for a run without ending it: it goes on while the budget suffices."""
     _each_run(config, run, learner, "released", out)
-
-
-def recover_command(
-    config: Config = DEFAULT_CONFIG,
-    receipt: ReceiptFiles = None,
-    backup: Annotated[Path | None, typer.Option(help="A directory that parley-party backup wrote.")] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do it. Without it, the command only says what it would charge.")
-    ] = False,
-    *,
-    out: Printer,
-) -> None:
-    """Begin a new ledger where the old one is lost, damaged or an old copy, and charge the worst that may be spent.
-
-    Get from each learner the newest receipt it holds of this party (parley-learner receipts PARTY > FILE), from key
-    holders and co-owners too. Without a receipt of each of your learners the whole budget counts as spent. What was
-    there is put aside, runs in progress end.
-    """
-    done = _recovered(config, receipt, backup, commit=yes)
-    epsilon, delta = done.spent.epsilon / privacy_account.MICRO, done.spent.delta / privacy_account.DELTA_UNITS
-    text = f"{'charged' if yes else 'to be charged'}: epsilon {epsilon:g}, delta {delta:g}"
-    spent = list(done.spent.units)
-    out.done(text, spent=spent, accounted=done.recovered, without_receipt_of=done.missing)
-    if done.missing:
-        typer.echo(f"no receipt of {', '.join(done.missing)}: the whole budget counts as spent", err=True)
-    if not yes:
-        typer.echo("nothing was changed; say --yes to begin the new ledger", err=True)
-
-
-def _recovered(config: Path, receipts: Sequence[Path] | None, backup: Path | None, *, commit: bool) -> Recovery:
-    """Return what a new ledger charges by these receipts; with ``commit``, begin it."""
-    with quietly():
-        settings = party_settings.PartySettings.load(config)
-        texts = [line for path in receipts or () for line in read_text(path, read_handed).split()]
-        names = [learner.name for learner in settings.learners]
-        budget = party.budget_of(settings.policy)
-        return recovery.recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)
-
-
-def backup_command(
-    directory: Annotated[Path, typer.Argument(help="The directory to make.")],
-    config: Config = DEFAULT_CONFIG,
-    *,
-    out: Printer,
-) -> None:
-    """Copy ledger, head file and identity key into a new directory, while the party runs too.
-
-    A copy is old as soon as a round is answered: bring it back with parley-party restore, which charges for all answers
-    that the copy may lack.
-    """
-    with quietly():
-        recovery.back_up(party_settings.PartySettings.load(config).state, directory)
-    out.done(f"{directory}: keep it as private as the party's own files", directory=str(directory))
-
-
-def restore_command(
-    directory: Annotated[Path, typer.Argument(help="A directory that parley-party backup wrote.")],
-    config: Config = DEFAULT_CONFIG,
-    receipt: ReceiptFiles = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do it though a receipt is not shown, at the whole budget.")
-    ] = False,
-    *,
-    out: Printer,
-) -> None:
-    """Bring a backup back: its identity key, and a new ledger that charges the worst that may be spent since.
-
-    The same as parley-party recover --backup DIRECTORY --yes, after the identity key was put back if it is gone.
-    Without a receipt of each of your learners the whole budget counts as spent: that is refused unless you say --yes.
-    """
-    with quietly():
-        recovery.restore_key(directory, party_settings.PartySettings.load(config).state)
-    if not yes and (missing := _recovered(config, receipt, directory, commit=False).missing):
-        raise ConflictError(
-            f"no receipt of {', '.join(missing)}: the whole budget would count as spent, so nothing was changed; get "
-            "the newest (parley-learner receipts PARTY > FILE) and say --receipt FILE, or --yes"
-        )
-    recover_command(config, receipt, directory, yes=True, out=out)
 
 
 @audit_app.command("export")

@@ -17,20 +17,18 @@ from parley.common.service.commands import (
     tool_options,
     without_rich,
 )
+from parley.party.cli.backups import backup_command, recover_command, restore_command
 from parley.party.cli.forward import forward_command
 from parley.party.cli.join import join_command
 from parley.party.cli.learn import OWN_MODELS, learn_command
 from parley.party.cli.ledger import (
     accept_data_command,
     audit_app,
-    backup_command,
     budget_command,
     end_command,
     init_command,
     log_command,
-    recover_command,
     release_command,
-    restore_command,
     witnessed_command,
 )
 from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command
@@ -168,12 +166,14 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         settings = party_settings.PartySettings.load(config)
         if settings.tracing:
             extras.require_extra("tracing", "settings: tracing")
-        holding, budget = owner_data.load_holding(settings), {}
+        holding, budget, ledger = owner_data.load_holding(settings), {}, {}
         facts = party.facts_of(settings, holding).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():
             with party.open_store(settings) as store:
                 party.check_pin(store, settings, holding)
                 budget = party_api.BudgetReport.of(store.account()).model_dump(exclude={"units"})
+                growth = store.chain.growth()
+                ledger = {"ledger": growth.facts if out.is_json else str(growth)}
         facts["public_key"] = settings.identity.key if settings.secure_sum else None
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
@@ -185,9 +185,10 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         print_json_line(
             {"party": facts, "budget": budget, "learners": learners, "mended": holding.mended, "refuses": refuses}
             | {"read_as": holding.loaded.notes}
+            | ledger
         )
         return
-    print_table([(name, as_text(value)) for name, value in {**facts, "learners": learners, **budget}.items()])
+    print_table([(name, as_text(value)) for name, value in {**facts, "learners": learners, **budget, **ledger}.items()])
     for line in (*holding.loaded.notes, *(f"{mending}: {share:.2%}" for mending, share in holding.mended.items())):
         typer.echo(f"  {line} (known to the owner alone)")
     typer.echo("refuses")

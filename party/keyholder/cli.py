@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parley.common.encoding.texts import toml_value
+from parley.common.errors import ConflictError
+from parley.common.service.backups import BackupSource, BackupTarget, back_up, read_backup
 from parley.common.service.commands import (
     CommandLine,
     Printer,
@@ -56,7 +58,7 @@ with deferred():
     from parley.common.secure_sum import paillier, session
     from parley.common.service import logs, tokens
     from parley.common.service import serve as serving
-    from parley.common.storage import keys
+    from parley.common.storage import backups, keys
     from parley.party import membership
     from parley.party.keyholder import app
     from parley.party.keyholder import journal as keyholder_journal
@@ -64,6 +66,8 @@ with deferred():
     from parley.party.keyholder import vault as keyholder_vault
 
 if TYPE_CHECKING:
+    from parley.common.storage.backups import StateFolder
+    from parley.common.storage.growth import Growth
     from parley.party.keyholder.settings import KeyHolderSettings
 
 DEFAULT_KEY_HOLDER_CONFIG = Path("keyholder.toml")
@@ -169,9 +173,69 @@ def key_holder_recover(
         if not yes:
             typer.echo("nothing was changed; say --yes to end all sessions and begin the new journal", err=True)
             return
-        texts = [line for path in receipt or () for line in read_text(path, read_handed).split()]
-        replaced = keyholder_journal.recover_journal(settings.state, settings.identity, texts)
-        keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
+        replaced = _recovered(settings, receipt)
+    _report(replaced, config, out)
+
+
+@key_holder_app.command("backup")
+def key_holder_backup(
+    target: BackupTarget, config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out: Printer
+) -> None:
+    """Copy identity key, journal and others' receipts into a new folder or to standard output, while it runs too.
+
+    The keys of its sessions are left out: they end by deletion, which no copy may undo. Bring the copy back with
+    parley-party keyholder restore, which ends all sessions.
+    """
+    with quietly():
+        settings = keyholder_settings.KeyHolderSettings.load(config)
+        keyholder_journal.check_journal(settings.state)
+        back_up(_state(settings), target, out)
+
+
+@key_holder_app.command("restore")
+def key_holder_restore(
+    source: BackupSource,
+    config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG,
+    receipt: ReceiptFiles = None,
+    *,
+    out: Printer,
+) -> None:
+    """Bring a backup back into an empty state: its identity key, and a new journal in the place of the backup's.
+
+    All sessions end, for the backup may lack sums that were opened since: runs in progress fail, and cost only what
+    their parties have answered. The backup's journal is put aside.
+    """
+    with quietly():
+        settings = keyholder_settings.KeyHolderSettings.load(config)
+        with read_backup(_state(settings), source) as backup:
+            if keyholder_journal.has_journal(settings.state):
+                raise ConflictError(
+                    f"there is a journal in {settings.state}, and a backup goes into an empty state: parley-party "
+                    "keyholder recover replaces a journal that is there"
+                )
+            journal = "keyholder.db"  # without its head file: should this end here, no key holder starts on it
+            for name in backup.paths():
+                if name not in {journal, "keyholder.head"}:
+                    backup.put(name, settings.state / name)
+            backup.put(journal, settings.state / journal)
+        replaced = _recovered(settings, receipt)
+    _report(replaced, config, out)
+
+
+def _state(settings: KeyHolderSettings) -> StateFolder:
+    return backups.StateFolder("key holder", settings.name, settings.state, left_out={"keys", "anchor"})
+
+
+def _recovered(settings: KeyHolderSettings, receipts: ReceiptFiles) -> list[str]:
+    """Begin a new journal and destroy the keys of all sessions; returns the journals that it replaces."""
+    texts = [line for path in receipts or () for line in read_text(path, read_handed).split()]
+    replaced = keyholder_journal.recover_journal(settings.state, settings.identity, texts)
+    keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode()).keep_only(())
+    return replaced
+
+
+def _report(replaced: list[str], config: Path, out: Printer) -> None:
+    """Print what a new journal replaces."""
     text = f"a new journal, which replaces {len(replaced)} that others may hold receipts of"
     out.done(text, replaced=replaced)
     out.next(f"parley-party keyholder serve --config {quote(str(config))}")
@@ -206,13 +270,16 @@ def key_holder_check(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, out
     with quietly():
         paillier.require_gmpy2()
         settings = keyholder_settings.KeyHolderSettings.load(config)
-        facts = {
+        n_sessions, growth = _check_keys(settings)
+        facts: dict[str, object] = {
             "name": settings.name,
             "public_key": settings.identity.key,
             "key_bits": settings.key_bits,
             "learners": list(settings.pins),
-            "sessions": _check_keys(settings),
+            "sessions": n_sessions,
         }
+        if growth is not None:
+            facts["journal"] = growth.facts if out.is_json else str(growth)
     warn_unreachable(settings.outbound)
     out.result(facts, lambda: print_table([(name, as_text(value)) for name, value in facts.items()]))
 
@@ -229,14 +296,17 @@ def key_holder_identity(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, *, 
     out.aside(f"words: {' '.join(key_words.words_of(key))}")
 
 
-def _check_keys(settings: KeyHolderSettings) -> int:
-    """Load the keys of all open sessions; return how many there are. Raises LedgerError, OwnKeyError."""
+def _check_keys(settings: KeyHolderSettings) -> tuple[int, Growth | None]:
+    """Load the keys of all open sessions; return how many there are, and how the journal grows if there is one.
+
+    Raises LedgerError, OwnKeyError.
+    """
     if not (settings.state / "keyholder.db").exists():
         typer.echo("parley-party: there is no journal yet: make it with parley-party keyholder init", err=True)
-        return 0
+        return 0, None
     vault = keyholder_vault.Vault(settings.state / "keys", settings.secret.get_secret_value().encode())
     with closing(keyholder_journal.Journal(settings.state, settings.identity)) as journal:
-        moduli = journal.active()
+        moduli, growth = journal.active(), journal.chain.growth()
     for n in moduli:
         vault.load(n)
-    return len(moduli)
+    return len(moduli), growth

@@ -361,7 +361,8 @@ class Journal:
     def get(self, learner: str, session: str) -> Session:
         """Return a learner's session. Raises NotFoundError."""
         if (book := self.find(learner, session)) is None:
-            raise NotFoundError(f"session {session} is not known here")
+            lost = ": its journal was lost and begun again, which ended all sessions. Begin the run again"
+            raise NotFoundError(f"session {session} is not known here{lost if self.chain.replaced else ''}")
         return book
 
     def begun_today(self, learner: str) -> int:

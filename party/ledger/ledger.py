@@ -153,8 +153,14 @@ class LedgerChain(SignedChain):
     def run(self, learner: str, run: str) -> RunBook:
         """Return a run's book. Raises NotFoundError."""
         if (book := self.books.runs.get((learner, run))) is None:
-            raise NotFoundError(f"run {run} is not known here")
+            raise self.unknown(run)
         return book
+
+    def unknown(self, run: str) -> NotFoundError:
+        """Return the error for a run that no record is about; one of a ledger that this one replaces has ended."""
+        is_new = self.books.begun is not None and self.books.begun.recovered
+        lost = ": its ledger was lost and begun again, which ended all runs. Begin the run again"
+        return NotFoundError(f"run {run} is not known here{lost if is_new else ''}")
 
     def expire(self) -> None:
         """End the runs that were not asked about for as long as the owner reserves budget for them."""

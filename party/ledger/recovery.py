@@ -15,25 +15,20 @@ from __future__ import annotations
 
 import json
 import operator
-import shutil
-import sqlite3
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations
 from pathlib import Path
 
-from parley.common.errors import InvalidInputError, LedgerError, ParleyError, UnavailableError
+from parley.common.errors import LedgerError, ParleyError
 from parley.common.privacy.account import Account, Cost
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import finish_beginning, salvage, unused
-from parley.common.storage.keys import read_private, write_private, writing
-from parley.common.storage.sqlite import is_full
 from parley.party.ledger.books import NOTHING, Books, is_accounted
-from parley.party.ledger.ledger import check_exists, create_ledger
+from parley.party.ledger.ledger import create_ledger
 from parley.party.ledger.records import from_json
 
 
@@ -178,48 +173,6 @@ def of_receipt(receipt: Receipt) -> Evidence:
     except (TypeError, ValueError, KeyError, ParleyError):
         raise LedgerError("the receipt has no party's totals") from None
     return Evidence(receipt.ledger, receipt.head.count, receipt.head.link, at, spent + reserved, adjacency)
-
-
-def back_up(state: Path, directory: Path) -> None:
-    """Copy a ledger, its head file and the identity key into a new directory; after a failure there is none.
-
-    Raises LedgerError, InvalidInputError, and UnavailableError where there is no room.
-    """
-    check_exists(state)
-    try:
-        directory.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise InvalidInputError(f"{directory}: {error.strerror}") from None
-    try:
-        with writing(directory):
-            _copy(state, directory)
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-
-
-def _copy(state: Path, directory: Path) -> None:
-    """Copy the files. Raises LedgerError, UnavailableError, OSError."""
-    (directory / "ledger.db").touch(mode=0o600)
-    try:
-        with (
-            closing(sqlite3.connect(state / "ledger.db")) as source,
-            closing(sqlite3.connect(directory / "ledger.db")) as copy,
-        ):
-            source.backup(copy)
-    except sqlite3.Error as error:
-        if is_full(error):
-            raise UnavailableError(f"{directory} cannot be written: its disk is full") from None
-        raise LedgerError("the ledger cannot be copied: it is damaged or cannot be read") from None
-    for name in ("ledger.head", "identity.key"):
-        if (state / name).exists():
-            write_private(directory / name, (state / name).read_bytes())
-
-
-def restore_key(directory: Path, state: Path) -> None:
-    """Copy a backup's identity key into ``state`` if there is none yet. Raises OwnKeyError."""
-    if (directory / "identity.key").exists():
-        write_private(state / "identity.key", read_private(directory / "identity.key"))
 
 
 def _checked(text: str, identity: Identity, keys: Collection[str]) -> Receipt:

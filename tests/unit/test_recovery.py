@@ -12,26 +12,23 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from parley.common.errors import InvalidInputError, LedgerError, UnavailableError
+from parley.common.errors import LedgerError
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Head, read_receipt, write_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Chain, set_aside
-from parley.common.storage.keys import write_private
 from parley.party.ledger.books import Books
 from parley.party.ledger.ledger import LEDGER, Ledger, check_exists, create_ledger
 from parley.party.ledger.records import Approved, Begun, Entry, to_json
 from parley.party.ledger.recovery import (
     Evidence,
     Recovery,
-    back_up,
     of_books,
     of_receipt,
     plan,
     read_books,
     recover,
-    restore_key,
     worst_of,
 )
 from tests.support.ledgers import KEY, open_ledger
@@ -344,63 +341,3 @@ def test_each_replaced_ledger_has_a_folder_of_its_own(tmp_path: Path) -> None:
             ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.head"), str(number)
         )
         assert (tmp_path / "identity.key").exists()
-
-
-def test_a_backup_opens_as_the_ledger_did_and_gives_the_key_back(tmp_path: Path) -> None:
-    state, copy = tmp_path / "state", tmp_path / "deep" / "copy"
-    with ledger_of(state, 2) as store:
-        write_private(state / "identity.key", b"key")
-        back_up(state, copy)
-        entries = store.entries()
-    assert sorted(path.name for path in copy.iterdir()) == ["identity.key", "ledger.db", "ledger.head"]
-    assert copy.stat().st_mode & 0o777 == 0o700
-    with Ledger(copy, PARTY, LIMIT) as store:
-        assert store.entries() == entries
-    (tmp_path / "new").mkdir()
-    restore_key(copy, tmp_path / "new")
-    assert (tmp_path / "new" / "identity.key").read_bytes() == b"key"
-    (copy / "identity.key").unlink()
-    restore_key(copy, tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-
-
-def test_what_cannot_be_backed_up_is_said(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    with pytest.raises(LedgerError, match="there is no ledger"):
-        back_up(state, tmp_path / "copy")
-    ledger_of(state).close()
-    (tmp_path / "there").mkdir()
-    with pytest.raises(InvalidInputError, match="there: File exists"):
-        back_up(state, tmp_path / "there")
-    (state / "ledger.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(LedgerError, match="the ledger cannot be copied"):
-        back_up(state, tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
-
-
-def test_a_backup_without_room_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, copy = tmp_path / "state", tmp_path / "copy"
-    ledger_of(state).close()
-    write_private(state / "identity.key", b"key")
-    connect = sqlite3.connect
-
-    def full(path: Path) -> sqlite3.Connection:
-        connection = connect(path)
-        if path.parent == copy:
-            connection.execute("PRAGMA max_page_count = 1")
-        return connection
-
-    def no_room(path: Path, content: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    for module, name, fails in (
-        ("sqlite3", "connect", full),
-        ("parley.party.ledger.recovery", "write_private", no_room),
-    ):
-        with monkeypatch.context() as patched:
-            patched.setattr(f"{module}.{name}", fails)
-            with pytest.raises(UnavailableError, match=r"copy cannot be written: (its disk is full|No space left)"):
-                back_up(state, copy)
-        assert not copy.exists()
-    back_up(state, copy)
-    assert {path.stat().st_mode & 0o777 for path in copy.iterdir()} == {0o600}

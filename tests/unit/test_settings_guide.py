@@ -164,6 +164,8 @@ def test_what_others_should_know_of_a_learner_is_told(tmp_path: Path) -> None:
     assert checked(path).stdout.splitlines() == [
         "name  learner", f"public_key  {key}", "parties  ", "key_holders  ", "users  alice", "studies  a, b", "tls  no",
     ]  # fmt: skip
+    (tmp_path / "state" / "learner.sqlite").write_bytes(bytes(2_700_000))
+    assert checked(path).stdout.splitlines()[-1].startswith("store  2.7 MB; ")
 
 
 def test_public_data_that_cannot_be_read_is_named_with_its_study(tmp_path: Path) -> None:

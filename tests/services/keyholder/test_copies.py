@@ -18,16 +18,20 @@ import httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
+from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import Reason
 from parley.common.secure_sum.in_process import LocalSession
+from parley.party.cli.main import party_app
 from parley.party.keyholder import journal
 from parley.party.keyholder.app import create_key_holder_app
 from parley.party.keyholder.journal import Anchors
 from parley.party.keyholder.settings import KeyHolderSettings
+from tests.support import toml
 from tests.support.attacks import request
-from tests.support.keyholder import FreshKeys, begin, keyholder_settings, open_round
+from tests.support.keyholder import TOKEN, FreshKeys, begin, call, keyholder_settings, open_round
 
 VALUES = np.arange(5)
 ROUND = 2
@@ -168,6 +172,34 @@ def test_a_copy_that_is_put_back_opens_nothing(
         assert (refused.status_code, refused.json()["reason"]) == (409, Reason.OUT_OF_TURN)
         assert "put back from a copy" in refused.json()["detail"]
     assert not list((attack.state / "keys").iterdir()), "the keys are destroyed"
+
+
+def by_backup(source: Path, target: Path) -> None:
+    """With Parley's own command, whose settings file is beside the state."""
+    toml.write(source.with_name("keyholder.toml"), keyholder_settings(source).model_dump())
+    command(source, "backup", target)
+
+
+def command(state: Path, *words: str | Path) -> None:
+    file = state.with_name("keyholder.toml")
+    done = CliRunner().invoke(party_app, ["keyholder", *map(str, words), "--config", str(file)])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_backup_that_is_brought_back_opens_nothing(tmp_path: Path) -> None:
+    attack = prepare(tmp_path, by_backup)
+    assert not {"keys", "anchor"} & {path.name for path in attack.copy.iterdir()}
+    with served(attack.settings) as client:
+        newest = call(client, "GET", "/v1/keyholder").headers[RECEIPT_HEADER]
+    shutil.rmtree(attack.state)
+    command(attack.state, "restore", attack.copy)
+    for query in (attack.second, attack.first):
+        refused = attack.ask(query)
+        assert (refused.status_code, "which ended all sessions" in refused.json()["detail"]) == (404, True)
+    headers = {"Authorization": f"Bearer {TOKEN}", RECEIPT_HEADER: newest}
+    with served(attack.settings) as client:
+        assert client.get("/v1/keyholder", headers=headers).is_success, "its receipts are accounted for"
+    assert (attack.state / "replaced-1" / "keyholder.db").exists()
 
 
 def test_a_clone_elsewhere_opens_nothing(tmp_path: Path) -> None:

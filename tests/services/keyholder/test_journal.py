@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -214,6 +215,11 @@ def test_the_commands_make_and_recover_a_journal(tmp_path: Path) -> None:
         return result.exit_code, result.output
 
     assert "already" in run("init")[1]
+    assert run("backup", str(tmp_path / "copy"))[0] == 0
+    assert "a backup goes into an empty state" in " ".join(run("restore", str(tmp_path / "copy"))[1].split())
+    status, printed = run("check", "--format", "json")
+    assert (status, json.loads(printed)["journal"]["entries"]) == (0, 1)
+    assert "1 entry in" in run("check")[1]
     lose(settings.state)
     assert run("init")[0] == 0
     assert "say --yes" in run("recover")[1]

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from parley.common.client.peer import Peer
 from parley.common.errors import PartyRefusedError, UnavailableError
-from parley.common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
+from parley.common.protocol.receipts import Head, Receipt, ReceiptKeeper, read_receipt, write_receipt
 from parley.learner.execution import witnesses
 from tests.support.cluster import Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, silent, unreachable
@@ -81,7 +81,12 @@ class Holding:
     def __init__(self, name: str, *held: str, newest: Receipt | None = None, error: Exception | None = None) -> None:
         self.name, self.held, self.error = name, held, error
         self.learnt: list[str] = []
-        self.receipts = SimpleNamespace(newest=newest, learn=self.learnt.append)
+        self.receipts = SimpleNamespace(
+            newest=newest,
+            stored=newest,
+            learn=self.learnt.append,
+            was_newer=ReceiptKeeper(name, newest=newest).was_newer,
+        )
         self.handed: list[list[str]] = []
 
     async def stored_receipts(self) -> Sequence[str]:
@@ -95,10 +100,10 @@ class Holding:
             raise self.error
 
 
-def receipt(signer: str, count: int) -> Receipt:
+def receipt(signer: str, count: int, to: str = "") -> Receipt:
     """A receipt of so many entries."""
     head = Head(count, f"{count:064x}")
-    return read_receipt(write_receipt(KEY, signer=signer, ledger="0" * 64, head=head).text)
+    return read_receipt(write_receipt(KEY, signer=signer, ledger="0" * 64, head=head, to=to).text)
 
 
 def handing(*peers: Holding) -> witnesses.Witnesses:
@@ -119,6 +124,15 @@ async def test_each_signer_accounts_for_each_receipt_once() -> None:
     assert (ann.learnt, bob.learnt) == ([], [other, other]), "bob is not asked"
 
 
+async def test_a_learner_that_was_set_back_is_told_by_a_receipt_that_it_once_had() -> None:
+    for later, is_ours in ((receipt("ann", 7, "us"), True), (receipt("ann", 7, "others"), False)):
+        ann, bob = Holding("ann", newest=receipt("ann", 5, "us")), Holding("bob", later.text)
+        with capture_logs() as lines:
+            await handing(ann, bob).ask(["bob"])
+        assert [(line["event"], line["peer"]) for line in lines] == [("set back", "ann")] * is_ours
+        assert ann.learnt == [later.text], "ann has to account for it in any case"
+
+
 async def test_each_peer_is_handed_each_receipt_of_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = receipt("ann", 1), receipt("ann", 2)
     ann, bob, eve = Holding("ann", newest=first), Holding("bob", newest=receipt("bob", 5)), Holding("eve")
@@ -128,13 +142,13 @@ async def test_each_peer_is_handed_each_receipt_of_the_others_once(monkeypatch: 
         await among.hand_on(["bob", "eve", "unknown"])
     assert (ann.handed, bob.handed) == ([], [[first.text]])
     assert eve.handed == [[first.text, receipt("bob", 5).text]]
-    ann.receipts.newest, bob.error = second, PartyRefusedError("no", party="bob")
+    ann.receipts.stored, bob.error = second, PartyRefusedError("no", party="bob")
     for _ in range(2):
         await among.hand_on(["bob", "eve"])
     assert bob.handed[1:] == [[second.text]] * 2, "it was not taken"
     assert eve.handed[1:] == [[second.text]]
     monkeypatch.setattr(witnesses, "MOST_RECEIPTS", 1)
-    bob.receipts.newest, ann.receipts.newest = receipt("bob", 6), receipt("ann", 3)
+    bob.receipts.stored, ann.receipts.stored = receipt("bob", 6), receipt("ann", 3)
     for _ in range(3):
         await among.hand_on(["eve"])
     assert eve.handed[2:] == [[receipt("ann", 3).text], [receipt("bob", 6).text]]

@@ -112,6 +112,7 @@ def test_the_names_of_the_learners_operations_stay(learner: dict[str, Any]) -> N
         "check_health",
         "check_readiness",
         "confirm_member",
+        "delete_run",
         "evaluate_run",
         "forecast_evaluation",
         "forecast_run",

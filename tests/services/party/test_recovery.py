@@ -203,6 +203,37 @@ def test_backup_and_restore(cluster: Cluster) -> None:
         assert ledger.account().spent.epsilon == 2 * 10**6, "two runs of epsilon 1 may have been released"
 
 
+def test_a_backup_of_an_earlier_version_is_brought_back(cluster: Cluster) -> None:
+    """It was a folder without a manifest."""
+    state, copy = cluster.root / "party-1", cluster.root / "backup"
+    with serving(cluster) as client:
+        receipt = half_a_run(cluster, client, "first")
+        assert recover(cluster, "backup", copy).exit_code == 0
+    for path in copy.iterdir():
+        if path.name not in {"ledger.db", "ledger.head", "identity.key"}:
+            path.unlink()
+    shutil.rmtree(state)
+    restored = recover(cluster, "restore", copy, "--receipt", written(cluster, receipt))
+    assert restored.exit_code == 0, restored.output
+    assert (state / "replaced-1" / "ledger.db").exists(), "the owner can look at the old entries still"
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        assert ledger.account().spent.epsilon == 10**6
+
+
+def test_a_restore_that_was_interrupted_starts_no_party(cluster: Cluster) -> None:
+    state, copy = cluster.root / "party-1", cluster.root / "backup"
+    with serving(cluster) as client:
+        receipt = half_a_run(cluster, client, "first")
+        assert recover(cluster, "backup", copy).exit_code == 0
+    shutil.rmtree(state)
+    state.mkdir()
+    for name in ("identity.key", "ledger.db"):  # the ledger is put back without its head, until a new one begins
+        shutil.copy(copy / name, state / name)
+    with pytest.raises(LedgerError, match=r"only ledger\.db is left: run parley-party recover"):
+        serving(cluster)
+    assert recover(cluster, "restore", copy, "--receipt", written(cluster, receipt)).exit_code == 0
+
+
 def test_a_ledger_in_use_is_not_replaced(cluster: Cluster) -> None:
     """A service that runs would go on charging the one that was put aside."""
     with serving(cluster) as client:
