@@ -6,8 +6,8 @@ Three hospitals, a key holder and a learner run as real processes on loopback, o
 settings as `make_deployment` writes them. Two runs are completed. Then a secure sum and a plain run are in progress as
 the learner is killed, at once or once they are paused because a hospital was killed. The packed folder NAME.tar.xz has
 the settings, the state folders, throw-away keys, and in ``said.json`` what the services said of runs, models and
-budgets. The rows are in rows.tar.xz. Run it with the interpreter of the version whose state is kept: services, settings
-and commands are that version's, also of an earlier checkout, which need not have this script.
+budgets. Rows that rows.tar.xz has at the same place are not packed again. Services, settings and commands are those of
+the version that runs it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any
 
 import httpx
 
+from scripts.deployment.deployment import Deployment, make_deployment
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, Site, loopback_site
 from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
-from scripts.make_deployment import Deployment, make_deployment
 
 PARTIES = ("hospital-a", "hospital-b", "hospital-c")
 SERVICES = (LEARNER, KEY_HOLDER, *PARTIES)
@@ -78,7 +78,7 @@ def record(root: Path, *, paused: bool) -> dict[str, Any]:
         started = stack.enter_context(processes(commands, root))
         wait_until_ready({name: service.url for name, service in deployment.services.items()})
         learner = stack.enter_context(_client(deployment, LEARNER, deployment.user_token))
-        study = next(Path("data", LEARNER, "studies").glob("*.json")).stem
+        study = next(Path(LEARNER, "data", "studies").glob("*.json")).stem
 
         def submit(terms: Mapping[str, Any]) -> str:
             run: str = _json(learner.post("/v1/runs", json={"study": study, "delta": 1e-5, **terms}))["id"]
@@ -107,7 +107,7 @@ def record(root: Path, *, paused: bool) -> dict[str, Any]:
 
 def pack(path: Path, rows: Path) -> None:
     """Pack the present folder, without logs, and without the files that ``rows`` has; begin that file if need be."""
-    tables = sorted(Path("data").rglob("*.csv"))
+    tables = sorted(Path().glob("*/data/*.csv"))
     if not rows.exists():
         _tar(rows, tables)
     with tarfile.open(rows) as known:
@@ -130,12 +130,7 @@ def _tar(path: Path, files: list[Path]) -> None:
 def _relative(site: Site, root: Path) -> Site:
     """Return a site whose paths begin at a folder."""
     root = root.resolve()
-    return replace(
-        site,
-        data=site.data.relative_to(root),
-        secrets=site.secrets.relative_to(root),
-        state=site.state.relative_to(root),
-    )
+    return replace(site, folder=site.folder.relative_to(root), state=site.state.relative_to(root))
 
 
 def _run(program: str, *words: str | Path) -> None:
@@ -151,7 +146,7 @@ def _client(deployment: Deployment, name: str, token: str) -> httpx.Client:
 
 def _budget(deployment: Deployment, party: str) -> dict[str, Any]:
     """Ask a party, as its learner, for what is spent and left."""
-    token = Path("secrets", LEARNER, f"{party}.token").read_text(encoding="ascii").strip()
+    token = Path(LEARNER, "secrets", f"{party}.token").read_text(encoding="ascii").strip()
     with _client(deployment, party, token) as client:
         return _json(client.get("/v1/budget"))
 

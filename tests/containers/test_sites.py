@@ -126,19 +126,18 @@ def test_each_member_is_with_its_gate_alone_and_asks_nobody_for_names(made: Site
         assert container["HostConfig"]["Dns"] == ["127.0.0.1"]
 
 
-def test_nothing_reaches_a_party_even_from_its_own_network(made: Sites) -> None:
+def test_nothing_but_what_is_its_owners_reaches_a_party_even_from_its_own_network(made: Sites) -> None:
     name = NAMES[0]
-    party = made.container(name)
-    settings = (made.root / name / "party.toml").read_text()
-    (port,) = [line.split("=")[1].strip() for line in settings.splitlines() if line.startswith("port")]
-    inside = tried(party, f"127.0.0.1:{port}")
+    party, settings = made.container(name), settings_of(made, name)
+    inside = tried(party, f"127.0.0.1:{settings.port}")
     assert set(inside.values()) == {"reached"}
     at = address(party, made.inside(name))
-    aims = [f"{at}:{port}", f"{at}:8000", f"{at}:80", f"{at}:443"]
+    aims = [f"{at}:{port}" for port in (settings.port, 8000, 80, 443)]
+    owners = [f"{at}:{port}" for port in settings.side_ports.values()]  # each wants a token of the owner's
     probe = ["--rm", "--network", made.inside(name), "--entrypoint", "python", image("party"), "-c", TRY]
-    outcomes = json.loads(docker("run", *probe, *aims))
-    assert outcomes == dict.fromkeys(aims, "ConnectionRefusedError")
-    assert "reached" not in tried(made.container(NAMES[1]), *aims).values()
+    outcomes = json.loads(docker("run", *probe, *aims, *owners))
+    assert outcomes == dict.fromkeys(aims, "ConnectionRefusedError") | dict.fromkeys(owners, "reached")
+    assert "reached" not in tried(made.container(NAMES[1]), *aims, *owners).values()
 
 
 def settings_of(made: Sites, name: str) -> PartySettings | KeyHolderSettings:

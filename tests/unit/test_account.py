@@ -215,6 +215,29 @@ def test_a_budget_is_rounded_down_to_whole_units(units: float, whole: int) -> No
     assert limit(1, 0) == Account(MICRO, 0, NOTHING, NOTHING, "replace_one", "filter")
 
 
+@pytest.mark.parametrize(
+    ("account", "spent", "reserved", "parts"),
+    [
+        (limit(4, 0.1), Cost(0, 0), Cost(0, 0), (0, 0, 1)),
+        (limit(4, 0.1, composition="basic"), Cost(MICRO, 0), Cost(2 * MICRO, 0), (0.25, 0.5, 0.25)),
+        (limit(4, 0.1, composition="basic"), Cost(MICRO, DELTA_UNITS // 20), Cost(0, 0), (0.5, 0, 0.5)),
+        (limit(4, 0), Cost(MICRO, 0, 5), Cost(MICRO, 0, 5), (0.25, 0.25, 0.5)),
+        (limit(4, 0.1), Cost(9 * MICRO, 1, 300), Cost(MICRO, 1, 100), (0.3, 0.1, 0.6)),
+        (limit(4, 0.1), Cost(MICRO, 0, 900), Cost(0, 0), (0.25, 0, 0.75)),
+        (limit(4, 0.1), Cost(MICRO, 1, 100, DELTA_UNITS // 25), Cost(0, 0), (0.8, 0, 0.2)),
+        (limit(0, 0), Cost(1, 0), Cost(0, 0), (1, 0, 0)),
+    ],
+)
+def test_the_parts_of_a_budget_add_up_to_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, account: Account, spent: Cost, reserved: Cost, parts: tuple[float, float, float]
+) -> None:
+    monkeypatch.setattr(Account, "gdp_limit", lambda _, *, slack: 1000)
+    shown = replace(account, spent=spent, reserved=reserved).parts
+    assert list(shown) == ["spent", "reserved", "left"]
+    assert tuple(shown.values()) == pytest.approx(parts)
+    assert sum(shown.values()) == pytest.approx(1)
+
+
 def test_a_step_pays_for_what_was_skipped() -> None:
     price = Price((1, 5, 12), (2, 2, 3), (3, 30, 300), (4, 4, 40))
     assert price.total == price.step(3, 0) == price.remaining(0) == Cost(12, 3, 300, 40)
