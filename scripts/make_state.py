@@ -70,7 +70,7 @@ def record(root: Path, *, paused: bool) -> dict[str, Any]:
     for service in deployment.services.values():
         if service.first:
             _run(*service.first, "--config", service.config)
-    commands = {
+    commands: dict[str, list[str | Path]] = {
         name: [COMMANDS / service.command[0], *service.command[1:], "--config", service.config]
         for name, service in deployment.services.items()
     }
