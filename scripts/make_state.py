@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,13 @@ def record(root: Path, *, paused: bool) -> dict[str, Any]:
         def view(run: str) -> dict[str, Any]:
             return _json(learner.get(f"/v1/runs/{run}"))
 
+        def is_completed(run: str) -> bool:
+            return bool(view(run)["state"] == "completed")
+
         completed = []
         for terms in COMPLETED:
-            completed.append(run := submit(terms))
-            _until(lambda run=run: view(run)["state"] == "completed")
+            completed.append(submit(terms))
+            _until(partial(is_completed, completed[-1]))
         runs = [submit(terms) for terms in IN_PROGRESS]
         _until(lambda: all(view(run)["rounds"]["done"] for run in runs))
         if paused:
