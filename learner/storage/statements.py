@@ -149,7 +149,6 @@ STORE_SCHEMA = Schema(
     tables=_TABLES,
     migrations={2: _WITH_EVALUATIONS, 3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS, 6: _WITH_ENDS},
     functions={digest_of_model.__name__: digest_of_model},
-    shrinks=True,
 )
 """The tables, and their version; the number spells PLRN."""
 
