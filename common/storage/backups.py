@@ -73,15 +73,15 @@ class StateFolder:
 
     def files(self) -> dict[str, Path]:
         """Return the files of a backup by their paths in it, in the order in which they are copied."""
-        found = {}
+        files = {}
         for path in sorted(self.path.rglob("*")):
             parts = path.relative_to(self.path).parts
             is_hidden = any(part.startswith(".") for part in parts)
             is_remade = len(parts) == 1 and path.name.endswith(_REMADE)  # below, nobody has a database open
             if not (is_hidden or is_remade or parts[0] in self.left_out) and path.is_file():
-                found["/".join(parts)] = path
-        found |= {f"{ELSEWHERE}/{name}": path for name, path in self.elsewhere.items()}
-        return dict(sorted(found.items(), key=lambda item: _turn(item[1])))
+                files["/".join(parts)] = path
+        files |= {f"{ELSEWHERE}/{name}": path for name, path in self.elsewhere.items()}
+        return dict(sorted(files.items(), key=lambda item: _turn(item[1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ class Backup:
     folder: Path
     manifest: Manifest | None
 
-    def paths(self, beneath: str = "") -> list[str]:
-        """Return the paths of its files that begin with a text, but the manifest's."""
-        found = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
-        return sorted(name for name in found if name.startswith(beneath) and name != MANIFEST)
+    def paths(self) -> list[str]:
+        """Return the paths of its files, but the manifest's."""
+        names = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
+        return sorted(name for name in names if name != MANIFEST)
 
     def put(self, name: str, target: Path) -> None:
         """Move a file to its place. Raises ConflictError where another file is there, UnavailableError."""

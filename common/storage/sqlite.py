@@ -286,9 +286,7 @@ _PRAGMAS = (
     "PRAGMA secure_delete = ON",  # overwrites deleted content: seeds of pads, opened sums
 )
 
-_SHRINKS = "PRAGMA auto_vacuum = INCREMENTAL"  # before a file's first page is written, or with a VACUUM
-_INCREMENTAL = 2
-_PAGES_AT_ONCE = 256
+_MOST_UNUSED = 0.25  # of a file's pages, beyond which it is rewritten
 
 _PASSING = tuple(f"SQLITE_{kind}" for kind in ("BUSY", "LOCKED", "FULL", "IOERR", "CANTOPEN", "READONLY", "PERM"))
 """SQLite's names of temporary troubles; all others are faults of the file itself."""
@@ -313,8 +311,7 @@ class Schema:
 
     ``name`` is the kind in words; ``application`` is the number by which SQLite marks it. ``tables`` create an empty
     file of this ``version``; ``migrations`` lead to each later version from the previous one, the ``oldest`` first, and
-    may call ``functions`` by name. ``way_out`` says in words what to do about an older file. A file that ``shrinks``
-    keeps what `Database.compact` needs to know of each page.
+    may call ``functions`` by name. ``way_out`` says in words what to do about an older file.
     """
 
     name: str
@@ -325,7 +322,6 @@ class Schema:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     oldest: int = 1
     way_out: str = ""
-    shrinks: bool = False
 
     def check_kind(self, path: Path, application: int) -> None:
         """Raise VersionError for a file that is marked by another number: the first versions marked none."""
@@ -441,24 +437,20 @@ class Database:
         return int(pages * page)
 
     def compact(self) -> int:
-        """Give the disk what nothing uses any more, some pages at a time, so that others wait little; returns bytes.
+        """Rewrite the file without what nothing uses, if that is a quarter of it; return the bytes that the disk gets.
 
-        A file that an earlier version made is rewritten in one piece, once.
+        Others wait meanwhile, for as long as the disk takes to write twice what stays. Less than a quarter stays as
+        room for what is written next.
         """
         before = self.size
         with self._lock, self._translated, self._turns:
-            (mode,) = self._connection.execute("PRAGMA auto_vacuum").fetchone()
-            if mode != _INCREMENTAL:
-                self._connection.execute(_SHRINKS)
+            self.files.check()
+            (unused,), (pages,) = (
+                self._connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count")
+            )
+            if unused >= pages * _MOST_UNUSED:
                 self._connection.execute("VACUUM")
-        while True:
-            with self.transaction() as connection:
-                (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
-                if not unused:
-                    break
-                connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
-        with self._lock, self._translated, self._turns:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return before - self.size
 
     def close(self) -> None:
@@ -480,7 +472,7 @@ class Database:
         """Create or migrate the tables, and open all files whose names are watched."""
         with self._translated, self._turns:
             self.files.watch(self.path)
-            for pragma in ((_SHRINKS,) if self._schema.shrinks else ()) + _PRAGMAS:
+            for pragma in _PRAGMAS:
                 self._connection.execute(pragma)
             self._connection.execute("BEGIN IMMEDIATE")  # this opens the log and the shared memory
             self._connection.execute("ROLLBACK")

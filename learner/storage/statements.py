@@ -148,7 +148,6 @@ STORE_SCHEMA = Schema(
     way_out="Its runs are of studies in an older form: the Parley that wrote it still shows them. Put this file, and "
     "those whose names begin with its name, into another folder, and start again: identity, members and public rows "
     "stay, and owners' ledgers know what was spent",
-    shrinks=True,
 )
 """The tables, and their version; the number spells PLRN."""
 
