@@ -334,7 +334,7 @@ class Study(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _older(cls, values: object) -> object:
+    def _refuse_older(cls, values: object) -> object:
         if isinstance(values, dict) and "clip_norm" in values:
             raise ValueError(
                 "clip_norm is a parameter of runs now, and rows are divided by their own norm: this is the study of an "

@@ -235,7 +235,7 @@ class DataSource(Setting):
 
     @model_validator(mode="before")
     @classmethod
-    def _renamed(cls, values: object) -> object:
+    def _refuse_older_names(cls, values: object) -> object:
         if isinstance(values, dict) and "path" in values:
             raise ValueError("path is called source now: write the same value as source")
         return values

@@ -236,7 +236,7 @@ class RunSpec(RunOutline):
         A field that a later version added is not in the text of an older one, whose digest is without it.
         """
         spec = cls.model_validate_json(text)
-        if digest not in {spec.digest, _digest_as_written(text)}:
+        if spec.digest != digest != _digest_as_written(text):
             raise ValueError("digest")
         return spec
 

@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ from parley.common.files.studies import read_study
 from parley.common.privacy.noise import SystemNoise
 from parley.common.wire.party_api import BudgetReport
 from parley.learner.api.app import create_learner_app
+from parley.learner.execution import engine
 from parley.learner.settings import LearnerSettings
 from parley.learner.storage.run_store import RunStore
 from parley.party.answers.party import budget_of
 from parley.party.api.app import create_party_app
+from parley.party.keyholder import journal
 from parley.party.keyholder.app import create_key_holder_app
 from parley.party.keyholder.journal import Anchors, Journal, recover_journal
 from parley.party.keyholder.settings import KeyHolderSettings
+from parley.party.ledger import ledger
 from parley.party.ledger.ledger import Ledger, create_ledger
 from parley.party.settings import PartySettings
 from tests.support.cluster import running
@@ -116,10 +120,15 @@ def bearer(token: str) -> dict[str, str]:
 
 @pytest.fixture
 def left(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
-    """A state in the present folder. It passes for one that is opened where it was written, if its version noted it."""
+    """A state in the present folder, a day after it was left; as if where it was written, if its version noted that."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Anchors, "holds", lambda _, anchor: anchor is not None)
-    return Left.unpack(request.param, tmp_path)
+    unpacked = Left.unpack(request.param, tmp_path)
+    created = max(datetime.fromisoformat(run["created"]) for run in unpacked.said["runs"].values())
+    for module in (ledger, journal):  # runs and sessions that nobody asks about for a month expire
+        monkeypatch.setattr(module, "_now", lambda: int(created.timestamp()) + 86_400)
+    monkeypatch.setattr(engine, "_seconds_since", lambda _pause: 3600.0)  # in which patience is not spent
+    return unpacked
 
 
 async def until_ended(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
@@ -171,12 +180,12 @@ def test_studies_in_an_older_form_are_to_be_made_again(left: Left) -> None:
         VersionError, match=r"version 1; this Parley reads 2 to \d+. Nothing in it was changed. Its runs"
     ):
         RunStore(Path("state", "learner", "learner.sqlite"))
-    with closing(Ledger(party.state, party.identity, budget_of(party.policy))) as ledger:  # the ledger goes on
+    with closing(Ledger(party.state, party.identity, budget_of(party.policy))) as opened:  # the ledger goes on
         spent = left.said["budgets"]["hospital-a"]["epsilon_spent"]
-        assert BudgetReport.of(ledger.account()).epsilon_spent == pytest.approx(spent, abs=2e-6)
-        key = next(key for key, _ in ledger.books.open_runs())
+        assert BudgetReport.of(opened.account()).epsilon_spent == pytest.approx(spent, abs=2e-6)
+        key = next(key for key, _ in opened.books.open_runs())
         with pytest.raises(ParleyError, match="an older version of Parley approved this run"):
-            ledger.consents.find(*key)
+            opened.consents.find(*key)
     with closing(Journal(left.key_holder.state, left.key_holder.identity)) as journal:
         assert len(journal.active()) == 1
         assert len(journal.end_copied()) == 1
