@@ -61,7 +61,7 @@ class Place:
         return places
 
 
-async def forward(places: Sequence[Place], address: str = "0.0.0.0") -> None:  # noqa: S104 -- a container's networks
+async def forward(places: Sequence[Place], address: str) -> None:
     """Listen on the places' ports and pass connections on, until the task is cancelled.
 
     Raises UnavailableError where a port is taken or may not be listened on.

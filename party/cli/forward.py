@@ -20,6 +20,9 @@ def forward_command(
         list[str],
         typer.Argument(metavar="[LISTEN:]HOST:PORT...", help="Where to; it listens on LISTEN, or on the same PORT."),
     ],
+    at: Annotated[
+        str, typer.Option(metavar="HOST", help="The one name or address of this machine where it listens.")
+    ] = "0.0.0.0",  # noqa: S104 -- a container's networks
     output: LogFormat = None,
 ) -> None:
     """Pass TCP connections on to these places and to no others, until told to stop.
@@ -29,4 +32,4 @@ def forward_command(
     parsed = forward.Place.parse_all(places)
     logs.configure(output or "json")
     with suppress(KeyboardInterrupt):
-        asyncio.run(forward.forward(parsed))
+        asyncio.run(forward.forward(parsed, at))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from scripts.deployment.sites import KEY_HOLDER, LEARNER, MOUNTED, SETUP, STATE, STATES, services_of
+from scripts.deployment.sites import KEY_HOLDER, LEARNER, MOUNTED, SETUP, STATE, STATES, owners_ports, services_of
 
 MOST_NUMBERED = 20
 """Most parties whose networks are left to the engine to number."""
@@ -23,6 +23,7 @@ _HEAD = """\
 # Parties and key holder share a network with the learner alone, each its own, so that none reaches another, nor
 # anything outside, nor the machine itself; only the learner is published, on loopback. Services run as uid 10001. An
 # image checks its service's health by a file that the service touches. `docker compose down -v` removes all of it.
+# With `--profile watch` another container publishes on loopback what is an owner's: its page, its service's metrics.
 # PARLEY_PORT names another port than 8100, 0 a free one; PARLEY_TAG other images than the latest; PARLEY_MEMORY how
 # much each service may have, instead of 2g; PARLEY_EXTRAS="postgres tracing" builds images that read tables of
 # PostgreSQL and send traces. The environment of a service changes its settings: see docker-compose.override.yml in
@@ -100,6 +101,17 @@ _PARTY = """
       - {volumes}
 """
 
+_WATCH = """
+  watch:
+    <<: *party
+    profiles: [watch]
+    healthcheck: {{disable: true}}
+    command: {command}
+    networks:
+      outside: {{aliases: [{at}]}}  # where alone it listens: no owner reaches another's by it
+{networks}    ports: {ports}
+"""
+
 _BUILD = """\
     build:  # for all others too: builds of one image by several services get in each other's way
       context: .
@@ -121,6 +133,7 @@ def compose_yml(parties: Sequence[str], *, tls: bool = False) -> str:
         + _SETUP.format(state=STATE, command=_quoted(command), mounted="\n      - ".join(mounted))
         + _LEARNER.format(folder=MOUNTED / LEARNER, networks=", ".join(private), volumes=_volumes(LEARNER))
         + "".join(_party(name, "" if i else _BUILD) for i, name in enumerate(private))
+        + _watch(private)
         + f"\nnetworks:\n  outside:\n{_networks(private)}\nvolumes:\n{volumes}"
     )
 
@@ -133,6 +146,18 @@ def _party(name: str, build: str) -> str:
         else ["serve", "--config", "party.toml"]
     )
     return _PARTY.format(name=name, build=build, command=_quoted(words), folder=MOUNTED / name, volumes=_volumes(name))
+
+
+def _watch(names: Sequence[str]) -> str:
+    """Return the Compose service that publishes the owners' pages and their services' metrics."""
+    at = "watch.outside"
+    ports = [(name, port) for name in names for port in owners_ports(name) if port]
+    return _WATCH.format(
+        command=_quoted(["forward", "--at", at, *(f"{port}:{name}:{port}" for name, port in ports)]),
+        at=at,
+        networks="".join(f"      {name}:\n" for name in names),
+        ports=_quoted([f"127.0.0.1:{port}:{port}" for _, port in ports]),
+    )
 
 
 def _volumes(name: str) -> str:

@@ -5,6 +5,7 @@
     learner/data/studies/biopsies.json, biopsies.csv          the study, and held-out public examples
     learner/secrets/identity.key, hospital-a/secrets/identity.key ...  each service's signing key, which others pin
     learner/secrets/hospital-a.token ... key-holder.token     the learner's bearer token at each of them
+    hospital-a/secrets/metrics.token ...                      the bearer token that shows a service's metrics
     key-holder/secrets/secret                                 what the key holder's keys are sealed under
     hospital-a/secrets/tls.pem, tls.key, authority.pem ...    under TLS: each service's certificate
     setup/user.token                                          the bearer token of the learner's user
@@ -68,6 +69,11 @@ def user_token_file(root: Path) -> Path:
     return root / SETUP / "user.token"
 
 
+def metrics_token_file(root: Path, name: str) -> Path:
+    """Return the file of the token that a party or key holder shows its metrics for."""
+    return root / name / "secrets" / "metrics.token"
+
+
 def make_deployment(root: Path, place: Callable[[str], Site], parties: Sequence[str] = HOSPITALS) -> Deployment:
     """Write the data, secrets and settings of all services under a folder; ``place`` says where each is."""
     names = services_of(parties)
@@ -78,12 +84,13 @@ def make_deployment(root: Path, place: Callable[[str], Site], parties: Sequence[
     n_rows = _write_data(root, parties)
     keys = {name: _identity(secrets[name] / "identity.key") for name in names}
     hashes = {name: hash_token(_token(secrets[LEARNER] / f"{name}.token")) for name in names[1:]}
+    watched = {name: hash_token(_token(metrics_token_file(root, name))) for name in names[1:]}
     _token(secrets[KEY_HOLDER] / "secret")
     user_token = _token(user_token_file(root))
     certify(root, [site for site in sites.values() if site.tls])
-    texts = {name: party_toml(sites[name], hashes[name], keys, n_rows[name]) for name in parties}
+    texts = {name: party_toml(sites[name], hashes[name], keys, n_rows[name], watched[name]) for name in parties}
     texts[LEARNER] = learner_toml(sites, hash_token(user_token), keys)
-    texts[KEY_HOLDER] = keyholder_toml(sites[KEY_HOLDER], hashes[KEY_HOLDER], keys)
+    texts[KEY_HOLDER] = keyholder_toml(sites[KEY_HOLDER], hashes[KEY_HOLDER], keys, watched[KEY_HOLDER])
     for name, text in texts.items():
         write_file(root / name / sites[name].config.name, text)
     services = {name: _service(root / name / site.config.name, site) for name, site in sites.items()}

@@ -14,7 +14,9 @@ MINIMUM_CONTRIBUTORS, MINIMUM_ROWS = 3, 50
 """The policy of a hospital, for so many hospitals and rows."""
 
 
-def party_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str], n_rows: int) -> str:
+def party_toml(
+    site: Site, learner_token_hash: str, keys: Mapping[str, str], n_rows: int, metrics_token_hash: str
+) -> str:
     """The settings file of a hospital with ``n_rows``; ``keys`` are all public keys, by name."""
     others = [name for name in keys if name not in {LEARNER, KEY_HOLDER, site.name}]
     return f"""\
@@ -40,10 +42,11 @@ minimum_rows = {min(MINIMUM_ROWS, n_rows)}
 name = "{LEARNER}"
 token_hash = "{learner_token_hash}"
 public_key = "{keys[LEARNER]}"
-{_pins("secure_sum.key_holders", [KEY_HOLDER], keys)}{_pins("secure_sum.parties", others, keys)}"""
+{_pins("secure_sum.key_holders", [KEY_HOLDER], keys)}{_pins("secure_sum.parties", others, keys)}\
+{_listeners_toml(site, metrics_token_hash)}"""
 
 
-def keyholder_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str]) -> str:
+def keyholder_toml(site: Site, learner_token_hash: str, keys: Mapping[str, str], metrics_token_hash: str) -> str:
     """The key holder's settings file; ``keys`` are everybody's public keys."""
     return f"""\
 # {site.name}: whose sums it opens. Its operator must not collude with the learner.
@@ -54,7 +57,7 @@ secret_file = "{site.secrets}/secret"
 name = "{LEARNER}"
 token_hash = "{learner_token_hash}"
 public_key = "{keys[LEARNER]}"
-"""
+{_listeners_toml(site, metrics_token_hash)}"""
 
 
 def learner_toml(sites: Mapping[str, Site], user_token_hash: str, keys: Mapping[str, str]) -> str:
@@ -100,6 +103,14 @@ key = "{secrets}/{KEY_FILE}"
 def _pins(table: str, names: Sequence[str], keys: Mapping[str, str]) -> str:
     """An array of tables that say whose public key is which: who makes a deployment has made all of its keys."""
     return "".join(f'\n[[{table}]]\nname = "{name}"\npublic_key = "{keys[name]}"\ncompared = true\n' for name in names)
+
+
+def _listeners_toml(site: Site, metrics_token_hash: str) -> str:
+    """The listeners of a service's metrics and of its owner's page, where its site has ports for them."""
+    where = f'host = "{site.listens}"\nplain_http = true  # for its own machine'
+    metrics = f'\n[metrics]\nport = {site.metrics_port}\n{where}\ntoken_hash = "{metrics_token_hash}"\n'
+    page = f"\n[owner]\nport = {site.page_port}\n{where}\n"
+    return (metrics if site.metrics_port else "") + (page if site.page_port else "")
 
 
 def _service_toml(site: Site) -> str:

@@ -3,6 +3,7 @@
     make [--parties N] [--tls]   make all that services read, and ledgers, once; then only settings are written again
     token                        print the bearer token of the learner's user
     authority                    print the certificate that users trust, under TLS
+    prometheus                   print what Prometheus scrapes with `--profile watch`, tokens included
     renew                        make new certificates, which services read while they run
 
 Each service has two volumes: one of what it reads, one of what it writes. A mark in the volume `setup` says which
@@ -26,7 +27,7 @@ from pathlib import Path
 from parley.common.errors import ParleyError
 from parley.party.cli.main import party_app
 from scripts.deployment.authority import expiry, renew
-from scripts.deployment.deployment import Deployment, make_deployment, user_token_file
+from scripts.deployment.deployment import Deployment, make_deployment, metrics_token_file, user_token_file
 from scripts.deployment.files import make_folder, write_file
 from scripts.deployment.settings import AUTHORITY_FILE
 from scripts.deployment.sites import (
@@ -39,6 +40,7 @@ from scripts.deployment.sites import (
     Site,
     container_site,
     hospitals,
+    owners_ports,
     services_of,
 )
 
@@ -111,6 +113,22 @@ def _kept(root: Path) -> Iterator[Path]:
         yield file.relative_to(root)
 
 
+def scrape_configs(root: Path, port: str) -> str:
+    """Return Prometheus' configuration for all services of a deployment, whose learner is at a port of this machine."""
+    made = json.loads((root / SETUP / _MARK).read_text("utf-8"))
+    tls = {"scheme": "https", "tls_config": {"ca_file": AUTHORITY_FILE}} if made["tls"] else {}
+    jobs: list[dict[str, object]] = [{"job_name": "parley-learner", "static_configs": _target(port), **tls}]
+    for name in services_of(hospitals(made["parties"]))[1:]:
+        token = metrics_token_file(root, name).read_text("ascii").strip()
+        how = {"static_configs": _target(owners_ports(name)[0]), "authorization": {"credentials": token}}
+        jobs.append({"job_name": f"parley-{name}", **how})
+    return json.dumps({"rule_files": ["alerts.yml"], "scrape_configs": jobs}, indent=2)
+
+
+def _target(port: object) -> list[dict[str, list[str]]]:
+    return [{"targets": [f"127.0.0.1:{port}"]}]
+
+
 def _say(n_parties: int, port: str, *, tls: bool) -> None:
     """Print where the page is, and where the token."""
     scheme = "https" if tls else "http"
@@ -133,6 +151,7 @@ def main() -> None:
     for name, help_text in (
         ("token", "print the bearer token of the learner's user"),
         ("authority", "print the certificate that users trust, under TLS"),
+        ("prometheus", "print what Prometheus scrapes, tokens included"),
         ("renew", "make new certificates"),
     ):
         commands.add_parser(name, help=help_text)
@@ -147,6 +166,8 @@ def main() -> None:
                 print(user_token_file(MOUNTED).read_text("ascii").strip())
             case "authority":
                 print((MOUNTED / SETUP / AUTHORITY_FILE).read_text("ascii").strip())
+            case "prometheus":
+                print(scrape_configs(MOUNTED, os.environ.get("PARLEY_PORT", "8100")))
             case _:
                 print(f"renewed {renew(MOUNTED)} certificates; services read the new ones while they run")
     except FileNotFoundError as error:

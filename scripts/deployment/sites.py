@@ -45,7 +45,10 @@ SERVICES = services_of(HOSPITALS)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A service's surroundings as it sees them: where it listens, how others reach it, and its folders."""
+    """A service's surroundings as it sees them: where it listens, how others reach it, and its folders.
+
+    Its metrics and its owner's page have ports of their own, or None.
+    """
 
     name: str
     listens: str
@@ -54,6 +57,8 @@ class Site:
     folder: Path
     state: Path
     tls: bool = False
+    metrics_port: int | None = None
+    page_port: int | None = None
 
     @property
     def config(self) -> Path:
@@ -79,7 +84,20 @@ class Site:
 def container_site(name: str, *, tls: bool = False) -> Site:
     """A service in its container, as docker-compose.yml names and mounts it."""
     everywhere = "0.0.0.0"  # noqa: S104 -- within its container; the learner's port is published on loopback
-    return Site(name, everywhere, name, 8000, MOUNTED / name, STATE, tls)
+    metrics_port, page_port = owners_ports(name)
+    return Site(name, everywhere, name, 8000, MOUNTED / name, STATE, tls, metrics_port, page_port)
+
+
+def owners_ports(name: str) -> tuple[int | None, int | None]:
+    """Return the ports of a service's metrics and of its owner's page, in its container and on the machine.
+
+    >>> owners_ports("key-holder"), owners_ports("hospital-a"), owners_ports("learner")
+    ((9100, None), (9101, 9201), (None, None))
+    """
+    if name == LEARNER:
+        return None, None
+    number = (KEY_HOLDER, *hospitals(MOST_PARTIES)).index(name)
+    return 9100 + number, 9200 + number if number else None
 
 
 def loopback_site(root: Path, name: str, port: int, *, tls: bool = False) -> Site:

@@ -6,8 +6,10 @@ import json
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER, SERVICES
@@ -117,6 +119,34 @@ def test_only_the_learner_is_published_and_on_loopback_alone(services: Project) 
         ports = services.inspect(service)["NetworkSettings"]["Ports"]
         published = [port["HostIp"] for ports_of_host in ports.values() for port in ports_of_host or ()]
         assert published == (["127.0.0.1"] if service == LEARNER else [])
+
+
+def test_what_is_an_owners_is_published_on_loopback_if_it_is_wanted(services: Project) -> None:
+    services.compose("--profile", "watch", "up", "-d", "--no-deps", "watch")
+    try:
+        scraped = json.loads(services.setup("prometheus"))["scrape_configs"]
+        assert [job["job_name"] for job in scraped] == [f"parley-{name}" for name in SERVICES]
+        with httpx.Client(trust_env=False, timeout=10) as client:
+            for job in scraped[1:]:
+                url = f"http://{job['static_configs'][0]['targets'][0]}/metrics"
+                bearer = {"Authorization": f"Bearer {job['authorization']['credentials']}"}
+                wait_for(partial(answers, client, url))
+                assert client.get(url).status_code == 401
+                assert "parley_ready 1.0" in client.get(url, headers=bearer).text
+            page, _, token = services.run("hospital-b", "parley-party", "owner").strip().partition("#")
+            shown = client.get(f"{page}pending", headers={"Authorization": f"Bearer {token}"}).json()
+            assert shown["party"] == "hospital-b"
+        beside = probe(services, "hospital-b", connects=["watch:9101"])["connects"]
+        assert beside == {"watch:9101": "Connection refused"}, "not by the network that the owner shares with it"
+    finally:
+        services.compose("--profile", "watch", "rm", "-s", "-f", "watch")
+
+
+def answers(client: httpx.Client, url: str) -> bool:
+    try:
+        return bool(client.get(url).status_code)
+    except httpx.HTTPError:
+        return False
 
 
 def test_the_engine_sees_that_every_service_is_healthy(services: Project) -> None:

@@ -93,7 +93,7 @@ def test_the_examples_are_dealt_once(root: Path) -> None:
 def test_no_settings_file_holds_a_secret_and_no_two_secrets_are_one(root: Path) -> None:
     made = in_containers(root)
     secrets = [path.read_text().strip() for path in (*root.glob("*/secrets/*"), user_token_file(root))]
-    assert len(set(secrets)) == len(secrets) == 7 + 1 + len(SERVICES)  # tokens, the sealing secret, identities
+    assert len(set(secrets)) == len(secrets) == 7 + 6 + 1 + len(SERVICES)  # tokens, the sealing secret, identities
     assert made.user_token in secrets
     for service in made.services.values():
         assert not any(secret in service.config.read_text() for secret in secrets)
