@@ -13,7 +13,7 @@ from pathlib import Path
 
 _KEPT = re.compile(
     r"base-(files|passwd)|ca-certificates|gcc-\d+-base|media-types|netbase|openssl|tzdata|zlib1g|python3(\.\d+)?(-minimal)?"
-    r"|lib(bz2|c6|com-err|crypt1|db5|expat|ffi|gcc|gdbm|gssapi|k5crypto|keyutils|krb5|lzma|ncursesw|nsl|python3"
+    r"|lib(bz2|c6|com-err|crypt1|expat|ffi|gcc|gdbm|gssapi|k5crypto|keyutils|krb5|lzma|ncursesw|nsl|python3"
     r"|readline|sqlite3|ssl3|stdc\+\+|tinfo|tirpc|uuid)[-\w.]*"
 )
 """The packages whose files Python and its extensions load."""
@@ -28,6 +28,7 @@ _RUBBISH = (
     "usr/lib/python3/dist-packages/*",
     "usr/{local/,}lib/python3*/ensurepip",
     "usr/{local/,}lib/python3*/idlelib",
+    "usr/{local/,}lib/python3*/lib-dynload/_dbm*",
     "usr/{local/,}lib/python3*/lib-dynload/_test*",
     "usr/{local/,}lib/python3*/lib2to3",
     "usr/{local/,}lib/python3*/pydoc_data",
