@@ -129,7 +129,7 @@ def _target(port: object) -> list[dict[str, list[str]]]:
     return [{"targets": [f"127.0.0.1:{port}"]}]
 
 
-def _say(n_parties: int, port: str, *, tls: bool) -> None:
+def say(n_parties: int, port: str, *, tls: bool) -> None:
     """Print where the page is, and where the token."""
     scheme = "https" if tls else "http"
     page = f"{scheme}://127.0.0.1:{port}/" if port != "0" else "the port that `docker compose port learner 8000` prints"
@@ -161,7 +161,7 @@ def main() -> None:
             case "make":
                 place = partial(container_site, tls=options.tls)
                 set_up(MOUNTED, STATES, place, options.parties, tls=options.tls)
-                _say(options.parties, os.environ.get("PARLEY_PORT", "8100"), tls=options.tls)
+                say(options.parties, os.environ.get("PARLEY_PORT", "8100"), tls=options.tls)
             case "token":
                 print(user_token_file(MOUNTED).read_text("ascii").strip())
             case "authority":
@@ -169,7 +169,8 @@ def main() -> None:
             case "prometheus":
                 print(scrape_configs(MOUNTED, os.environ.get("PARLEY_PORT", "8100")))
             case _:
-                print(f"renewed {renew(MOUNTED)} certificates; services read the new ones while they run")
+                print(f"renewed {renew(MOUNTED)} certificates, which services read while they run")
+                print(f"they end on {expiry(MOUNTED):%Y-%m-%d}")
     except FileNotFoundError as error:
         raise SystemExit(f"{error.filename} is not there: docker compose up makes it") from None
     except ParleyError as error:

@@ -12,11 +12,11 @@ from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER
 from tests.support.containers import Project
 
 COMMANDS = {
-    LEARNER: ("learner.sqlite", ["parley-learner", "backup", "-", "--config", "/etc/parley/learner.toml"]),
-    HOSPITALS[0]: ("ledger.db", ["parley-party", "backup", "-", "--config", "/etc/parley/party.toml"]),
+    LEARNER: ("learner.sqlite", ["parley-learner", "backup", "-", "--config", "learner.toml"]),
+    HOSPITALS[0]: ("ledger.db", ["parley-party", "backup", "-", "--config", "party.toml"]),
     KEY_HOLDER: (
         "keyholder.db",
-        ["parley-party", "keyholder", "backup", "-", "--config", "/etc/parley/keyholder.toml"],
+        ["parley-party", "keyholder", "backup", "-", "--config", "keyholder.toml"],
     ),
 }
 

@@ -17,10 +17,11 @@ from parley.common.storage.certificates import CERTIFICATE_LASTS, hosts_of, make
 from parley.learner.settings import LearnerSettings
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings
+from scripts.deployment import setup
 from scripts.deployment.authority import expiry, renew
 from scripts.deployment.settings import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
-from scripts.deployment.sites import KEY_HOLDER, LEARNER, SERVICES
-from tests.support.deployments import contents, in_containers, on_loopback, run_script
+from scripts.deployment.sites import KEY_HOLDER, LEARNER, SERVICES, SETUP
+from tests.support.deployments import contents, in_containers, on_loopback
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
 
@@ -35,28 +36,28 @@ def root(tmp_path: Path) -> Iterator[Path]:
 def test_tls_is_between_all_and_settings_say_so(root: Path) -> None:
     services = on_loopback(root, tls=True).services
     learner = LearnerSettings.load(services[LEARNER].config)
-    secrets = root.resolve() / "secrets"
+    secrets = {name: root.resolve() / name / "secrets" for name in SERVICES}
     assert learner.tls is not None
     assert learner.tls.client_ca is None, "users show tokens, not certificates"
     for peer in (*learner.parties, *learner.key_holders):
         assert peer.url is not None
         assert peer.url.scheme == "https"
         assert (peer.ca, peer.certificate) == (
-            secrets / LEARNER / AUTHORITY_FILE,
-            secrets / LEARNER / CERTIFICATE_FILE,
+            secrets[LEARNER] / AUTHORITY_FILE,
+            secrets[LEARNER] / CERTIFICATE_FILE,
         )
         kind = KeyHolderSettings if peer.name == KEY_HOLDER else PartySettings
         tls = kind.load(services[peer.name].config).tls
         assert tls is not None
-        assert tls.client_ca == secrets / peer.name / AUTHORITY_FILE
+        assert tls.client_ca == secrets[peer.name] / AUTHORITY_FILE
 
 
 def test_certificates_name_their_services_and_serve_both_sides(root: Path) -> None:
     in_containers(root, tls=True)
-    (authority,) = {(root / "secrets" / name / AUTHORITY_FILE).read_bytes() for name in SERVICES}
+    (authority,) = {(root / name / "secrets" / AUTHORITY_FILE).read_bytes() for name in SERVICES}
     signer = x509.load_pem_x509_certificate(authority)
     for name in SERVICES:
-        folder = root / "secrets" / name
+        folder = root / name / "secrets"
         certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE_FILE).read_bytes())
         certificate.verify_directly_issued_by(signer)
         assert hosts_of(certificate) == [name, "localhost", "127.0.0.1"]
@@ -64,18 +65,18 @@ def test_certificates_name_their_services_and_serve_both_sides(root: Path) -> No
         assert {use._name for use in uses} == {"serverAuth", "clientAuth"}
         context = ssl.create_default_context(cafile=folder / AUTHORITY_FILE)
         context.load_cert_chain(folder / CERTIFICATE_FILE, folder / KEY_FILE)
-    keys = {(root / "secrets" / name / KEY_FILE).read_bytes() for name in SERVICES}
+    keys = {(root / name / "secrets" / KEY_FILE).read_bytes() for name in SERVICES}
     assert len(keys) == len(SERVICES)
 
 
-def test_the_authoritys_key_is_in_no_container(root: Path) -> None:
+def test_the_authoritys_key_is_read_by_no_service(root: Path) -> None:
     in_containers(root, tls=True)
-    folder = root / "authority"
+    folder = root / SETUP
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}
-    assert modes == {"authority": 0o700, "authority.pem": 0o644, "authority.key": 0o600}
+    assert modes == {"setup": 0o700, "authority.pem": 0o600, "authority.key": 0o600, "user.token": 0o600}
     key = (folder / "authority.key").read_bytes()
     assert not [path for path, content in contents(root).items() if content == key and path.parent != folder]
-    assert "/authority" not in COMPOSE.read_text()
+    assert COMPOSE.read_text().count(f"/{SETUP}\n") == 1, "the container that makes certificates alone mounts it"
 
 
 def test_renewal_makes_new_certificates_and_touches_nothing_else(root: Path) -> None:
@@ -85,7 +86,7 @@ def test_renewal_makes_new_certificates_and_touches_nothing_else(root: Path) -> 
     after = contents(root)
     changed = {path.relative_to(root) for path in before if after[path] != before[path]}
     assert before.keys() == after.keys()
-    assert changed == {Path("secrets") / name / file for name in SERVICES for file in (CERTIFICATE_FILE, KEY_FILE)}
+    assert changed == {Path(name) / "secrets" / file for name in SERVICES for file in (CERTIFICATE_FILE, KEY_FILE)}
     last = expiry(root)
     assert first is not None
     assert last is not None
@@ -100,7 +101,7 @@ def test_an_authority_that_ends_too_soon_is_renewed_with_what_it_signs(
     monkeypatch.setattr("scripts.deployment.authority.make_authority", short)
     in_containers(root, tls=True)
     monkeypatch.undo()
-    old = (root / "authority" / AUTHORITY_FILE).read_bytes()
+    old = (root / SETUP / AUTHORITY_FILE).read_bytes()
     renew(root)
     new = {path.read_bytes() for path in root.rglob(AUTHORITY_FILE)}
     assert len(new) == 1
@@ -109,23 +110,22 @@ def test_an_authority_that_ends_too_soon_is_renewed_with_what_it_signs(
 
 def test_what_cannot_be_renewed_is_said(root: Path) -> None:
     in_containers(root)
-    with pytest.raises(SystemExit, match="holds no certificates"):
+    with pytest.raises(SystemExit, match="has no certificates"):
         renew(root)
     in_containers(root, tls=True)
-    (root / "authority" / "authority.key").unlink()
+    (root / SETUP / "authority.key").unlink()
     with pytest.raises(SystemExit, match="put both back"):
         renew(root)
 
 
-def test_the_script_says_when_certificates_expire(
+def test_what_makes_them_says_when_certificates_expire(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_script(monkeypatch, "--out", root, "--compose", root.with_name("compose.yml"), "--tls", "--parties", "1")
-    first = capsys.readouterr().out
-    run_script(monkeypatch, "--out", root, "--renew")
-    second = capsys.readouterr().out
-    for said in (first, second):
-        assert f"expire on {expiry(root):%Y-%m-%d}" in said
-        assert "--renew" in said
-    assert "docker compose -f compose.yml up -d" in first
-    assert "read the new ones while they run" in second
+    in_containers(root, tls=True)
+    monkeypatch.setattr(setup, "MOUNTED", root)
+    ends = expiry(root)
+    assert ends is not None
+    setup.say(5, "8100", tls=True)
+    output = capsys.readouterr().out
+    assert "https://127.0.0.1:8100/" in output
+    assert f"{ends:%Y-%m-%d}" in output
