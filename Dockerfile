@@ -64,7 +64,7 @@ VOLUME /var/lib/parley
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 # A full disk changes nothing about it: no restart would mend that, and a learner's pages and models are served.
-HEALTHCHECK --interval=30s --timeout=30s --start-period=60s --retries=3 CMD ["parley-is", "alive"]
+HEALTHCHECK --interval=40s --timeout=30s --start-period=60s --retries=3 CMD ["parley-is", "alive"]
 
 FROM service AS party
 COPY --from=party-packages /opt/parley /opt/parley

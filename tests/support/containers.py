@@ -61,7 +61,7 @@ class Project:
             wait_for(lambda: all(party["facts"] for party in learner.ask("GET", "/v1/parties")))
 
     def is_healthy(self, service: str) -> bool:
-        """Whether the engine's last check of a service's health said so; it makes two a minute."""
+        """Whether the engine's last check of a service's health said so; it makes one every 40 seconds."""
         return bool(self.inspect(service)["State"]["Health"]["Status"] == "healthy")
 
     def is_ready(self, service: str) -> bool:
