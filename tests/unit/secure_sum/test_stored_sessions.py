@@ -133,9 +133,7 @@ def test_a_round_is_asked_again_as_it_began(sessions: SessionStore, run: Run, ro
     assert sessions.ask(run.id, 1, 200) == Round(100, {}, {}, is_new=False)
     sessions.choose(run.id, {name: SIGNED[name] for name in ("bob", "ann")}, {"eve": "it is away"})
     begun = sessions.ask(run.id, 1, 300)
-    assert begun == Round(
-        100, {"ann": SIGNED["ann"], "bob": SIGNED["bob"]}, {"eve": "it is away"}, is_new=False
-    )
+    assert begun == Round(100, {"ann": SIGNED["ann"], "bob": SIGNED["bob"]}, {"eve": "it is away"}, is_new=False)
     with pytest.raises(DamagedError, match=f"the row of run '{run.id}' in the table 'rounds'"):
         sessions.ask(run.id, 2, 400)
     sessions.forget(run.id)
