@@ -84,7 +84,7 @@ async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def refused(media: str = "application/json", **schema: object) -> dict[str, object]:
+def refused(media: str = "application/json", /, **schema: object) -> dict[str, object]:
     """The responses of a route whose answer has this media type and schema."""
     fits = {"content": {media: {"schema": schema}}}
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
