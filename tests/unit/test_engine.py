@@ -29,7 +29,7 @@ from parley.common.errors import (
 )
 from parley.common.learning.model import Model
 from parley.common.protocol.messages import Query, Reply
-from parley.common.protocol.receipts import Head, read_receipt, write_receipt
+from parley.common.protocol.receipts import Head, Receipt, ReceiptKeeper, read_receipt, write_receipt
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.specification import Budget, Cohort, Member, PublicRows, RunSpec
 from parley.common.wire.party_api import RunProposal
@@ -73,13 +73,19 @@ class Sums:
 class Asked:
     """A party that notes the runs that it hears have ended."""
 
-    receipts = SimpleNamespace(newest=None)
-
     def __init__(self, name: str) -> None:
-        self.name, self.ended = name, list[str]()
+        self.name, self.ended, self.receipts = name, list[str](), ReceiptKeeper(name)
 
     async def end(self, run: str) -> None:
         self.ended.append(run)
+
+
+def received(peer: str) -> tuple[Receipt, ReceiptKeeper]:
+    """A receipt that a peer has sent, and its keeper, which knows of none on the disk."""
+    receipt = read_receipt(write_receipt(KEY, signer=peer, ledger="0" * 64, head=Head(3, "0" * 64)).text)
+    keeper = ReceiptKeeper(peer)
+    keeper.newest = receipt
+    return receipt, keeper
 
 
 @asynccontextmanager
@@ -372,15 +378,16 @@ async def test_receipts_of_a_runs_peers_are_kept_and_handed_on_at_its_end(tmp_pa
         handed.append(list(names))
 
     async with carrying(tmp_path, "ann", "eve") as (engine, store, sums):
-        kept = read_receipt(write_receipt(KEY, signer="ann", ledger="0" * 64, head=Head(3, "0" * 64)).text)
         peers = cast("Any", engine._roster)
-        peers["ann"].receipts = peers["eve"].receipts = SimpleNamespace(newest=kept)
+        kept, peers["ann"].receipts = received("ann")
+        _, peers["eve"].receipts = received("eve")
         sums.key_holders = (Asked("kim"),)
         engine._witnesses = cast("Any", SimpleNamespace(hand_on=hand_on))
         for spec in (SPEC, SPEC.model_copy(update={"secure_sum": "paillier"})):
             await engine.cancel(store.add(spec, "alice").id)
             await until_idle(engine)
         assert store.receipts() == {"ann": kept}
+        assert [peer.receipts.stored for peer in (*peers.values(), *sums.key_holders)] == [kept, None, None]
         assert handed == [["ann"], ["ann", "kim"]]
 
 
@@ -482,8 +489,7 @@ async def test_a_settled_run_is_proposed_and_runs_with_those_who_approve(  # noq
         engine._witnesses = cast("Any", SimpleNamespace(ask=ask))
         sums.convene = convene  # type: ignore[attr-defined]  # of a test alone
         parties = cast("Any", engine._roster)
-        kept = read_receipt(write_receipt(KEY, signer="ann", ledger="0" * 64, head=Head(3, "0" * 64)).text)
-        parties["ann"].receipts = SimpleNamespace(newest=kept)
+        kept, parties["ann"].receipts = received("ann")
         cohort, spec = Cohort(least=1), SPEC.model_copy(update={"secure_sum": secure_sum})
         run = store.add(spec, "alice", purpose="to see", cohort=cohort)
         store.settle(run, spec, Plan(7, {}, ()), {}, {"eve": "it left"})
@@ -507,6 +513,7 @@ async def test_a_settled_run_is_proposed_and_runs_with_those_who_approve(  # noq
         assert store.run(run.id).terms == now.terms.model_copy(update={"absent": absent})
         assert store.approvals(run.id) == {"ann": consent}
         assert store.receipts() == {"ann": kept}
+        assert [party.receipts.stored for party in both] == [kept, None]
 
 
 @pytest.mark.parametrize("kind", ["linear", "softmax", "members"])
@@ -558,12 +565,12 @@ async def test_an_end_has_a_certified_model_its_figures_and_its_evaluation(  # n
 
 
 async def test_a_reply_is_logged_with_its_news_and_recalled_by_its_query(tmp_path: Path) -> None:
-    kept = read_receipt(write_receipt(KEY, signer="ann", ledger="0" * 64, head=Head(3, "0" * 64)).text)
-    peers: Any = tuple(SimpleNamespace(receipts=SimpleNamespace(newest=newest)) for newest in (kept, None))
+    peers: Any = (Asked("ann"), Asked("bob"))
+    kept, peers[0].receipts = received("ann")
     told: list[tuple[object, ...]] = []
 
     def notices(*given: object) -> list[Notice]:
-        told.append(given)
+        told.append((*given, peers[0].receipts.stored))
         return [Notice("round", {"round": 1})]
 
     async with carrying(tmp_path) as (engine, store, _):
@@ -573,9 +580,10 @@ async def test_a_reply_is_logged_with_its_news_and_recalled_by_its_query(tmp_pat
         query, reply = Query(1, "gradient", np.array([0.5])), Reply(np.array([0.25]), (0,))
         assert await log.recall(query) is None
         await log.append(query, reply)
-        assert told == [(query, reply, report)]
+        assert told == [(query, reply, report, None)], "what is not on the disk yet is not noted as stored"
         assert [event.kind for event in store.events(run)] == ["state", "round"]
         assert store.receipts() == {"ann": kept}
+        assert [peer.receipts.stored for peer in peers] == [kept, None]
         recalled = await log.recall(query)
         assert recalled is not None
         assert (recalled.value.tolist(), recalled.contributors) == ([0.25], (0,))

@@ -42,7 +42,7 @@ def test_a_status_has_the_kind_that_says_whose_fault_it_is(client: TestClient, s
 
 def test_a_method_that_a_path_does_not_have_is_answered_with_those_that_it_has(client: TestClient) -> None:
     answer = client.delete("/fails/404")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, PUT")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS, PUT")
     assert answer.json()["type"] == "urn:parley:problem:method-not-allowed"
 
 

@@ -84,9 +84,9 @@ async def asking(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def refused(**schema: object) -> dict[str, object]:
-    """The responses of a route whose answer has this schema."""
-    fits = {"content": {"application/json": {"schema": schema}}} if schema else {}
+def refused(media: str = "application/json", /, **schema: object) -> dict[str, object]:
+    """The responses of a route whose answer has this media type and schema."""
+    fits = {"content": {media: {"schema": schema}}}
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
     ok = {"description": "Successful Response", **fits}
     return {"200": ok, "default": {"description": "Refused", "content": problem}}
@@ -125,7 +125,7 @@ def test_the_document_says_what_is_asked_what_is_answered_and_what_needs_a_token
                 "description": "Counters and gauges in Prometheus' text format; no private value, nor a time that one "
                 "could have changed.",
                 "operationId": "show_metrics",
-                "responses": refused(),
+                "responses": refused("text/plain", type="string"),
                 "security": [],
             }
         },
@@ -429,6 +429,7 @@ parley_requests_total{method="PUT",route="/v1/words/{number}",status="200"} 1.0
 parley_failed_sign_ins_total{why="absent"} 1.0
 parley_failed_sign_ins_total{why="unknown"} 1.0
 parley_failed_sign_ins_total{why="expired"} 1.0
+parley_failed_sign_ins_total{why="refused"} 0.0
 # HELP parley_refusals_total Requests that were refused, by kind of problem and, where it is one, by the rule of the \
 owner or service.
 # TYPE parley_refusals_total counter
@@ -447,12 +448,19 @@ parley_ready 1.0
 
 
 async def test_the_log_tells_refusals_failed_sign_ins_and_places_of_errors() -> None:
-    async with asking(small(shares=Shares(failed_sign_ins=2))) as client:
+    app = small(shares=Shares(failed_sign_ins=2))
+
+    @app.put("/v1/questions")
+    async def ask(question: str) -> None:
+        raise ForbiddenError(question, rule="no-words")
+
+    async with asking(app) as client:
         with capture_logs() as lines:
             for _ in range(2):
                 await client.put("/v1/words/9")
             many = await client.put("/v1/words/9")
-            await client.put("/v1/words/1?secret", headers=ANN, **WORD)
+            await client.put("/v1/questions?question=secret", headers=ANN)
+            unknown = await client.put("/v1/words/1?secret", headers=ANN, **WORD)
             await client.put(f"/v1/words/{'0' * 300}1", headers=ANN, **WORD)
             await client.put("/v1/words/0", headers=ANN, **WORD)
     sign_in = {"event": "sign-in", "log_level": "warning", "why": "absent", "peer": "192.0.2.7"}
@@ -467,11 +475,12 @@ async def test_the_log_tells_refusals_failed_sign_ins_and_places_of_errors() -> 
             "kind": "policy-refusal",
             "rule": "no-words",
             "method": "PUT",
-            "path": "/v1/words/1",
+            "path": "/v1/questions",
         },
         {"event": "internal", "log_level": "error", "error": "RuntimeError"},
     ]
     assert place.startswith(f"{__file__}:")
+    assert (unknown.status_code, [fault["loc"] for fault in unknown.json()["errors"]]) == (422, [["query", "secret"]])
     assert (many.status_code, many.json()["share"], many.json()["most"]) == (429, "failed_sign_ins", 2)
     assert many.headers["retry-after"] == str(many.json()["retry_after"])
     assert many.json()["detail"] == (
@@ -593,8 +602,10 @@ async def test_a_stream_of_events_ends_the_turn_when_it_begins(media: bytes | No
     headers = [(b"content-type", media)] if media else []
     await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
     await reply.send({"type": "http.response.body", "body": b"x", "more_body": True})
-    assert ended == ([0] if media and b"event" in media else [])
-    assert (sent[0]["headers"][-1], sent[1]["body"], reply.status) == ((b"x-request-id", b"an-id"), b"x", 200)
+    is_stream = bool(media and b"event" in media)
+    assert (ended, reply.ended is not None) == ([0] if is_stream else [], is_stream)
+    assert sent[0]["headers"][len(headers) :] == [(b"x-request-id", b"an-id"), (b"cache-control", b"no-store")]
+    assert (sent[1]["body"], reply.status) == (b"x", 200)
     await _Reply(forward, "an-id").send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
@@ -608,5 +619,7 @@ async def test_a_head_is_answered_without_a_body_even_if_it_would_never_end() ->
     await reply.send({"type": "http.response.start", "status": 204, "headers": []})
     for _ in range(3):
         await reply.send({"type": "http.response.body", "body": b"x", "more_body": True})
-    start = {"type": "http.response.start", "status": 204, "headers": [(b"x-request-id", b"an-id")]}
+    headers = [(b"x-request-id", b"an-id"), (b"cache-control", b"no-store")]
+    start = {"type": "http.response.start", "status": 204, "headers": headers}
     assert sent == [start, {"type": "http.response.body", "body": b"", "more_body": False}]
+    assert reply.ended is not None

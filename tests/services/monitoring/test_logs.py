@@ -26,6 +26,7 @@ from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
 Lines = list[dict[str, Any]]
 EVERYWHERE = {"timestamp", "level", "event", "request", "run", "session", "caller"}
 ROW = re.compile(r"\| (`[^|]*) \| [^|]* \| [^|]* \| ([^|]*)\|")
+ENDED = re.compile('"event": "ended"')
 ROUNDS = 5
 STORY = """submitted recruiting approved running round round paused
     asked_to_resume resumed round round completed ended"""
@@ -68,8 +69,9 @@ async def logged(cluster: SecureCluster, capfd: pytest.CaptureFixture[str]) -> L
             (await client.post(f"/v1/runs/{run}/resume", headers={"X-Request-Id": "go-on"})).raise_for_status()
             await watch(client, run)
             text = capfd.readouterr().err
+            n_ends = 1 + len(cluster.names) + len(cluster.key_holders)  # the learner waits for the others, but not long
             async with asyncio.timeout(10):
-                while '"informed"' not in text:
+                while len(ENDED.findall(text)) < n_ends:
                     await asyncio.sleep(0.02)
                     text += capfd.readouterr().err
     return [line for line in map(json.loads, text.splitlines()) if line.get("run") == run]

@@ -41,6 +41,16 @@ def changed(**claims: object) -> Forge:
     return forge
 
 
+def timed(**seconds: int) -> Forge:
+    """The provider's own token with other times, so many seconds from when it is given; well signed."""
+
+    def forge(provider: IdentityProvider, token: str) -> str | None:
+        now = int(time.time())
+        return changed(**{claim: now + after for claim, after in seconds.items()})(provider, token)
+
+    return forge
+
+
 def with_header(algorithm: str, secret: Callable[[bytes], bytes] = lambda _: b"") -> Forge:
     """The provider's own claims below another header, with a signature of one's own."""
 
@@ -72,7 +82,6 @@ def by_another_key(name: str | None) -> Forge:
     return forge
 
 
-NOW = int(time.time())
 FORGED: dict[str, tuple[Forge, str]] = {
     "alg none": (with_header("none"), "is malformed|has an algorithm"),
     "alg none with the provider's signature": (with_header("None"), "has an algorithm"),
@@ -91,9 +100,9 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "an audience of two, by another party": (changed(aud=[CLIENT, "x"], azp="x"), "by another client"),
     "an audience of two, by nobody": (changed(aud=[CLIENT, "x"]), "by another client"),
     "an azp that is no text": (changed(azp=[CLIENT]), "by another client"),
-    "expired": (changed(exp=NOW - 70, iat=NOW - 400), "has expired"),
-    "of the future": (changed(iat=NOW + 400, exp=NOW + 800), "is not valid yet"),
-    "not before the future": (changed(nbf=NOW + 400), "is not valid yet"),
+    "expired": (timed(exp=-70, iat=-400), "has expired"),
+    "of the future": (timed(iat=400, exp=800), "is not valid yet"),
+    "not before the future": (timed(nbf=400), "is not valid yet"),
     "an infinite end": (changed(exp=float("inf")), "malformed"),
     "an end that is a word": (changed(exp="soon"), "malformed"),
     "no end": (changed(exp=None), "lacks a claim"),
@@ -124,9 +133,8 @@ async def test_a_forged_token_lets_nobody_in(browser: Browser) -> None:
 
 async def test_clocks_may_be_a_minute_apart(browser: Browser) -> None:
     for seconds, status in ((-50, 303), (50, 303), (-70, 401), (75, 401)):
-        now = int(time.time())
-        times = {"iat": now + seconds} if seconds > 0 else {"iat": now - 300, "exp": now + seconds}
-        browser.provider.forge = lambda token, times=times: changed(**times)(browser.provider, token)
+        times = {"iat": seconds} if seconds > 0 else {"iat": -300, "exp": seconds}
+        browser.provider.forge = lambda token, times=times: timed(**times)(browser.provider, token)
         assert (await browser.sign_in("ada")).status_code == status, seconds
 
 
@@ -214,7 +222,8 @@ async def test_a_provider_that_answers_nonsense_lets_nobody_in(app: FastAPI, bro
 async def test_a_logout_token_has_to_be_one(browser: Browser) -> None:
     await browser.sign_in("ada")
     key, name = key_of(browser.provider)
-    logout = {"iss": browser.provider.url, "aud": CLIENT, "iat": NOW, "exp": NOW + 3600, "jti": "1", "sub": "x"}
+    now = int(time.time())
+    logout = {"iss": browser.provider.url, "aud": CLIENT, "iat": now, "exp": now + 3600, "jti": "1", "sub": "x"}
     event: dict[str, Any] = {"http://schemas.openid.net/event/backchannel-logout": {}}
     cases: tuple[dict[str, Any], ...] = (
         {},

@@ -129,10 +129,11 @@ def test_a_session_has_ended_once_key_holders_know(store: RunStore, sessions: Se
 def test_a_round_is_asked_again_as_it_began(sessions: SessionStore, run: Run, roster: Roster) -> None:
     sessions.begin(run.id, "a-session")
     sessions.draft(run.id, roster)
-    assert sessions.ask(run.id, 1, 100) == sessions.ask(run.id, 1, 200) == Round(100, {}, {})
+    assert sessions.ask(run.id, 1, 100) == Round(100, {}, {}, is_new=True)
+    assert sessions.ask(run.id, 1, 200) == Round(100, {}, {}, is_new=False)
     sessions.choose(run.id, {name: SIGNED[name] for name in ("bob", "ann")}, {"eve": "it is away"})
     begun = sessions.ask(run.id, 1, 300)
-    assert begun == Round(100, {"ann": SIGNED["ann"], "bob": SIGNED["bob"]}, {"eve": "it is away"})
+    assert begun == Round(100, {"ann": SIGNED["ann"], "bob": SIGNED["bob"]}, {"eve": "it is away"}, is_new=False)
     with pytest.raises(DamagedError, match=f"the row of run '{run.id}' in the table 'rounds'"):
         sessions.ask(run.id, 2, 400)
     sessions.forget(run.id)
@@ -379,7 +380,13 @@ class Contributing:
 
 
 class Opens(Holder):
-    """A key holder that opens sums."""
+    """A key holder that opens sums, and signs a roster again while its session goes on."""
+
+    async def sign(self, *asked: object) -> bytes:
+        self.asked.append(("sign", *asked))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return b""
 
     async def open(self, *asked: object) -> Signed:
         self.asked.append(asked)
@@ -394,6 +401,10 @@ class Role:
     def __init__(self, values: list[int]) -> None:
         self.values, self.told, self.as_others = np.array(values), list[tuple[object, ...]](), dict[str, str]()
         self.fault: SecureSumError | None = None
+
+    def propose(self) -> Signed:
+        self.told.append(("propose",))
+        return Signed(b"the roster", b"")
 
     def ask(self, **terms: object) -> Signed:
         self.told.append(("ask", terms))
@@ -482,7 +493,8 @@ async def test_a_round_is_asked_contributed_to_opened_and_decoded(
         assert holders[0].asked == [("a-session", 1, Signed(b"to kim", b""))]
         assert holders[1].asked == [("a-session", 1, Signed(b"to lee", b""))]
         assert pool.report == RoundReport(0.5, (), {}, {}, {"kim": SIGNED["kim"], "lee": SIGNED["lee"]})
-        assert sessions.ask(run.id, 1, 7) == Round(1002, {name: SIGNED[name] for name in ("ann", "bob")}, {})
+        chosen = {name: SIGNED[name] for name in ("ann", "bob")}
+        assert sessions.ask(run.id, 1, 7) == Round(1002, chosen, {}, is_new=False)
 
 
 def test_the_end_of_a_session_waits_for_no_work(sessions: SessionStore) -> None:
@@ -502,13 +514,30 @@ async def test_a_round_that_was_begun_opens_the_set_that_was_chosen(
     sessions.draft(run.id, roster)
     sessions.ask(run.id, 1, 100)
     sessions.choose(run.id, {"bob": SIGNED["bob"]}, {"ann": "it is away"})
-    with summing(sessions, [1, 2]) as (pool, role, parties, _):
+    with summing(sessions, [1, 2]) as (pool, role, parties, holders):
         reply = await pool.answer(run.id, QUERY)
         assert reply.contributors == (1,)
-        assert cast("Any", role.told[0][1])["deadline"] == 100
-        assert role.told[1:] == [("receive", "bob"), ("open", ["bob"]), ("close", ["kim", "lee"])]
+        proposed, asked, *rest = role.told
+        assert (proposed, cast("Any", asked[1])["deadline"]) == (("propose",), 100)
+        assert rest == [("receive", "bob"), ("open", ["bob"]), ("close", ["kim", "lee"])]
+        assert [holder.asked[0] for holder in holders] == [("sign", "a-session", Signed(b"the roster", b""))] * 2
         assert [party.asked for party in parties] == [[], []]
         assert (pool.report.dropped, pool.report.missed) == ({"ann": "it is away"}, {})
+
+
+async def test_a_round_that_was_begun_asks_no_party_where_the_session_has_ended(
+    sessions: SessionStore, run: Run, roster: Roster
+) -> None:
+    sessions.begin(run.id, "a-session")
+    sessions.draft(run.id, roster)
+    sessions.ask(run.id, 1, 100)
+    with summing(sessions, [1, 2]) as (pool, role, parties, holders):
+        holders[1].answer = KeyHolderRefusedError("the session has ended", key_holder="lee", reason="out_of_turn")
+        with pytest.raises(KeyHolderRefusedError, match=r"^the session has ended$"):
+            await pool.answer(run.id, QUERY)
+        assert role.told == [("propose",)]
+        assert [party.asked for party in parties] == [[], []]
+        assert [len(holder.asked) for holder in holders] == [1, 1]
 
 
 async def test_a_contribution_that_is_none_of_its_sender_is_refused_by_name(
