@@ -123,6 +123,8 @@ async def test_statuses_that_time_mends_are_outlasted(tmp_path: Path, kind: str)
 async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str, name: str, times: int) -> None:
     size, unwritten = 96 * 1024, 0
     async with outage_scene(tmp_path, kind) as scene:
+        trained = await scene.submit(2)
+        await scene.check(trained, 2)
         for number in range(times):
             run = await scene.submit(40)
             await scene.until(run, rounds=2)
@@ -131,6 +133,8 @@ async def test_a_full_disk_pauses_runs_and_loses_none(tmp_path: Path, kind: str,
                 assert view["state"] == "paused", f"disk full for the {number}. time"
                 assert view["pause"]["who"] == ([] if name == "learner" else [name])
                 unwritten += not view["pause"]["written"]  # a pause may fit where a round did not
+                for path in ("/", f"/v1/runs/{trained}", f"/v1/runs/{trained}/model", f"/v1/runs/{trained}/card"):
+                    assert (await scene.client.get(path)).status_code == 200, f"{path} needs no room on the disk"
             await scene.check(run, 40)
     assert name == "learner" or unwritten == 0
     print(f"disk full {times} times at {name} ({kind}), {unwritten} pauses unwritten: 0 lost, twin =, charges = price")
