@@ -2,7 +2,7 @@
 #   docker build --target party -t parley-party .        a party, or a key holder
 #   docker build --target learner -t parley-learner .
 #   docker build --target setup -t parley-setup .        what makes the deployment of docker-compose.yml
-# Both read files, answer queries and train the classifiers of scikit-learn. --build-arg EXTRAS="postgres excel" adds what
+# All read files, answer queries and train the classifiers of scikit-learn. --build-arg EXTRAS="postgres excel" adds what
 # reads tables of PostgreSQL, workbooks, sends traces (tracing), or writes ONNX (export): the packages of
 # requirements-postgres.lock and so on.
 # --build-arg VERSION=1.2.3 says which version it is, as git is not in it; `make release` does.

@@ -206,7 +206,7 @@ def register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: st
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a container is let to: the paths that it reads beside its folder, and the places that it reaches."""
+    """What a container may read beside its folder, and which places it may reach."""
 
     reads: tuple[Path, ...]
     reaches: tuple[Place, ...]

@@ -172,8 +172,8 @@ def data_folder(source: str) -> Path:
 def reached_places(urls: Sequence[str], others: Sequence[str] = ()) -> tuple[Place, ...]:
     """Return the places of URLs, and ``others`` spelt ``HOST:PORT``, as a container reaches them through its gate.
 
-    Raises InvalidInputError for an address in place of a name, which only a name can be led through a gate, for a
-    loopback address, and for two places with one port.
+    Raises InvalidInputError for an address in place of a name, since a gate leads to names alone, for a loopback
+    address, and for two places with one port.
     """
     places = [*map(_place, urls), *others]
     for place in Place.parse_all(places):

@@ -22,7 +22,8 @@ _HEAD = """\
 # and where the token. Each service has a volume of what it reads, which nobody else mounts, and one of what it writes.
 # Parties and key holder share a network with the learner alone, each its own, so that none reaches another, nor
 # anything outside, nor the machine itself; only the learner is published, on loopback. Services run as uid 10001. An
-# image checks its service's health by a file that the service touches. `docker compose down -v` removes all of it.
+# image checks its service's health by a file that the service touches.
+# `docker compose --profile watch down -v` removes all of it.
 # With `--profile watch` another container publishes on loopback what is an owner's: its page, its service's metrics.
 # PARLEY_PORT names another port than 8100, 0 a free one; PARLEY_TAG other images than the latest; PARLEY_MEMORY how
 # much each service may have, instead of 2g; PARLEY_EXTRAS="postgres tracing" builds images that read tables of

@@ -14,13 +14,14 @@ again, and a volume of another federation is refused.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import io
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from parley.common.errors import ParleyError
 from parley.party.cli.main import party_app
 from scripts.deployment.authority import expiry, renew
 from scripts.deployment.deployment import Deployment, make_deployment, metrics_token_file, user_token_file
-from scripts.deployment.files import make_folder, write_file
+from scripts.deployment.files import DRAFT, make_folder, write_file
 from scripts.deployment.settings import AUTHORITY_FILE
 from scripts.deployment.sites import (
     HOSPITALS,
@@ -102,15 +103,26 @@ def _begin(deployment: Deployment, marks: Path, states: Path) -> None:
             for entry in state.iterdir():  # no service has started on it
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             os.environ["PARLEY_KEYHOLDER_STATE" if name == KEY_HOLDER else "PARLEY_PARTY_STATE"] = str(state)
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-                party_app([*service.first[1:], "--config", str(service.config)], standalone_mode=False)
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+                status = party_app([*service.first[1:], "--config", str(service.config)], standalone_mode=False)
+            if status:
+                raise SystemExit(f"{name}: {said.getvalue().strip()}")
             write_file(begun, "")
 
 
 def _kept(root: Path) -> Iterator[Path]:
     """Yield the files that are made once, as paths below the root."""
     for file in (*root.glob("*/secrets/*"), user_token_file(root)):
-        yield file.relative_to(root)
+        if file.suffix != DRAFT:
+            yield file.relative_to(root)
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Have no other container make or renew anything meanwhile."""
+    with (make_folder(root / SETUP) / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def scrape_configs(root: Path, port: str) -> str:
@@ -160,7 +172,8 @@ def main() -> None:
         match options.command:
             case "make":
                 place = partial(container_site, tls=options.tls)
-                set_up(MOUNTED, STATES, place, options.parties, tls=options.tls)
+                with _alone(MOUNTED):
+                    set_up(MOUNTED, STATES, place, options.parties, tls=options.tls)
                 say(options.parties, os.environ.get("PARLEY_PORT", "8100"), tls=options.tls)
             case "token":
                 print(user_token_file(MOUNTED).read_text("ascii").strip())
@@ -169,7 +182,8 @@ def main() -> None:
             case "prometheus":
                 print(scrape_configs(MOUNTED, os.environ.get("PARLEY_PORT", "8100")))
             case _:
-                print(f"renewed {renew(MOUNTED)} certificates, which services read while they run")
+                with _alone(MOUNTED):
+                    print(f"renewed {renew(MOUNTED)} certificates, which services read while they run")
                 print(f"they end on {expiry(MOUNTED):%Y-%m-%d}")
     except FileNotFoundError as error:
         raise SystemExit(f"{error.filename} is not there: docker compose up makes it") from None

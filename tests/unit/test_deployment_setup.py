@@ -79,6 +79,24 @@ def test_what_was_left_half_made_is_completed(made: Path, monkeypatch: pytest.Mo
     assert not (made / "written" / KEY_HOLDER / "half").exists()
 
 
+def test_a_ledger_that_cannot_be_made_is_no_beginning(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(made)
+    with monkeypatch.context() as patch:
+        patch.setenv("PARLEY_PARTY_DATA__SOURCE", str(made / "nowhere.csv"))
+        with pytest.raises(SystemExit, match=r"^hospital-a: parley-party: .*nowhere\.csv"):
+            make(made)
+    make(made)
+    assert (made / "written" / PARTY / "ledger.db").exists()
+
+
+def test_a_draft_that_was_left_is_not_kept(made: Path) -> None:
+    draft = made / "read" / PARTY / "secrets" / "tls.key.new"
+    draft.write_text("")
+    make(made)
+    draft.unlink()
+    make(made)
+
+
 def test_a_lost_ledger_is_not_made_again(made: Path) -> None:
     for entry in (made / "written" / PARTY).iterdir():
         entry.unlink()
