@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-_HOLD_SECRETS = {"key", "token_file", "proxy_password_file"}
+_HOLD_SECRETS = {"key", "authority_key", "token_file", "client_secret_file", "proxy_password_file"}
 """Settings, at any depth, that name a file with a secret in it."""
 
 

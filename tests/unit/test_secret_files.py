@@ -50,6 +50,11 @@ def test_settings_say_which_files_hold_secrets(tmp_path: Path, monkeypatch: pyte
     party = '[[parties]]\nname = "b"\nurl = "http://127.0.0.1:1"\ntoken_file = "b.token"\nca = "ca.pem"\n'
     path.write_text(f'name = "a"\nstate = "{tmp_path}"\n{users}{party}')
     assert LearnerSettings.load(path).secret_files == (Path("b.token"),)
+    joining = '[joining]\nurl = "https://a.example"\nauthority = "authority.pem"\nauthority_key = "authority.key"\n'
+    sign_in = '[sign_in]\nissuer = "https://b.example"\nclient_id = "a"\nclient_secret_file = "client-secret"\n'
+    sign_in += 'url = "https://a.example"\nroles = { staff = "viewer" }\n'
+    path.write_text(f'name = "a"\nstate = "{tmp_path}"\n{users}{joining}{sign_in}')
+    assert set(LearnerSettings.load(path).secret_files) == {Path("authority.key"), Path("client-secret")}
 
 
 def test_a_service_warns_of_a_secret_that_all_can_read(opened: Path, monkeypatch: pytest.MonkeyPatch) -> None:
