@@ -81,9 +81,22 @@ class MetricsListener(Listener):
     port: Annotated[int, Field(ge=1, le=65535, description="port of GET /metrics, which shows times too")]
     token_hash: Annotated[
         TokenHash | None,
-        Field(description="hash of the bearer token that a monitor shows, as the command `token` prints it; none: all"),
+        Field(
+            description="hash of the bearer token that a monitor shows, as the command `token` prints it; without one "
+            "all of this machine may read, and host has to be its loopback"
+        ),
     ] = None
     tls: Annotated[Tls | None, Field(description="certificate and key; without them plain HTTP")] = None
+
+    @model_validator(mode="after")
+    def _asks_for_a_token(self) -> Self:
+        """Refuse to show durations to everybody on a network."""
+        if self.token_hash is None and not is_loopback(self.host):
+            raise ValueError(
+                f"token_hash: a monitor shows a token where host is {self.host}, which is not this machine alone: "
+                "`parley-party token` makes one"
+            )
+        return self
 
     @property
     def _has_tls(self) -> bool:

@@ -77,7 +77,7 @@ async def test_a_monitor_shows_its_token_and_sees_times(tmp_path: Path) -> None:
     assert (await made.get(made.aside, MONITOR, method="POST")).status_code == 405
 
 
-async def test_without_a_token_all_who_reach_it_may_read_and_do_nothing_else(tmp_path: Path) -> None:
+async def test_without_a_token_all_of_the_machine_may_read_and_do_nothing_else(tmp_path: Path) -> None:
     made = Service(tmp_path, None)
     assert "process_open_fds" in (await made.get(made.aside)).text
     assert (await made.get(made.aside, path="/v1/words")).status_code == 401
@@ -153,6 +153,7 @@ async def test_an_address_that_is_taken_is_logged_and_tried_again(monkeypatch: p
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "beyond this machine": ({"port": 9464, "host": "0.0.0.0"}, "0.0.0.0 is not this machine alone"),  # noqa: S104
+    "beyond this machine for all": ({"port": 9464, "host": "0.0.0.0", "plain_http": 1}, "`parley-party token` makes"),  # noqa: S104
     "no port": ({}, "metrics.port"),
     "the service's port": ({"port": 8000}, "8000, 8000: each listener needs a port of its own"),
     "a caller's token": ({"port": 9464, "token_hash": hash_token(ANN)}, "its token is one of learners"),
@@ -177,7 +178,8 @@ def test_what_is_wrong_in_the_settings_is_named(tmp_path: Path, case: str) -> No
 
 def test_a_container_sets_the_address_by_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "watched.toml"
-    path.write_text(f'name = "clinic"\nstate = "{tmp_path}"\n[metrics]\nport = 9464\n')
+    of_monitor = f'token_hash = "{hash_token(MONITOR)}"\n'
+    path.write_text(f'name = "clinic"\nstate = "{tmp_path}"\n[metrics]\nport = 9464\n{of_monitor}')
     assert Watched.load(path).side_ports == {"PARLEY_WATCHED_METRICS": 9464}
     monkeypatch.setenv("PARLEY_WATCHED_METRICS__HOST", "0.0.0.0")  # noqa: S104
     monkeypatch.setenv("PARLEY_WATCHED_METRICS__PLAIN_HTTP", "true")

@@ -344,6 +344,11 @@ def test_metrics_are_reached_by_those_who_are_named_alone(values_of: dict[str, V
 
 BAD: dict[str, tuple[str, Values, str]] = {
     "metrics without a port": ("party", {"metrics": {"enabled": True}}, "the settings have no [metrics]"),
+    "metrics for everybody": (
+        "party",
+        {"metrics": {"enabled": True}, "settings": BY_FILE + "\n[metrics]\nport = 9464\n", "reaches": [DATABASE] * 2},
+        "lacks token_hash",
+    ),
     "a misspelt switch of metrics": ("party", {"metrics": {"enable": True}}, "enable"),
     "all pods as monitors": ("party", {"metrics": {"from": [{"podSelector": {}}]}}, "podSelector"),
     "two replicas": ("party", {"replicas": 2}, "replicas"),

@@ -1,7 +1,10 @@
-{{/* The port of the settings' [metrics]; fails where they have none. */}}
+{{/* The port of the settings' [metrics]; fails where they have none, or no token for a monitor. */}}
 {{- define "parley.metrics.port" -}}
 {{- $settings := include "parley.settings" . | fromJson -}}
 {{- if not $settings.metrics }}{{ fail "metrics: the settings have no [metrics] with a port" }}{{ end -}}
+{{- if not $settings.metrics.token_hash }}
+{{- fail "metrics: [metrics] of the settings lacks token_hash, as parley-party token prints it" }}
+{{- end -}}
 {{- int $settings.metrics.port -}}
 {{- end -}}
 
