@@ -95,7 +95,8 @@ class SignIn(Setting):
         Field(
             gt=0,
             le=1440,
-            description="the provider is asked this often whether a session may go on; without a refresh token it ends",
+            description="the provider is asked this often whether a session may go on; without a refresh token, "
+            "or an ID token in the answer, it ends",
         ),
     ] = 10.0
     session_hours: Annotated[float, Field(gt=0, le=720, description="a session ends after so long in any case")] = 10.0

@@ -18,6 +18,7 @@ from urllib.parse import quote_plus, urlencode
 
 import httpx
 import jwt
+import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from parley.common.encoding.texts import decode_text
@@ -127,6 +128,8 @@ class Provider:
         )
         self._document = _Kept(self._fetch_document, clock)
         self._keys = _Kept(self._fetch_keys, clock)
+        self._clock = clock
+        self._logged: dict[str, float] = {}
 
     async def document(self) -> ProviderDocument:
         """Return the provider's document, at most an hour old; raises UnavailableError, RefusedError."""
@@ -179,12 +182,16 @@ class Provider:
         if refresh_token and (url := (await self.document()).revocation_endpoint):
             await self._post(url, {"token": refresh_token, "token_type_hint": "refresh_token"})
 
-    async def sign_out_url(self, id_token: str) -> str | None:
-        """Return where a browser ends its session at the provider, if there is such a place."""
+    async def sign_out_url(self) -> str | None:
+        """Return where a browser ends its session at the provider, if there is such a place.
+
+        No ``id_token_hint`` says who asks, so the provider may ask the person whether to sign out: an ID token stays
+        out of addresses, which browsers and servers note.
+        """
         if (url := (await self.document()).end_session_endpoint) is None:
             return None
-        query = {"id_token_hint": id_token, "client_id": self._settings.client_id}
-        return _with_query(url, query | {"post_logout_redirect_uri": str(self._settings.url)})
+        query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": str(self._settings.url)}
+        return _with_query(url, query)
 
     async def claims(self, token: str, needed: Sequence[str] = ID_TOKEN) -> Claims:
         """Return what a token says; raises SignInError unless the provider signed it for this client and this time.
@@ -205,6 +212,13 @@ class Provider:
             )
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise refused_token(_FAULTS.get(type(error), "is malformed")) from None
+
+    def log(self, event: str, error: ParleyError) -> None:
+        """Log what the provider keeps from happening, each event once a minute at most."""
+        now = self._clock()
+        if now - self._logged.get(event, -_MINUTE) >= _MINUTE:
+            self._logged[event] = now
+            structlog.get_logger().warning(event, why=error.detail)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -34,7 +34,7 @@ from parley.common.service.fair_use import SignIns
 from parley.common.service.http.pages import page_headers
 from parley.common.service.tokens import SignInError
 from parley.learner.api.sign_in.provider import LOGOUT_TOKEN, Provider, refused_token
-from parley.learner.api.sign_in.sessions import COOKIE, BrowserSessions
+from parley.learner.api.sign_in.sessions import COOKIE, BrowserSessions, check_page
 
 if TYPE_CHECKING:
     from parley.learner.settings import SignIn
@@ -44,6 +44,7 @@ MARK = "__Host-parley-signed-in"
 _BEGUN = "__Host-parley-sign-in"
 _SECONDS = 600  # from the beginning of a sign-in to its end
 _LOGOUT = "http://schemas.openid.net/event/backchannel-logout"
+_NOBODY = "nobody can sign in now"
 _MOST_BYTES, _MOST_NOTED = 2**16, 1000
 _PAGE = Markup("""<!doctype html>
 <html lang="en">
@@ -108,7 +109,7 @@ class SignInDesk:
         try:
             await self._provider.check()
         except ParleyError as error:
-            structlog.get_logger().warning("nobody can sign in now", why=error.detail)
+            self._provider.log(_NOBODY, error)
 
     async def begin(self, _: Request) -> Response:
         """Send the browser to the provider."""
@@ -117,6 +118,7 @@ class SignInDesk:
         try:
             url = await self._provider.authorization_url(state, nonce, challenge)
         except ParleyError as error:
+            self._provider.log(_NOBODY, error)
             return _refusal(error)
         sealed = self._seal.encrypt(json.dumps([state, nonce, verifier]).encode()).decode()
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
@@ -158,14 +160,18 @@ class SignInDesk:
         return state, nonce, verifier
 
     async def sign_out(self, request: Request) -> Response:
-        """End the browser's session; ``next`` is where the browser ends its session at the provider, or null."""
+        """End the browser's session; ``next`` is where the browser ends its session at the provider, or null.
+
+        Raises SignInError for another site's request: it brings no cookie, and the answer must not drop any.
+        """
+        check_page(request.headers)
         place = None
-        if session := self._sessions.find(request.headers):
-            self._sessions.end(lambda other: other is session)
-            with suppress(ParleyError):  # the session here has ended in any case
-                await self._provider.revoke(session.refresh_token)
-            with suppress(ParleyError):
-                place = await self._provider.sign_out_url(session.id_token)
+        with suppress(ParleyError):  # the session here has ended in any case
+            if session := self._sessions.find(request.headers):
+                self._sessions.end(lambda other: other is session)
+                with suppress(ParleyError):
+                    await self._provider.revoke(session.refresh_token)
+                place = await self._provider.sign_out_url()
         response = JSONResponse({"next": place}, headers={"Cache-Control": "no-store"})
         _drop(response, COOKIE)
         _drop(response, MARK)
@@ -203,7 +209,7 @@ class SignInDesk:
     def _failed(self, request: Request, error: ParleyError) -> ParleyError:
         """Count and log a sign-in that failed, by address and reason; returns the error to answer."""
         if isinstance(error, UnavailableError):  # this is nobody's attempt
-            structlog.get_logger().warning("nobody can sign in now", why=error.detail)
+            self._provider.log(_NOBODY, error)
             return error
         reason = error.reason if isinstance(error, SignInError) else error.kind
         address = request.client.host if request.client else "unknown"

@@ -19,16 +19,22 @@ from dataclasses import dataclass
 import structlog
 from starlette.requests import cookie_parser
 
-from parley.common.errors import ForbiddenError
+from parley.common.errors import ForbiddenError, ParleyError
 from parley.common.service.tokens import SignedInCaller, SignInError, hash_token
 from parley.learner.api.sign_in.people import caller_of_claims, check_ours
-from parley.learner.api.sign_in.provider import Claims, Grant, Provider, refused_token
+from parley.learner.api.sign_in.provider import Grant, Provider, refused_token
 from parley.learner.settings import SignIn
 
 COOKIE = "__Host-parley-session"
 """A browser takes a cookie of such a name only over https, for this host alone."""
 _ENDED = "the session has ended: sign in again"
 _MOST_OF_ONE = 16  # sessions of one person: one more ends the oldest
+
+
+def check_page(headers: Mapping[str, str]) -> None:
+    """Raise SignInError unless the browser says that the page itself makes a request."""
+    if headers.get("sec-fetch-site") != "same-origin":
+        raise SignInError("absent", "a session counts in requests of the page alone; programs show a bearer token")
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +44,6 @@ class BrowserSession:
     caller: SignedInCaller
     subject: str
     sid: str | None
-    id_token: str
     refresh_token: str | None
     ends: float
     renewed: float
@@ -72,7 +77,6 @@ class BrowserSessions:
             caller,
             claims["sub"],
             claims.get("sid"),
-            grant.id_token,
             grant.refresh_token,
             ends=now + 3600 * self._settings.session_hours,
             renewed=now,
@@ -103,8 +107,7 @@ class BrowserSessions:
         cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
         if cookie is None:
             return None
-        if headers.get("sec-fetch-site") != "same-origin":
-            raise SignInError("absent", "a session counts in requests of the page alone; programs show a bearer token")
+        check_page(headers)
         session = self._sessions.get(hash_token(cookie))
         if session is None or self._clock() >= session.ends:
             raise SignInError("expired", _ENDED)
@@ -120,12 +123,13 @@ class BrowserSessions:
         try:
             grant = await self._refreshed(session)
             session.refresh_token = grant.refresh_token or session.refresh_token
-            if grant.id_token is not None:
-                session.caller = self._renewed(session, await self._provider.claims(grant.id_token))
-                session.id_token = grant.id_token
+            session.caller = await self._renewed(session, grant.id_token)
             session.renewed = self._clock()
         except (SignInError, ForbiddenError):
             self.end(lambda other: other is session)
+            raise
+        except ParleyError as error:
+            self._provider.log("no session can be renewed now", error)
             raise
         finally:
             session.renewal = None
@@ -135,8 +139,11 @@ class BrowserSessions:
             raise SignInError("expired", _ENDED)
         return await self._provider.refresh(session.refresh_token)
 
-    def _renewed(self, session: BrowserSession, claims: Claims) -> SignedInCaller:
-        """Return the caller of a renewed ID token; raises SignInError if it is somebody else's."""
+    async def _renewed(self, session: BrowserSession, id_token: str | None) -> SignedInCaller:
+        """Return the caller of a renewed ID token; raises SignInError if it is somebody else's, or none came."""
+        if id_token is None:  # nothing says that the person still has a role
+            raise SignInError("expired", _ENDED)
+        claims = await self._provider.claims(id_token)
         check_ours(claims, self._settings)
         caller = caller_of_claims(claims, self._settings)
         if claims["sub"] != session.subject or caller != session.caller:

@@ -79,7 +79,7 @@ def test_people_sign_in_come_back_to_their_view_and_sign_out(
     log_in(visitor, "ada")
     visitor.until_it_says("Ada Lovelace", "#user")
     visitor.find("#sign-out").click()
-    visitor.until(lambda: visitor.browser.current_url.startswith(f"{provider[0].url}/session?id_token_hint="))
+    visitor.until(lambda: visitor.browser.current_url.startswith(f"{provider[0].url}/session?client_id="))
     visitor.browser.get(visitor.site.url)
     visitor.until(lambda: visitor.find("#to-provider").is_displayed())
     assert visitor.browser.execute_script("return document.cookie") == ""

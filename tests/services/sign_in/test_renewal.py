@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from parley.common.service.tokens import hash_token
@@ -89,19 +90,28 @@ async def test_another_persons_token_does_not_renew_a_session(browser: Browser, 
     assert (answer.status_code, "another person's" in answer.json()["detail"]) == (401, True)
 
 
-async def test_a_renewal_without_an_id_token_changes_nothing_else(browser: Browser, clock: Clock) -> None:
+async def test_a_renewal_without_an_id_token_ends_the_session_for_nothing_says_its_role(
+    browser: Browser, clock: Clock
+) -> None:
     await browser.sign_in("sam")
     browser.provider.forge = lambda _: None
     clock.now += 600
-    assert (await browser.user()).json()["title"] == "Sam Scholar"
+    answer = await browser.user()
+    assert (answer.status_code, "the session has ended" in answer.json()["detail"]) == (401, True)
+    browser.provider.forge = None
+    assert (await browser.user()).status_code == 401
 
 
-async def test_a_provider_that_is_away_ends_no_session_and_lets_none_go_on(browser: Browser, clock: Clock) -> None:
+async def test_a_provider_that_is_away_ends_no_session_and_lets_none_go_on(
+    browser: Browser, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     await browser.sign_in("sam")
     browser.provider.broken["/token"] = PlainTextResponse("later", 503)
     clock.now += 600
     answer = await browser.user()
     assert (answer.status_code, "cannot answer now" in answer.json()["detail"]) == (503, True)
+    assert (await browser.user()).status_code == 503
+    assert capsys.readouterr().out.count("no session can be renewed now") == 1, "a line a minute, not one a request"
     assert (await browser.client.get("/v1/user", headers=AUTHORIZED)).status_code == 200, "tokens count"
     browser.provider.broken.clear()
     assert (await browser.user()).status_code == 200
@@ -149,10 +159,25 @@ async def test_a_learner_starts_without_its_provider_and_says_so(
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as client,
     ):
         assert (await client.get("/readyz")).status_code == 200
-        answer = await client.get("/sign-in")
-        assert (answer.status_code, "does not answer" in answer.text) == (503, True)
+        for _ in range(3):
+            answer = await client.get("/sign-in")
+            assert (answer.status_code, "does not answer" in answer.text) == (503, True)
         assert (await client.get("/v1/user", headers=AUTHORIZED)).status_code == 200
-    assert "nobody can sign in now" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("nobody can sign in now") == 1, "a line a minute, not one a visitor"
+
+
+async def test_the_log_says_why_nobody_can_sign_in_once_a_minute(app: FastAPI, browser: Browser) -> None:
+    provider = app.state.tokens.sessions.__self__._provider
+    await provider.check()
+    provider._document._value, provider._logged = None, {}
+    provider._clock = clock = Clock()
+    browser.provider.broken["/.well-known/openid-configuration"] = PlainTextResponse("{}", 404)
+    with capture_logs() as lines:
+        for seconds in (0, 59, 1):
+            clock.now += seconds
+            assert (await browser.client.get("/sign-in")).status_code == 502
+    said = [line["why"] for line in lines if line["event"] == "nobody can sign in now"]
+    assert said == ["the identity provider has no document at its issuer: HTTP status 404"] * 2
 
 
 def test_the_check_says_whether_the_provider_answers(

@@ -14,7 +14,7 @@ from parley.common.service.tokens import SignedInCaller
 from parley.learner.api.sign_in.sessions import BrowserSession
 from tests.services.sign_in.conftest import PAGE, URL, Browser
 from tests.support.cluster import AUTHORIZED, Cluster, asgi_learner
-from tests.support.identity_provider import IdentityProvider
+from tests.support.identity_provider import CLIENT, IdentityProvider
 
 
 async def test_a_person_signs_in_with_the_code_flow_and_pkce(browser: Browser) -> None:
@@ -91,6 +91,12 @@ async def test_a_session_counts_for_the_page_alone(browser: Browser) -> None:
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert (await browser.client.post("/v1/runs", json={})).status_code == 401, "a request without the header"
     assert (await browser.client.post("/sign-out", headers={"Sec-Fetch-Site": "cross-site"})).status_code == 401
+    cookies = dict(browser.client.cookies)
+    browser.client.cookies.clear()  # a browser sends none along with another site's form
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {}):
+        answer = await browser.client.post("/sign-out", headers=headers)
+        assert (answer.status_code, answer.headers.get("set-cookie")) == (401, None)
+    browser.client.cookies.update(cookies)
     assert (await browser.user()).status_code == 200
 
 
@@ -106,10 +112,19 @@ async def test_signing_out_ends_the_session_here_and_there(browser: Browser) -> 
     out = await browser.client.post("/sign-out", headers=PAGE)
     place = urlsplit(out.json()["next"])
     assert f"{place.scheme}://{place.netloc}{place.path}" == f"{browser.provider.url}/session"
-    assert parse_qs(place.query)["post_logout_redirect_uri"] == [f"{URL}/"]
+    said = {"client_id": [CLIENT], "post_logout_redirect_uri": [f"{URL}/"]}
+    assert parse_qs(place.query) == said, "no ID token is in an address"
     assert "/revocation" in browser.provider.paths
     assert (await browser.user()).status_code == 401
     assert (await browser.client.post("/sign-out", headers=PAGE)).json() == {"next": None}
+
+
+async def test_signing_out_of_a_session_that_has_ended_drops_its_cookies(app: FastAPI, browser: Browser) -> None:
+    await browser.sign_in("sam")
+    app.state.tokens.sessions.__self__.end(lambda _: True)
+    out = await browser.client.post("/sign-out", headers=PAGE)
+    assert (out.status_code, out.json()) == (200, {"next": None})
+    assert dict(browser.client.cookies) == {}
 
 
 async def test_the_provider_ends_a_session_at_once(app: FastAPI, browser: Browser, provider: IdentityProvider) -> None:
@@ -130,9 +145,7 @@ async def test_the_provider_ends_a_session_at_once(app: FastAPI, browser: Browse
 
 def test_the_provider_ends_the_session_that_it_names() -> None:
     caller = SignedInCaller("oidc:sam", "viewer", "Sam")
-    with_name, without = (
-        BrowserSession(caller, "sam", sid, "a-token", None, ends=1.0, renewed=0.0) for sid in ("1", None)
-    )
+    with_name, without = (BrowserSession(caller, "sam", sid, None, ends=1.0, renewed=0.0) for sid in ("1", None))
     for named in (("sam", "1"), (None, "1"), ("sam", None)):
         assert with_name.is_named_by(*named), named
     for named in (("sam", "2"), ("ada", "1"), ("ada", None)):
