@@ -32,12 +32,13 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -439,19 +440,36 @@ class Database:
     def compact(self) -> int:
         """Rewrite the file without what nothing uses, if that is a quarter of it; return the bytes that the disk gets.
 
-        Others wait meanwhile, for as long as the disk takes to write twice what stays. Less than a quarter stays as
-        room for what is written next.
+        Others wait meanwhile, for as long as the disk takes to write what stays three times. Less than a quarter stays
+        as room for what is written next.
+
+        The new content goes through a draft beside the file, which takes as much room as what stays: a plain VACUUM
+        would have it in the system's folder for temporary files, which may be a small one in memory. From there it goes
+        into the file itself, in one transaction: a crash leaves the old content or the new.
         """
         before = self.size
         with self._lock, self._translated, self._turns:
             self.files.check()
+            scratch = self.path.with_name(f".{self.path.name}.compact")  # the dot keeps it out of backups
+            shutil.rmtree(scratch, ignore_errors=True)  # what a killed process left
             (unused,), (pages,) = (
                 self._connection.execute(f"PRAGMA {name}").fetchone() for name in ("freelist_count", "page_count")
             )
             if unused >= pages * _MOST_UNUSED:
-                self._connection.execute("VACUUM")
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._rewrite(scratch)
         return before - self.size
+
+    def _rewrite(self, scratch: Path) -> None:
+        """Rewrite the file by way of a draft in a folder that is made for it."""
+        scratch.mkdir(mode=0o700)
+        try:
+            self._connection.execute("VACUUM INTO ?", (str(scratch / "draft"),))
+            self.files.check()
+            with closing(sqlite3.connect(scratch / "draft")) as draft:
+                draft.backup(self._connection)
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def close(self) -> None:
         """Close the file, once no thread uses it."""

@@ -267,7 +267,7 @@ def _add_deletion(app: FastAPI, learner: LearnerService) -> None:
 
         What its parties were charged stays in their ledgers. Runs that evaluate its model have to be deleted first.
         """
-        learner.purge.run(run, user_name(request), only_log=only_log)
+        learner.purge.delete(run, user_name(request), only_log=only_log)
 
 
 def _add_events(app: FastAPI, learner: LearnerService) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import structlog
 
-from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
+from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError, UnavailableError
 from parley.learner.settings import Retention
 from parley.learner.storage.public_rows import PublicRowStore
 from parley.learner.storage.run_store import RunStore
@@ -34,12 +34,12 @@ class Purge:
         """Delete what is too old now, and every hour."""
         while True:
             try:
-                await asyncio.to_thread(self.old)
+                await asyncio.to_thread(self.delete_old)
             except ParleyError as error:  # a disk that is full, a database that is damaged: others say so
                 structlog.get_logger().warning("retention", error=error.detail)
             await asyncio.sleep(_EVERY)
 
-    def old(self) -> None:
+    def delete_old(self) -> None:
         """Delete what is older than the settings keep it. Raises UnavailableError, DamagedError."""
         keep, ended = self._retention, self._store.ended
         runs, logs, rows = list[str](), list[str](), list[str]()
@@ -50,16 +50,26 @@ class Purge:
         if keep.public_days is not None:
             rows = self._rows.delete_unnamed(ended.named_public(), time.time() - keep.public_days * _DAY)
         if runs or logs or rows:
-            structlog.get_logger().info("deleted", runs=runs, logs=logs, public=rows, bytes=ended.compact())
+            structlog.get_logger().info("deleted", runs=runs, logs=logs, public=rows)
+        self._compact()  # also where it failed before
 
-    def run(self, run: str, user: str, *, only_log: bool) -> None:
+    def delete(self, run: str, user: str, *, only_log: bool) -> None:
         """Delete a run, or its log, for a user. Raises ConflictError while it cannot be deleted, NotFoundError."""
         if self._is_carried(run):
             raise ConflictError(f"run {run} is worked at: it can be deleted once it has ended")
         ended = self._store.ended
         (ended.delete_log if only_log else ended.delete)(run)
         kind = "logs" if only_log else "runs"
-        structlog.get_logger().info("deleted", **{kind: [run]}, user=user, bytes=ended.compact())
+        structlog.get_logger().info("deleted", **{kind: [run]}, user=user)
+        self._compact()
+
+    def _compact(self) -> None:
+        """Give the disk what was deleted. It failing undoes no deletion, so that is logged alone, and tried again."""
+        try:
+            if freed := self._store.ended.compact():
+                structlog.get_logger().info("compacted", bytes=freed)
+        except (DamagedError, UnavailableError) as error:
+            structlog.get_logger().warning("not compacted", error=error.detail)
 
     def _deleted(self, run: str, delete: Callable[[str], None]) -> bool:
         """Delete a run or its log, unless it is not time yet; returns whether it was."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from parley.common.errors import ConflictError
 from parley.common.service.tokens import hash_token
@@ -104,12 +105,12 @@ async def test_the_settings_say_when(cluster: Cluster, parties: dict[str, Interc
         os.utime(cluster.root / "learner" / "public" / f"{digest}.npy", (0, 0))
     with closing(RunStore(path)) as store:
         rows = PublicRowStore(cluster.root / "learner" / "public")
-        Purge(store, rows, Retention(), lambda _: False).old()
+        Purge(store, rows, Retention(), lambda _: False).delete_old()
         assert len(store.newest(9).runs) == 3, "without a number all is kept"
         purge = Purge(store, rows, Retention(log_days=10, run_days=30, public_days=5), lambda run: run == runs[0])
-        purge.old()
+        purge.delete_old()
         assert {run.id for run in store.newest(9).runs} == set(runs), "a run that is worked at stays"
-        Purge(store, rows, Retention(log_days=10, run_days=30), lambda _: False).old()
+        Purge(store, rows, Retention(log_days=10, run_days=30), lambda _: False).delete_old()
         assert {run.id for run in store.newest(9).runs} == set(runs[1:])
         assert [sum(event.kind == "round" for event in store.events(run)) for run in runs[1:]] == [0, 10]
         assert rows.page(9)[0] == [rows.find(named)]
@@ -128,7 +129,7 @@ def test_a_run_that_is_evaluated_stays_until_its_evaluations_are_gone(tmp_path: 
         with pytest.raises(ConflictError, match="its key holders have yet to be told"):
             store.ended.delete(evaluation)
         store.sessions.end(evaluation)
-        Purge(store, PublicRowStore(tmp_path / "public"), Retention(run_days=0), lambda _: False).old()
+        Purge(store, PublicRowStore(tmp_path / "public"), Retention(run_days=0), lambda _: False).delete_old()
         assert store.newest(9).runs == ()
 
 
@@ -150,6 +151,36 @@ def test_a_database_gives_the_disk_what_was_deleted_if_it_is_much(tmp_path: Path
         with database.reading() as connection:
             assert connection.execute("SELECT count(*) FROM receipts").fetchone() == (1,)
         database.probe(2**20)
+
+
+def test_a_deletion_counts_though_the_disk_cannot_be_given_its_room_yet(tmp_path: Path) -> None:
+    """The draft of the smaller database is beside it, not in the system's folder for temporary files."""
+    path, scratch = tmp_path / "learner.sqlite", tmp_path / ".learner.sqlite.compact"
+    spec = run_spec(Cluster(tmp_path, n_parties=2))
+    with closing(RunStore(path)) as store:
+        run, other = (store.add(spec, "alice").id for _ in range(2))
+        store.enter(run, "cancelled")
+    with closing(opened(path)) as file:
+        file.execute("INSERT INTO receipts VALUES ('gone', hex(zeroblob(500000)))")
+        file.execute("DELETE FROM receipts")
+    scratch.touch()  # in the place of a folder
+    with closing(RunStore(path)) as store, capture_logs() as lines:
+        full = path.stat().st_size
+        assert full > 10**6
+        purge = Purge(store, PublicRowStore(tmp_path / "public"), Retention(), lambda _: False)
+        purge.delete(run, "alice", only_log=False)
+        assert [line["event"] for line in lines] == ["deleted", "not compacted"]
+        assert (lines[0]["runs"], lines[0]["user"]) == ([run], "alice")
+        scratch.unlink()
+        scratch.mkdir()
+        (scratch / "draft").write_bytes(b"left by a process that was killed")
+        purge.delete_old()
+        assert lines[2:] == [{"event": "compacted", "bytes": full - path.stat().st_size, "log_level": "info"}]
+        assert path.stat().st_size < full / 4
+        assert [kept.id for kept in store.newest(9).runs] == [other]
+    assert not scratch.exists()
+    with closing(opened(path)) as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_a_run_is_not_deleted_before_its_log() -> None:
