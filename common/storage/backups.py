@@ -2,9 +2,9 @@
 
 A backup has every file of the state folder that cannot be made again, and the files that settings keep elsewhere (a
 learner's authority). SQLite itself copies a database, in one reading transaction: the copy is the database as it was at
-one moment. A chain's head file is copied before its database, so that it never names a record that the copy lacks, and
-all other files after the databases, so that what a row names is there. Left out are locks, SQLite's logs, drafts (names
-that begin with a dot), and the names that a service leaves out.
+one moment. A chain's head file is copied before its database, so that it never names a record that the copy lacks. All
+other files are listed and copied after the databases, so that what a row names is there. Left out are locks, SQLite's
+logs, drafts (names that begin with a dot), and the names that a service leaves out.
 
 `MANIFEST`, written last, says whose backup it is and has the SHA-256 of every file: one that was cut off or changed is
 refused. Earlier versions wrote a party's backup without a manifest; it is read as well.
@@ -33,7 +33,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from parley.common import parley_version
 from parley.common.errors import ConflictError, DamagedError, InvalidInputError, UnavailableError
-from parley.common.storage.folders import locked
+from parley.common.storage.folders import locked, make_private
 from parley.common.storage.keys import sync_directory, write_private, writing
 from parley.common.storage.sqlite import is_full
 from parley.common.strict import Digest, Strict
@@ -72,7 +72,7 @@ class StateFolder:
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
 
     def files(self) -> dict[str, Path]:
-        """Return the files of a backup by their paths in it, in the order in which they are copied."""
+        """Return the files of a backup by their paths in it, as they are now."""
         files = {}
         for path in sorted(self.path.rglob("*")):
             parts = path.relative_to(self.path).parts
@@ -80,8 +80,7 @@ class StateFolder:
             is_remade = len(parts) == 1 and path.name.endswith(_REMADE)  # below, nobody has a database open
             if not (is_hidden or is_remade or parts[0] in self.left_out) and path.is_file():
                 files["/".join(parts)] = path
-        files |= {f"{ELSEWHERE}/{name}": path for name, path in self.elsewhere.items()}
-        return dict(sorted(files.items(), key=lambda item: _turn(item[1])))
+        return files | {f"{ELSEWHERE}/{name}": path for name, path in self.elsewhere.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +99,20 @@ class Backup:
         """Move a file to its place. Raises ConflictError where another file is there, UnavailableError."""
         with writing(target):
             if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_private(target.parent)
                 shutil.move(self.folder / name, target)
                 sync_directory(target.parent)
             elif target.read_bytes() != (self.folder / name).read_bytes():
                 raise ConflictError(f"{target} is another file than the backup's: move it away first")
 
 
-def _turn(path: Path) -> int:
-    """Return when a file is copied: heads of chains, then databases, then what they name."""
-    return 0 if path.suffix == ".head" else 1 if path.suffix in _DATABASES else 2
+_STEPS = _HEADS, _ROWS, _NAMED_BY_ROWS = range(3)
+"""The steps of a copy: heads of chains, then databases, then all that a row may name."""
+
+
+def _step_of(path: Path) -> int:
+    """Return the step in which a file is copied."""
+    return _HEADS if path.suffix == ".head" else _ROWS if path.suffix in _DATABASES else _NAMED_BY_ROWS
 
 
 def write_folder(state: StateFolder, folder: Path) -> None:
@@ -186,21 +189,27 @@ def copy_database(source: Path, target: Path) -> None:
 def _copy(state: StateFolder, folder: Path) -> None:
     """Copy the files, and write the manifest. Raises OSError, DamagedError, UnavailableError."""
     taken, digests = datetime.now(UTC), {}
-    for name, path in state.files().items():
-        target = folder / name
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.suffix in _DATABASES and path.parent == state.path:
-            copy_database(path, target)
-        else:
-            try:
-                file = path.open("rb")
-            except FileNotFoundError:  # removed since: an invitation that was used, public rows that were deleted
-                continue
-            with file:
-                _write(file, target)
-        digests[name] = _digest(target)
+    for step in _STEPS:
+        for name, path in state.files().items():  # again: a copied row may name a file that is new
+            if _step_of(path) == step and _copy_file(state, path, folder / name):
+                digests[name] = _digest(folder / name)
     manifest = Manifest(service=state.service, name=state.name, version=parley_version(), taken=taken, files=digests)
     write_private(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
+
+
+def _copy_file(state: StateFolder, path: Path, target: Path) -> bool:
+    """Copy a file of a state, unless it was removed since it was listed; returns whether it was copied."""
+    make_private(target.parent)
+    if path.suffix in _DATABASES and path.parent == state.path:
+        copy_database(path, target)
+        return True
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:  # an invitation that was used, public rows that were deleted
+        return False
+    with file:
+        _write(file, target)
+    return True
 
 
 def _unpack(source: Path | IO[bytes], folder: Path) -> None:
@@ -228,7 +237,7 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pa
         raise InvalidInputError(f"{member.name[:100]!r} is no file of a backup")
     target = folder / path
     with writing(target):
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(target.parent)
         _write(content, target)
 
 
@@ -283,7 +292,7 @@ def _scratch(state: Path) -> Iterator[Path]:
     folder = state / _SCRATCH
     with ExitStack() as stack:
         with writing(folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             try:
                 stack.enter_context(locked(folder, fcntl.LOCK_NB))
             except BlockingIOError:

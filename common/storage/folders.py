@@ -1,4 +1,4 @@
-"""Locks of folders, and private scratch folders.
+"""Private folders, locks of folders, and scratch folders.
 
 A scratch folder holds what does not fit into memory: it is closed to others, and removed after the work.
 """
@@ -53,6 +53,12 @@ def check_private_folder(path: Path, key: str) -> None:
         raise InvalidInputError(f"{key}: {path} belongs to another user")
     if status.st_mode & 0o077:
         raise InvalidInputError(f"{key}: others can open {path}: chmod 700 {path}")
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, each with mode 0700; raises OSError."""
+    for one in (*reversed(folder.parents), folder):
+        one.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager

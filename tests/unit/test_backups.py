@@ -83,6 +83,25 @@ def test_a_backup_has_all_that_cannot_be_made_again(state: StateFolder, tmp_path
     assert not (state.path / ".backup").exists()
 
 
+def test_what_a_row_names_is_in_the_backup_with_it(
+    state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Public rows come, and a run that names them begins, after the backup began."""
+    copy = backups.copy_database
+
+    def late(source: Path, target: Path) -> None:
+        write_private(state.path / "public" / "new.npy", b"named")
+        copy(source, target)
+
+    monkeypatch.setattr(backups, "copy_database", late)
+    write_folder(state, tmp_path / "copy")
+    with checked_backup("learner", "ann", tmp_path / "copy", tmp_path / "deep" / "new") as backup:
+        assert backup.paths() == sorted([*KEPT, "public/new.npy"])
+        backup.put("public/new.npy", tmp_path / "deep" / "new" / "public" / "new.npy")
+    for folder in ("deep", "deep/new", "deep/new/public"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
+
+
 def test_a_backup_that_is_not_whole_is_refused(state: StateFolder, tmp_path: Path) -> None:
     archive, new = packed(state), tmp_path / "new"
     new.mkdir()
