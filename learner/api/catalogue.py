@@ -67,7 +67,7 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         """Show the receipt with which its owner replaces a lost ledger by a new one: parley-party recover --receipt."""
         if (receipt := learner.witnesses.newest(name)) is None:
             raise NotFoundError(f"there is no receipt of {name[:100]!r}")
-        if await asyncio.to_thread(learner.store.is_copied, receipt):
+        if learner.witnesses.is_copied(receipt):
             raise ConflictError(
                 f"this learner was brought back from a backup and has not heard from {name} since: a later receipt may "
                 "be lost, so it shows none; ask for one that others keep (parley-party witnessed)"

@@ -71,7 +71,8 @@ class LearnerService:
                 for e in settings.parties
             }
             sums = SecureSumCoordinator.build(settings, board.connect, store.sessions, receipts)
-            witnesses = Witnesses(ChainMap[str, Peer](roster, sums.holders))  # type: ignore[arg-type]
+            peers = ChainMap[str, Peer](roster, sums.holders)  # type: ignore[arg-type]
+            witnesses = Witnesses(peers, store.copied())
             rows = PublicRowStore(settings.state / "public")
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
             purge = Purge(store, rows, settings.retention, engine.is_carrying)

@@ -10,7 +10,7 @@ witness that does not answer soon is passed over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 import structlog
@@ -32,16 +32,23 @@ _SET_BACK = (
 
 
 class Witnesses:
-    """Asks all ``peers``, by name, for receipts of each other, and hands new ones on."""
+    """Asks all ``peers``, by name, for receipts of each other, and hands new ones on.
 
-    def __init__(self, peers: Mapping[str, Peer]) -> None:
-        self._peers = peers
+    ``copied`` are the texts of receipts that came with a backup. Nobody is given these: later ones may have been lost.
+    """
+
+    def __init__(self, peers: Mapping[str, Peer], copied: Collection[str] = ()) -> None:
+        self._peers, self._copied = peers, copied
         self._links: dict[str, dict[str, str]] = {}
         """By witness and signer, the link of the last receipt that was handed on."""
 
     def newest(self, name: str) -> Receipt | None:
         """Return the newest receipt of a peer; None without any, or for an unknown name."""
         return self._peers[name].receipts.newest if name in self._peers else None
+
+    def is_copied(self, receipt: Receipt) -> bool:
+        """Return whether a receipt came with a backup, and its signer has given no later one since."""
+        return receipt.text in self._copied
 
     async def ask(self, names: Iterable[str]) -> None:
         """Ask these peers for their receipts of all; each signer must account for its own before it is asked more."""
@@ -72,7 +79,8 @@ class Witnesses:
     async def _hand_on(self, witness: Peer) -> None:
         links = self._links.setdefault(witness.name, {})
         stored = [peer.receipts.stored for peer in self._peers.values() if peer is not witness]
-        unsent = [receipt for receipt in stored if receipt and links.get(receipt.signer) != receipt.head.link]
+        given = [receipt for receipt in stored if receipt and not self.is_copied(receipt)]
+        unsent = [receipt for receipt in given if links.get(receipt.signer) != receipt.head.link]
         batch = unsent[:MOST_RECEIPTS]
         if not batch:
             return

@@ -438,11 +438,10 @@ class RunStore:
         """Return whether a run was in a copy that was brought back."""
         return bool(self._row(run, sql.WAS_RESTORED)["was_restored"])
 
-    def is_copied(self, receipt: Receipt) -> bool:
-        """Return whether a receipt came with a copy that was brought back, so that a later one may have been lost."""
+    def copied(self) -> frozenset[str]:
+        """Return the texts of receipts that came with a copy that was brought back: later ones may have been lost."""
         with self._database.reading() as connection:
-            row = connection.execute(sql.IS_COPIED, (receipt.signer, receipt.text)).fetchone()
-        return bool(row["is_copied"])
+            return frozenset(readable(row["text"]) for row in connection.execute(sql.COPIED))
 
     def events(self, run: str, after: int = 0) -> list[RunEvent]:
         """Return the events of a run after event number ``after``."""

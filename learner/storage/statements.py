@@ -212,7 +212,7 @@ RECEIPTS = "SELECT signer, text FROM receipts"
 MARK_COPIED = "INSERT OR REPLACE INTO copied SELECT signer, text FROM receipts"
 ADD_RESTORE = "INSERT INTO restores VALUES (?)"
 WAS_RESTORED = "SELECT EXISTS (SELECT 1 FROM restores JOIN runs ON created < at WHERE id = ?) AS was_restored"
-IS_COPIED = "SELECT EXISTS (SELECT 1 FROM copied WHERE signer = ? AND text = ?) AS is_copied"
+COPIED = "SELECT text FROM copied"
 
 OLD_LOGS = """
     SELECT id FROM runs WHERE ended_at < strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?)

@@ -154,6 +154,18 @@ async def test_each_peer_is_handed_each_receipt_of_the_others_once(monkeypatch: 
     assert eve.handed[2:] == [[receipt("ann", 3).text], [receipt("bob", 6).text]]
 
 
+async def test_a_receipt_of_a_backup_is_handed_on_to_nobody() -> None:
+    """A later one may be lost; this one would be taken for the newest."""
+    old, newer = receipt("ann", 1), receipt("ann", 2)
+    ann, bob = Holding("ann", newest=old), Holding("bob")
+    among = witnesses.Witnesses(cast("Any", {"ann": ann, "bob": bob}), frozenset({old.text}))
+    await among.hand_on(["bob"])
+    assert (bob.handed, among.is_copied(old), among.is_copied(newer)) == ([], True, False)
+    ann.receipts.stored = newer
+    await among.hand_on(["bob"])
+    assert bob.handed == [[newer.text]]
+
+
 async def test_few_peers_at_a_time_are_handed_receipts_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     peers, turns, pauses = {str(number): None for number in range(3)}, list[list[str]](), list[float]()
     monkeypatch.setattr(witnesses, "_WITNESSES_A_TURN", 2)
