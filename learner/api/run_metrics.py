@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from parley.common.service.prometheus import Metrics
-from parley.learner.runs.states import TRANSITIONS, RunEvent
+from parley.learner.runs.states import ENDS, TRANSITIONS, RunEvent
 
 if TYPE_CHECKING:
     from parley.learner.execution.event_stream import RunNotifier
@@ -22,6 +22,10 @@ class RunCounters:
 
     def __init__(self, metrics: Metrics, notifier: RunNotifier) -> None:
         self._notifier = notifier
+        self._ended = Counter("parley_runs_ended", "Runs that ended, by state.", ["state"], registry=metrics.registry)
+        for state in TRANSITIONS:
+            if state in ENDS:
+                self._ended.labels(state)  # so that the first of them is an increase
         self._rounds = Counter("parley_rounds", "Rounds that were logged, of all runs.", registry=metrics.registry)
         self._dropped = Counter(
             "parley_dropped_parties",
@@ -30,14 +34,18 @@ class RunCounters:
         )
 
     def announce(self, run: str, events: Sequence[RunEvent]) -> None:
-        """Count the events of a commit, which are those of a round or none, and notify the run's watchers."""
+        """Count the events of a commit, and notify the run's watchers."""
+        has_ended = False
         for event in events:
             match event.kind:
                 case "round":
                     self._rounds.inc()
                 case "dropped":
                     self._dropped.inc()
-        self._notifier.notify(run, events)
+                case "state" if (state := event.news["state"]) in ENDS:
+                    self._ended.labels(state).inc()
+                    has_ended = True
+        self._notifier.notify(run, () if has_ended else events)  # watchers read an end from the store
 
 
 class RunGauge(Collector):

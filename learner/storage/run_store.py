@@ -68,8 +68,8 @@ class FoundRuns:
 class RunStore:
     """The database at ``path``; it calls ``announce`` after each commit that adds to a run's events, in their order.
 
-    ``announce`` gets the run's identifier, and the events of a logged round; no events means that the store must be
-    read. It is called in the thread that commits.
+    ``announce`` gets the run's identifier, and the events of a logged round, or of the run's end; no events means that
+    the store must be read. It is called in the thread that commits.
 
     Methods may be called from any thread. Each raises UnavailableError while the file cannot be used, and DamagedError
     if the file or the requested row is damaged. The constructor raises ConflictError while another process has the
@@ -272,11 +272,11 @@ class RunStore:
                 if weights is not None:
                     (row,) = connection.execute(sql.KEEP_WEIGHTS, {"run": run, "size": _size(weights)}).fetchall()
                     _write(connection, "runs", "weights", row["rowid"], weights)
-                _add_events(connection, run, [Notice("state", data)])
+                events = _add_events(connection, run, [Notice("state", data)])
                 if follower:
                     _queue(connection, follower)
             self._log.moved(run, data, earlier["rounds"], was_paused=before == "paused")
-            self._announce(run, ())
+            self._announce(run, events if state in ENDS else ())
         if follower:
             self._announce(follower["id"], ())
 

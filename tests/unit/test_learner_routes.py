@@ -114,12 +114,22 @@ def test_rounds_and_losses_are_counted_and_told_to_watchers() -> None:
     notifier = SimpleNamespace(notify=lambda run, events: told.append((run, events)))
     counters = RunCounters(cast("Any", SimpleNamespace(registry=registry)), cast("Any", notifier))
     registry.register(RunGauge(cast("Any", SimpleNamespace(count=lambda: {"queued": 3}))))
-    events = [RunEvent(number, kind, "{}") for number, kind in enumerate(("dropped", "round", "state", "round"))]
+    states = [
+        RunEvent(number, "state", f'{{"state": "{state}"}}') for number, state in enumerate(("running", "failed"))
+    ]
+    events = [states[0], *(RunEvent(number, kind, "{}") for number, kind in enumerate(("dropped", "round", "round")))]
     counters.announce("a", events)
     counters.announce("b", ())
-    assert told == [("a", events), ("b", ())]
+    counters.announce("a", states[1:])
+    assert told == [("a", events), ("b", ()), ("a", ())], "an end is read from the store"
     lines = [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
     assert lines == [
+        "# HELP parley_runs_ended_total Runs that ended, by state.",
+        "# TYPE parley_runs_ended_total counter",
+        *[
+            f'parley_runs_ended_total{{state="{state}"}} {count}'
+            for state, count in (("completed", 0.0), ("failed", 1.0), ("cancelled", 0.0))
+        ],
         "# HELP parley_rounds_total Rounds that were logged, of all runs.",
         "# TYPE parley_rounds_total counter",
         "parley_rounds_total 2.0",

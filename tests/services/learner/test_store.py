@@ -216,12 +216,15 @@ def test_listens_to_its_own_news(tmp_path: Path) -> None:
 
 
 def test_an_end_with_its_evaluation_is_news_of_both(tmp_path: Path, spec: RunSpec) -> None:
-    heard: list[tuple[str, tuple[object, ...]]] = []
-    with closing(RunStore(tmp_path / "store.sqlite", lambda run, events: heard.append((run, tuple(events))))) as store:
+    heard: list[tuple[str, list[str]]] = []
+    with closing(
+        RunStore(tmp_path / "store.sqlite", lambda run, events: heard.append((run, [event.data for event in events])))
+    ) as store:
         run = running(store, spec)
         heard.clear()
         follower = store.complete(run, {"kind": "linear", "weights": None}, np.array([0.5]), {}, spec)
-    assert heard == [(run.id, ()), (follower, ())]
+        (end,) = [event.data for event in store.events(run.id) if event.news["state"] == "completed"]
+    assert heard == [(run.id, [end]), (follower, [])]
 
 
 def test_does_not_know_an_unknown_run(store: RunStore) -> None:
