@@ -59,7 +59,10 @@ def restore_learner_command(source: BackupSource, config: ConfigOption = None, *
         invitations=done.invitations,
     )
     if done.members:
-        out.aside(f"members: {', '.join(done.members)}; remove those that left since (parley-learner roster remove)")
+        out.aside(
+            f"members: {', '.join(done.members)}; remove those that left since (parley-learner roster remove), and "
+            "rotate again those that were rotated since (roster rotate): their old tokens count again"
+        )
     if done.invitations:
         out.aside(f"invite again, for the old invitations count no more: {', '.join(done.invitations)}")
     out.next("parley-learner serve" + (f" --config {quote(str(config))}" if config else ""))

@@ -1,11 +1,12 @@
 """What a learner's backup holds, and how it is brought back.
 
 A learner that is set back asks parties and key holders for what they have answered already: they give the same answers
-at no cost, or refuse. Three things in a backup would claim too much, so they are not taken as they are:
+at no cost, or refuse. Three things in a backup may claim too much. They are held back, or the operator is shown them:
 
-- Receipts. Later ones may have been lost, so those of the backup are never shown as the newest (`RunStore.is_copied`).
+- Receipts. Later ones may have been lost, so those of the backup are given to nobody (`RunStore.copied`).
 - Invitations. One that was used since would work a second time: none is put back.
-- The roster. A member that was removed since is there again: the operator is shown who is.
+- The roster. A member that was removed since is there again, and a token that was rotated since counts again: the
+  operator is shown who the members are.
 """
 
 from __future__ import annotations

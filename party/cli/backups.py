@@ -69,9 +69,7 @@ def restore_command(
     source: BackupSource,
     config: Config = DEFAULT_CONFIG,
     receipt: ReceiptFiles = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do it though a receipt is not shown, at the whole budget.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Go on without a receipt, at the whole budget.")] = False,
     *,
     out: Printer,
 ) -> None:
@@ -88,14 +86,17 @@ def restore_command(
 
 
 def _restored(settings: PartySettings, backup: Backup, receipts: Sequence[Path] | None, *, yes: bool) -> Recovery:
-    """Put back what is gone of a backup, and begin the new ledger. Raises ConflictError without a learner's receipt."""
+    """Put back what is gone of a backup, and begin the new ledger. Raises ConflictError without a learner's receipt.
+
+    The identity key comes back first, because receipts are read as those of its holder.
+    """
     if "identity.key" in backup.paths():
         backup.put("identity.key", settings.state / "identity.key")
     planned = _recovered(settings, receipts, backup.folder, commit=False)
     if planned.missing and not yes:
         raise ConflictError(
-            f"no receipt of {', '.join(planned.missing)}: the whole budget would count as spent, so nothing was "
-            "changed; get the newest (parley-learner receipts PARTY > FILE) and say --receipt FILE, or --yes"
+            f"no receipt of {', '.join(planned.missing)}: the whole budget would count as spent, so no ledger was "
+            "begun; get the newest (parley-learner receipts PARTY > FILE) and say --receipt FILE, or --yes"
         )
     is_empty = not ledger.has_ledger(settings.state)
     for name in backup.paths():

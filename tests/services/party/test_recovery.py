@@ -191,7 +191,7 @@ def test_backup_and_restore(cluster: Cluster) -> None:
     before = (cluster.root / "party-1" / "ledger.db").read_bytes()
     refused = recover(cluster, "restore", cluster.root / "backup")
     assert refused.exit_code == 3
-    assert "no receipt of learner: the whole budget would count as spent, so nothing was changed" in refused.stderr
+    assert "no receipt of learner: the whole budget would count as spent, so no ledger was begun" in refused.stderr
     assert (cluster.root / "party-1" / "ledger.db").read_bytes() == before
     shutil.rmtree(cluster.root / "party-1")
     restored = recover(cluster, "restore", cluster.root / "backup", "--receipt", written(cluster, receipt))
