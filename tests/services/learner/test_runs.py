@@ -101,7 +101,8 @@ async def test_a_run_goes_from_the_queue_to_a_model(client: httpx.AsyncClient, c
     assert model["guarantees"] == json.loads(json.dumps(promised))
     assert model["guarantees"][0]["assumptions"], "in words, that come with the model"
     assert len(model["weights"]) == len(model["column_names"]) == 4
-    assert 'parley_runs{state="completed"} 1.0' in (await client.get("/metrics")).text
+    counted = {f'{metric}{{state="completed"}} 1.0' for metric in ("parley_runs", "parley_runs_ended_total")}
+    assert counted <= set((await client.get("/metrics")).text.splitlines())
 
 
 async def test_the_parties_hear_that_a_run_has_ended(client: httpx.AsyncClient, parties: Parties) -> None:
