@@ -47,7 +47,7 @@ class Witnesses:
         return self._peers[name].receipts.newest if name in self._peers else None
 
     def is_copied(self, receipt: Receipt) -> bool:
-        """Return whether a receipt came with a backup, and its signer has given no later one since."""
+        """Return whether a receipt came with a backup: its signer may have given a later one, which was lost."""
         return receipt.text in self._copied
 
     async def ask(self, names: Iterable[str]) -> None:
