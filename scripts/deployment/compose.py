@@ -106,6 +106,7 @@ _WATCH = """
   watch:
     <<: *party
     profiles: [watch]
+    tmpfs: ["/tmp:mode=1777,size=1m", "{state}:mode=0700,size=1m"]
     healthcheck: {{disable: true}}
     command: {command}
     networks:
@@ -154,6 +155,7 @@ def _watch(names: Sequence[str]) -> str:
     at = "watch.outside"
     ports = [(name, port) for name in names for port in owners_ports(name) if port]
     return _WATCH.format(
+        state=STATE,
         command=_quoted(["forward", "--at", at, *(f"{port}:{name}:{port}" for name, port in ports)]),
         at=at,
         networks="".join(f"      {name}:\n" for name in names),
