@@ -156,8 +156,8 @@ class PostgresReader:
 
     def __init__(self, secret: str) -> None:
         """Connect; ``secret`` says where the connection string is, see `PostgresTable`. Raises InvalidDataError."""
-        self._dsn = _connection_string(secret)
-        self._first = _connect(self._dsn)
+        self._secret, self._dsn = secret, _connection_string(secret)
+        self._first = _connect(self._dsn, secret)
         try:
             self._snapshot = str(self._first.rows("SELECT pg_export_snapshot()")[0][0])
         except BaseException:
@@ -188,7 +188,10 @@ class PostgresReader:
 
     def _read(self, select: str) -> Iterator[Any]:
         """Yield the batches of a query, at least one."""
-        with closing(_connect(self._dsn, self._snapshot)) as connection, connection.reading(select) as reader:
+        with (
+            closing(_connect(self._dsn, self._secret, self._snapshot)) as connection,
+            connection.reading(select) as reader,
+        ):
             plain = pa.schema([(field.name, field.type) for field in reader.schema])
             yield pa.record_batch([pa.array([], field.type) for field in plain], plain)
             for batch in reader:
@@ -260,10 +263,10 @@ class _Connection:
         self.rows(statement)
 
 
-def _connect(dsn: str, snapshot: str | None = None) -> _Connection:
-    """Connect and begin a read-only transaction that sees one state."""
+def _connect(dsn: str, secret: str, snapshot: str | None = None) -> _Connection:
+    """Connect and begin a read-only transaction that sees one state; an error says where the secret ``dsn`` is."""
     require_extra("postgres", "reading tables of PostgreSQL")
-    with _postgres_errors("PostgreSQL"):
+    with _postgres_errors("PostgreSQL", f": is the connection string of {secret} right, and does its server answer?"):
         connection = _Connection(dsn)
         try:
             connection.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -280,8 +283,8 @@ def _connect(dsn: str, snapshot: str | None = None) -> _Connection:
 
 
 @contextmanager
-def _postgres_errors(name: str) -> Iterator[None]:
-    """Raise InvalidDataError in place of the driver's errors, without their text."""
+def _postgres_errors(name: str, question: str = "") -> Iterator[None]:
+    """Raise InvalidDataError, which may end with a question, in place of the driver's errors, without their text."""
     from adbc_driver_manager import Error  # noqa: PLC0415 -- an extra, and only for who needs it
 
     try:
@@ -289,4 +292,4 @@ def _postgres_errors(name: str) -> Iterator[None]:
     except (Error, pa.ArrowException, OSError) as error:
         sqlstate = getattr(error, "sqlstate", None)
         code = f" (SQLSTATE {sqlstate})" if sqlstate and str(sqlstate).strip("\0") else ""
-        raise InvalidDataError(f"{name} cannot be read{code}") from None
+        raise InvalidDataError(f"{name} cannot be read{code}{question}") from None

@@ -253,6 +253,9 @@ LOOK_UP = f"{databases._COLUMNS} -- labs"
 PICKED = 'SELECT age, "Ill"::text AS "Ill" FROM clinic.labs'
 
 
+QUESTION = "is the connection string of env:LAB_DSN right, and does its server answer?"
+
+
 def test_a_table_of_postgresql_is_read_in_the_snapshot_of_the_first_transaction(server: Server) -> None:
     reader = PostgresReader("env:LAB_DSN")
     stream = reader.stream(TABLE)
@@ -288,9 +291,9 @@ def test_a_connection_that_fails_to_begin_is_closed(server: Server, broken: str)
 @pytest.mark.parametrize(
     ("broken", "sqlstate", "words"),
     [
-        (f"connect to {DSN}", "08001", "PostgreSQL cannot be read (SQLSTATE 08001)"),
-        (f"connect to {DSN}", None, "PostgreSQL cannot be read"),
-        (f"connect to {DSN}", "\0\0\0\0\0", "PostgreSQL cannot be read"),
+        (f"connect to {DSN}", "08001", f"PostgreSQL cannot be read (SQLSTATE 08001): {QUESTION}"),
+        (f"connect to {DSN}", None, f"PostgreSQL cannot be read: {QUESTION}"),
+        (f"connect to {DSN}", "\0\0\0\0\0", f"PostgreSQL cannot be read: {QUESTION}"),
         (LOOK_UP, "42P01", "table 'labs' of PostgreSQL cannot be read (SQLSTATE 42P01)"),
         (f"{PICKED} LIMIT 0", "42501", "table 'labs' of PostgreSQL cannot be read (SQLSTATE 42501)"),
         (PICKED, "57014", "table 'labs' of PostgreSQL cannot be read (SQLSTATE 57014)"),
