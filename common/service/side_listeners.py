@@ -85,13 +85,13 @@ def create_metrics_app(settings: ServiceSettings, where: MetricsListener, servic
     async def show_metrics(_: Request) -> Response:
         return await metrics_response(metrics, service.state.ready, times=True)
 
-    known = [KnownToken(where.token_hash, NamedCaller("monitor"))] if where.token_hash else []
+    tokens = [KnownToken(where.token_hash, NamedCaller("monitor"))] if where.token_hash else []
     boundary = Middleware(
         Boundary,
-        tokens=Tokens(known),
+        tokens=Tokens(tokens),
         metrics=metrics,
         limits=settings.limits,
-        public_paths=frozenset() if known else frozenset({_METRICS}),
+        public_paths=frozenset() if tokens else frozenset({_METRICS}),
         round_paths=None,
         turns=caller_turns(settings.shares),
         sign_ins=SignIns(settings.shares.failed_sign_ins),

@@ -79,8 +79,8 @@ class Witnesses:
     async def _hand_on(self, witness: Peer) -> None:
         links = self._links.setdefault(witness.name, {})
         stored = [peer.receipts.stored for peer in self._peers.values() if peer is not witness]
-        given = [receipt for receipt in stored if receipt and not self.is_copied(receipt)]
-        unsent = [receipt for receipt in given if links.get(receipt.signer) != receipt.head.link]
+        current = [receipt for receipt in stored if receipt and not self.is_copied(receipt)]
+        unsent = [receipt for receipt in current if links.get(receipt.signer) != receipt.head.link]
         batch = unsent[:MOST_RECEIPTS]
         if not batch:
             return

@@ -103,11 +103,13 @@ def tagged(request: Request, response: Response) -> Response:
     response.headers.setdefault("Cache-Control", "private, no-cache")
     if "etag" not in response.headers:
         response.headers["ETag"] = tag_of(bytes(response.body))
-    shown = {tag.strip().removeprefix("W/") for tag in ",".join(request.headers.getlist("if-none-match")).split(",")}
-    if shown.isdisjoint({"*", response.headers["etag"].removeprefix("W/")}):
+    held_tags = {
+        tag.strip().removeprefix("W/") for tag in ",".join(request.headers.getlist("if-none-match")).split(",")
+    }
+    if held_tags.isdisjoint({"*", response.headers["etag"].removeprefix("W/")}):
         return response
-    kept = {name: value for name, value in response.headers.items() if name not in _NO_BODY}
-    return Response(status_code=304, headers=kept)
+    headers = {name: value for name, value in response.headers.items() if name not in _NO_BODY}
+    return Response(status_code=304, headers=headers)
 
 
 @dataclass(frozen=True, slots=True)

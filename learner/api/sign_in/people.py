@@ -55,15 +55,15 @@ def _role(claims: Claims, settings: SignIn) -> UserRole:
     for part in settings.role_claim:
         value = value.get(part) if isinstance(value, dict) else None
     values = value if isinstance(value, list) else [value]
-    given = {settings.roles[one] for one in values if isinstance(one, str) and one in settings.roles}
-    if not given:
+    roles = {settings.roles[one] for one in values if isinstance(one, str) and one in settings.roles}
+    if not roles:
         path = ".".join(settings.role_claim)
         raise ForbiddenError(
             f'your account has no role here: its claim "{path}" holds none of the values that sign_in.roles lists; ask '
             "the operator",
             rule="role",
         )
-    return max(given, key=_ROLES.index)
+    return max(roles, key=_ROLES.index)
 
 
 def _is_plain(text: object) -> TypeGuard[str]:
