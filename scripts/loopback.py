@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -81,6 +81,15 @@ def wait_until_ready(urls: Mapping[str, str]) -> None:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{name} was not ready within {START_SECONDS:g} s")
                 time.sleep(0.05)
+
+
+def wait_until(is_so: Callable[[], bool], *, seconds: float, pause: float) -> None:
+    """Wait until a condition holds, which is asked again after each pause; raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(pause)
 
 
 def _is_ready(client: httpx.Client, url: str) -> bool:

@@ -21,7 +21,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,9 @@ import httpx
 
 from scripts.deployment.deployment import Deployment, make_deployment
 from scripts.deployment.sites import KEY_HOLDER, LEARNER, Site, loopback_site
-from scripts.loopback import COMMANDS, free_ports, processes, wait_until_ready
+from scripts.loopback import COMMANDS, free_ports, processes, wait_until, wait_until_ready
+
+until = partial(wait_until, seconds=120.0, pause=0.002)
 
 PARTIES = ("hospital-a", "hospital-b", "hospital-c")
 SERVICES = (LEARNER, KEY_HOLDER, *PARTIES)
@@ -45,7 +47,6 @@ IN_PROGRESS = (
     {"algorithm": "dp_gd", "epsilon": 1.0, "parameters": {"n_rounds": 5}, **SUM},
     {"algorithm": "dp_gd", "epsilon": 0.5, "parameters": {"n_rounds": 40}, **PLAIN},
 )
-_PATIENCE = 120.0
 
 
 def main() -> None:
@@ -59,8 +60,8 @@ def main() -> None:
     out: Path = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="parley-state-") as folder:
         os.chdir(folder)  # settings name files by paths that begin here, so that the folder can be moved
-        said = record(Path(folder), paused=options.paused)
-        Path("said.json").write_text(json.dumps(said, indent=1), encoding="utf-8")
+        answers = record(Path(folder), paused=options.paused)
+        Path("said.json").write_text(json.dumps(answers, indent=1), encoding="utf-8")
         pack(out / f"{options.name}.tar.xz", out / "rows.tar.xz")
 
 
@@ -94,12 +95,12 @@ def record(root: Path, *, paused: bool) -> dict[str, Any]:
         completed = []
         for terms in COMPLETED:
             completed.append(submit(terms))
-            _until(partial(is_completed, completed[-1]))
+            until(partial(is_completed, completed[-1]))
         runs = [submit(terms) for terms in IN_PROGRESS]
-        _until(lambda: all(view(run)["rounds"]["done"] for run in runs))
+        until(lambda: all(view(run)["rounds"]["done"] for run in runs))
         if paused:
             started[PARTIES[-1]].kill()
-            _until(lambda: all(view(run)["state"] == "paused" for run in runs))
+            until(lambda: all(view(run)["state"] == "paused" for run in runs))
         views = {run: view(run) for run in (*completed, *runs)}
         models = {run: _json(learner.get(f"/v1/runs/{run}/model")) for run in completed}
         started[LEARNER].kill()
@@ -161,15 +162,6 @@ def _json(response: httpx.Response) -> dict[str, Any]:
         raise SystemExit(response.text)
     answer: dict[str, Any] = response.json()
     return answer
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    """Wait until a condition holds; raises TimeoutError."""
-    deadline = time.monotonic() + _PATIENCE
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.002)
 
 
 if __name__ == "__main__":

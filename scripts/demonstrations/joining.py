@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -24,14 +24,15 @@ from pyarrow.csv import write_csv
 
 from parley.common.errors import ParleyError
 from parley.learner.cli.client import LearnerClient
-from scripts.loopback import COMMANDS, free_ports, processes
+from scripts.loopback import COMMANDS, free_ports, processes, wait_until
 from scripts.utility.examples import AbsentError, data_path
+
+until = partial(wait_until, seconds=60.0, pause=0.1)
 
 NAMES = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 LABEL, POSITIVE = "income", ">50K"
 LINES = 3
 """Of each owner: join, serve, approve."""
-_PATIENCE = 60.0
 
 
 def main() -> None:
@@ -116,15 +117,6 @@ def typed(folder: Path, command: str, *arguments: object, environment: dict[str,
 def after(output: str, prefix: str) -> str:
     """Return what follows some words on their line."""
     return output.partition(prefix)[2].split("\n")[0].strip()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait until a condition holds; raises TimeoutError."""
-    deadline = time.monotonic() + _PATIENCE
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.1)
 
 
 def waits(root: Path, run: str, config: tuple[object, ...]) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-DRAFT = ".new"
-"""The suffix of a file that is being written."""
+from parley.common.storage.keys import replace_private
 
 
 def make_folder(path: Path) -> Path:
@@ -18,17 +16,9 @@ def make_folder(path: Path) -> Path:
 
 def write_file(path: Path, text: str) -> None:
     """Write a file, which is replaced in one step, and is on the disk at the end."""
-    draft = path.with_name(path.name + DRAFT)
-    draft.unlink(missing_ok=True)
-    draft.touch(mode=0o600)
-    draft.chmod(0o600)
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_private(path, text.encode())
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file is what `write_file` had not finished when it was ended."""
+    return path.name.startswith(".")

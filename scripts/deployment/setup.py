@@ -14,22 +14,22 @@ again, and a volume of another federation is refused.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import io
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 
 from parley.common.errors import ParleyError
+from parley.common.storage.folders import locked
 from parley.party.cli.main import party_app
 from scripts.deployment.authority import expiry, renew
 from scripts.deployment.deployment import Deployment, make_deployment, metrics_token_file, user_token_file
-from scripts.deployment.files import DRAFT, make_folder, write_file
+from scripts.deployment.files import is_draft, make_folder, write_file
 from scripts.deployment.settings import AUTHORITY_FILE
 from scripts.deployment.sites import (
     HOSPITALS,
@@ -72,7 +72,7 @@ def _claim(root: Path, states: Path, names: Sequence[str], wanted: dict[str, obj
     folders = {**{f"{name}-settings": root / name for name in names}, **{name: states / name for name in names}}
     if not mark.exists():
         for volume, folder in folders.items():
-            if folder.exists() and any(folder.iterdir()):
+            if folder.exists() and not _is_empty(folder):
                 raise SystemExit(
                     f"volume {volume} is of another federation, whose volume setup is lost; {_START_AGAIN}"
                 )
@@ -86,12 +86,17 @@ def _claim(root: Path, states: Path, names: Sequence[str], wanted: dict[str, obj
     is_complete = (root / SETUP / _COMPLETE).exists()
     for name in names:
         own = make_folder(root / name) / _MARK
-        if not own.exists() and not is_complete and not any(own.parent.iterdir()):
+        if not own.exists() and not is_complete and _is_empty(own.parent):
             write_file(own, text)
         elif not own.exists():
             raise SystemExit(f"volume {name}-settings is lost or another's, with {name}'s keys; {_START_AGAIN}")
         elif own.read_text("utf-8") != text:
             raise SystemExit(f"volume {name}-settings is of another federation; {_START_AGAIN}")
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether nothing in a folder was ever finished."""
+    return all(map(is_draft, folder.iterdir()))
 
 
 def _begin(deployment: Deployment, marks: Path, states: Path) -> None:
@@ -103,26 +108,18 @@ def _begin(deployment: Deployment, marks: Path, states: Path) -> None:
             for entry in state.iterdir():  # no service has started on it
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             os.environ["PARLEY_KEYHOLDER_STATE" if name == KEY_HOLDER else "PARLEY_PARTY_STATE"] = str(state)
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as errors:
                 status = party_app([*service.first[1:], "--config", str(service.config)], standalone_mode=False)
             if status:
-                raise SystemExit(f"{name}: {said.getvalue().strip()}")
+                raise SystemExit(f"{name}: {errors.getvalue().strip()}")
             write_file(begun, "")
 
 
 def _kept(root: Path) -> Iterator[Path]:
     """Yield the files that are made once, as paths below the root."""
     for file in (*root.glob("*/secrets/*"), user_token_file(root)):
-        if file.suffix != DRAFT:
+        if not is_draft(file):
             yield file.relative_to(root)
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Have no other container make or renew anything meanwhile."""
-    with (make_folder(root / SETUP) / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def scrape_configs(root: Path, port: str) -> str:
@@ -172,7 +169,7 @@ def main() -> None:
         match options.command:
             case "make":
                 place = partial(container_site, tls=options.tls)
-                with _alone(MOUNTED):
+                with locked(make_folder(MOUNTED / SETUP)):
                     set_up(MOUNTED, STATES, place, options.parties, tls=options.tls)
                 say(options.parties, os.environ.get("PARLEY_PORT", "8100"), tls=options.tls)
             case "token":
@@ -182,7 +179,7 @@ def main() -> None:
             case "prometheus":
                 print(scrape_configs(MOUNTED, os.environ.get("PARLEY_PORT", "8100")))
             case _:
-                with _alone(MOUNTED):
+                with locked(make_folder(MOUNTED / SETUP)):
                     print(f"renewed {renew(MOUNTED)} certificates, which services read while they run")
                 print(f"they end on {expiry(MOUNTED):%Y-%m-%d}")
     except FileNotFoundError as error:

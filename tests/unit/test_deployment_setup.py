@@ -79,6 +79,14 @@ def test_what_was_left_half_made_is_completed(made: Path, monkeypatch: pytest.Mo
     assert not (made / "written" / KEY_HOLDER / "half").exists()
 
 
+def test_a_start_that_was_ended_as_it_marked_a_volume_is_gone_on_with(made: Path) -> None:
+    shutil.rmtree(made)
+    (made / "read" / PARTY).mkdir(parents=True)
+    (made / "read" / PARTY / ".federation.json.0123456789abcdef").touch()
+    make(made)
+    assert (made / "written" / PARTY / "ledger.db").exists()
+
+
 def test_a_ledger_that_cannot_be_made_is_no_beginning(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(made)
     with monkeypatch.context() as patch:
@@ -90,7 +98,7 @@ def test_a_ledger_that_cannot_be_made_is_no_beginning(made: Path, monkeypatch: p
 
 
 def test_a_draft_that_was_left_is_not_kept(made: Path) -> None:
-    draft = made / "read" / PARTY / "secrets" / "tls.key.new"
+    draft = made / "read" / PARTY / "secrets" / ".tls.key.0123456789abcdef"
     draft.write_text("")
     make(made)
     draft.unlink()
