@@ -25,12 +25,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from io import BufferedReader
 from pathlib import Path
 from threading import Timer
+from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
@@ -52,6 +54,18 @@ _LEAN = {"MALLOC_ARENA_MAX": "1", "ARROW_IO_THREADS": "1", "OMP_NUM_THREADS": "1
 _ERRORS = {error.kind: error for error in (InvalidDataError, InvalidInputError, ParleyError, TooLargeError)}
 _USED_UP = frozenset({signal.SIGXCPU, signal.SIGKILL, signal.SIGABRT})
 """The signals that end a child whose time or memory is used up."""
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Has a process do without pandas, which Arrow would load to ask whether a list is a table of it.
+
+    That takes a second of the processor and 60 MB, which would count towards the bounds of what was sent.
+    """
+
+    def find_spec(self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None, /) -> None:
+        """Find no module, and raise ModuleNotFoundError for pandas."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +155,7 @@ def send_arrays(make: Callable[[], Iterable[AnyArray]], bounds: ChildBounds | No
     The content of an array is lost once it is sent. With ``bounds`` any failure is blamed on what is read.
     """
     pipe = sys.stdout.buffer
+    sys.meta_path.insert(0, _WithoutPandas())
     if bounds:
         bounds.begin()
     try:

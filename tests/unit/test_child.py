@@ -39,6 +39,14 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 
 
 @pytest.mark.parametrize(
+    "child", ["import pyarrow; pyarrow.array(['']); yield np.array('pandas' in sys.modules)"], indirect=True
+)
+def test_a_table_s_time_is_not_spent_on_pandas(child: str) -> None:
+    *_, has_pandas = receive_arrays(child)
+    assert not has_pandas
+
+
+@pytest.mark.parametrize(
     "child",
     ["yield from (np.zeros((0, 3)), np.float32(sys.argv[1]), np.ones((2, 2)).T, np.array([True]))"],
     indirect=True,
