@@ -8,7 +8,7 @@ compares their accuracy with models without privacy and without sharing. Then it
 rows each in this process. It leaves no process and no file behind. Exit status 0 means that all of it worked.
 
 The owners are constructed: each hospital has tumours of about one size, so that none can learn from its own rows what
-makes a tumour malignant; `scripts.make_deployment` deals the rows.
+makes a tumour malignant; `scripts.deployment.deployment` deals the rows.
 """
 
 from __future__ import annotations

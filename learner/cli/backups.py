@@ -19,7 +19,7 @@ with deferred():
 
 BACKUPS = (
     "Examples:\n\nparley-learner backup /backups/monday --config learner.toml\n\n"
-    "docker exec learner parley-learner backup - --config /etc/parley/learner.toml > monday.tar"
+    "docker compose exec -T learner parley-learner backup - --config learner.toml > monday.tar"
 )
 RESTORES = (
     "Example: parley-learner restore /backups/monday --config learner.toml   (a tar, or - for standard input, too)"

@@ -46,7 +46,7 @@ from scripts.deployment.sites import (
 )
 
 _MARK, _COMPLETE = "federation.json", "complete.json"
-_START_AGAIN = "docker compose down -v removes all of a deployment, and up makes a new one"
+_START_AGAIN = "docker compose --profile watch down -v removes all of a deployment, and up makes a new one"
 
 
 def set_up(root: Path, states: Path, place: Callable[[str], Site], n_parties: int, *, tls: bool) -> None:

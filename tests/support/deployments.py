@@ -1,4 +1,4 @@
-"""Deployments as scripts/make_deployment.py makes them, for tests to look at."""
+"""Deployments as scripts/deployment makes them, for tests to look at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deployment that scripts/make_deployment.py makes: complete, consistent, private, and the same when made again."""
+"""The deployment that scripts/deployment makes: complete, consistent, private, and the same when made again."""
 
 from __future__ import annotations
 

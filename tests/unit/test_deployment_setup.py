@@ -141,7 +141,7 @@ def take_anothers(made: Path) -> None:
 def test_what_is_lost_or_of_others_is_named(made: Path, damage: Callable[[Path], None], said: str) -> None:
     damage(made)
     before = contents(made)
-    with pytest.raises(SystemExit, match=f"{said}.*docker compose down -v"):
+    with pytest.raises(SystemExit, match=f"{said}.*docker compose --profile watch down -v"):
         make(made)
     assert contents(made) == before
 
