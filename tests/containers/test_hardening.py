@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from scripts.deployment.sites import HOSPITALS, KEY_HOLDER, LEARNER, SERVICES
-from tests.support.containers import Project, docker, wait_for
+from tests.support.containers import Project, docker, gateway, wait_for
 
 PARLEY = 10001
 LARGEST_IMAGE = 440_000_000
@@ -59,8 +59,7 @@ def address(services: Project, service: str) -> str:
 def gateways(services: Project, service: str) -> list[str]:
     """The machine's own addresses: on the network of a service, and on the engine's."""
     (network,) = services.inspect(service)["NetworkSettings"]["Networks"].values()
-    documents = json.loads(docker("network", "inspect", network["NetworkID"], "bridge"))
-    return [document["IPAM"]["Config"][0]["Gateway"] for document in documents]
+    return [gateway(network["NetworkID"]), gateway("bridge")]
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -16,7 +16,7 @@ from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.owner.page import owner_address
 from parley.party.settings import PartySettings
 from scripts.deployment.sites import hospitals
-from tests.support.containers import docker, image, wait_for
+from tests.support.containers import docker, gateway, image, wait_for
 from tests.support.sites import LEARNER_HOST, Sites, sites
 
 NAMES, HOLDER = hospitals(2), "notary"
@@ -56,10 +56,6 @@ def address(container: str, network: str) -> str:
     found = json.loads(docker("inspect", container))[0]["NetworkSettings"]["Networks"][network]["IPAddress"]
     assert found
     return str(found)
-
-
-def gateway(network: str) -> str:
-    return str(json.loads(docker("network", "inspect", network))[0]["IPAM"]["Config"][0]["Gateway"])
 
 
 def tried(container: str, *addresses: str) -> dict[str, str]:

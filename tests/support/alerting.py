@@ -16,12 +16,15 @@ from typing import Any
 import httpx
 import yaml  # type: ignore[import-untyped]
 
+from parley.learner.runs.states import ENDS
+from scripts.loopback import wait_until
 from tests.support import toml
 from tests.support.prometheus import RULES, Watch
 
 ALERTS = {rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
 BUDGET, MORE = 3.0, 100.0
 """The epsilon that each owner allows at first, and once it is spent."""
+_END_SECONDS = 300.0
 DEADLINE = 7.0
 """How long the learner waits for a silent party: longer than no round may pass."""
 
@@ -83,9 +86,8 @@ class Watched(ABC):
 
     def finished(self, run: str) -> str:
         """The state in which a run ends."""
-        while (state := self.view(run)["state"]) not in {"completed", "failed"}:
-            time.sleep(0.05)
-        return str(state)
+        wait_until(lambda: self.view(run)["state"] in ENDS, seconds=_END_SECONDS, pause=0.05)
+        return str(self.view(run)["state"])
 
     def cancel(self, *runs: str) -> None:
         """End runs."""

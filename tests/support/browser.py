@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +12,6 @@ from typing import Literal, TypeVar
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
@@ -25,7 +22,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from parley.learner.api.app import create_learner_app as create_learner
 from parley.learner.settings import LearnerSettings
 from tests.support.cluster import AUTHORIZED, USER
-from tests.support.processes import free_port, wait_until_ready
+from tests.support.processes import free_port, serving, wait_until_ready
 
 _SECONDS = 20
 _Found = TypeVar("_Found")
@@ -47,15 +44,9 @@ class Site:
 def served(settings: LearnerSettings, port: int = 0) -> Iterator[Site]:
     """A learner that is served by a thread of this process."""
     app, port = create_learner(settings), port or free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, ws="none", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
-    thread.start()
-    try:
-        wait_until_ready(f"http://127.0.0.1:{port}")
-        yield Site(f"http://127.0.0.1:{port}", app)
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    with serving(app, port) as url:
+        wait_until_ready(url)
+        yield Site(url, app)
 
 
 @contextmanager

@@ -245,6 +245,11 @@ def docker(*arguments: str) -> str:
     return output(["docker", *arguments], _COMMAND_SECONDS, {})
 
 
+def gateway(network: str) -> str:
+    """The machine's own address on a network of the engine."""
+    return str(json.loads(docker("network", "inspect", network))[0]["IPAM"]["Config"][0]["Gateway"])
+
+
 def wait_for(holds: Callable[[], bool]) -> None:
     """Ask again and again until it holds; raises TimeoutError."""
     deadline = time.monotonic() + _WAIT_SECONDS

@@ -6,20 +6,17 @@ answer with other ID tokens (`forge`), change its keys, lock people out, or stop
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-import uvicorn
 from cryptojwt.key_jar import build_keyjar
+from fastapi import FastAPI
 from idpyoidc.message.oauth2 import ResponseMessage
 from idpyoidc.message.oidc import AccessTokenRequest, AuthorizationRequest
 from idpyoidc.server import Server
@@ -29,6 +26,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
+
+from parley.learner.api.sign_in.sessions import BrowserSessions
+from tests.support.processes import free_port, serving
 
 CLIENT, SECRET, PASSWORD = "parley", "a-secret of the client: 7 + 5 %", "a-password"
 KEYS = [{"type": "RSA", "use": ["sig"]}, {"type": "EC", "crv": "P-256", "use": ["sig"]}]
@@ -226,16 +226,11 @@ def _configuration(url: str, people: dict[str, dict[str, Any]]) -> dict[str, Any
 
 
 @contextmanager
-def identity_provider(
-    learner: str, port: int = 0, people: dict[str, dict[str, Any]] | None = None
-) -> Iterator[IdentityProvider]:
+def identity_provider(learner: str) -> Iterator[IdentityProvider]:
     """A provider that serves the page of a learner, in a thread of this process."""
-    if not port:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-    url, people = f"http://127.0.0.1:{port}", {name: dict(claims) for name, claims in (people or PEOPLE).items()}
-    server = Server(OPConfiguration(_configuration(url, people)), cwd=str(Path(__file__).parent))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    server = Server(OPConfiguration(_configuration(url, deepcopy(PEOPLE))), cwd=str(Path(__file__).parent))
     server.context.cdb[CLIENT] = {
         "client_id": CLIENT,
         "client_secret": SECRET,
@@ -248,17 +243,11 @@ def identity_provider(
         "add_claims": {"always": {"id_token": ["name", "preferred_username", "roles", "email"]}},
     }
     provider = IdentityProvider(url, server, server.context.cdb, server.context.userinfo.db)
-    serving = uvicorn.Server(
-        uvicorn.Config(
-            provider.application(), port=port, log_config=None, ws="none", lifespan="off", timeout_graceful_shutdown=1
-        )
-    )
-    thread = threading.Thread(target=lambda: asyncio.run(serving.serve()), daemon=True)
-    thread.start()
-    try:
-        while not serving.started:
-            time.sleep(0.01)
+    with serving(provider.application(), port):
         yield provider
-    finally:
-        serving.should_exit = True
-        thread.join(20)
+
+
+def sessions_of(app: FastAPI) -> BrowserSessions:
+    """The sessions of a learner to which people sign in."""
+    sessions: BrowserSessions = app.state.tokens.sessions.__self__
+    return sessions

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 import httpx
+import uvicorn
+from starlette.types import ASGIApp
 
 from parley.common.algorithms import REGISTRY
 from parley.common.client.outbound import outbound
@@ -30,6 +34,7 @@ from parley.party.api.app import create_party_app as create_party
 from parley.party.keyholder.app import create_key_holder_app
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings
+from scripts.loopback import wait_until
 from tests.support import forest
 from tests.support.cluster import Cluster
 
@@ -53,6 +58,21 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError
+
+
+@contextmanager
+def serving(app: ASGIApp, port: int) -> Iterator[str]:
+    """An application that a thread of this process serves on loopback; yields its URL once it accepts connections."""
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, ws="none", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: server.started or not thread.is_alive(), seconds=_START_SECONDS, pause=0.01)
+        assert server.started, f"port {port} cannot be listened on"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
 
 
 def start_party(settings: PartySettings, noise: NoiseFactory = SystemNoise) -> BaseProcess:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
-import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
 
 from parley.common.service import logs
@@ -30,16 +27,6 @@ ENDED = re.compile('"event": "ended"')
 ROUNDS = 5
 STORY = """submitted recruiting approved running round round paused
     asked_to_resume resumed round round completed ended"""
-
-
-@pytest.fixture
-def in_json(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Logs as services write them."""
-    config, handlers = structlog.get_config(), logging.getLogger().handlers[:]
-    logs.configure("json")
-    yield
-    structlog.configure(**config)
-    logging.getLogger().handlers[:] = handlers
 
 
 def documented() -> dict[str, set[str]]:
@@ -77,10 +64,10 @@ async def logged(cluster: SecureCluster, capfd: pytest.CaptureFixture[str]) -> L
     return [line for line in map(json.loads, text.splitlines()) if line.get("run") == run]
 
 
-@pytest.mark.usefixtures("in_json")
 async def test_the_lines_of_a_run_tell_its_story_and_no_value(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    logs.configure("json")
     cluster = SecureCluster(tmp_path, n_parties=2)
     lines = await logged(cluster, capfd)
     learners = [line for line in lines if "learner" not in line and line["event"] != "refused"]

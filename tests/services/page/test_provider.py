@@ -13,7 +13,7 @@ from parley.common.service.tokens import hash_token
 from parley.learner.settings import LearnerSettings
 from tests.support.browser import Site, Visitor, chromium, served
 from tests.support.cluster import USER
-from tests.support.identity_provider import CLIENT, PASSWORD, SECRET, IdentityProvider, identity_provider
+from tests.support.identity_provider import CLIENT, PASSWORD, SECRET, IdentityProvider, identity_provider, sessions_of
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def test_people_sign_in_come_back_to_their_view_and_sign_out(
     visitor.browser.switch_to.window(visitor.browser.window_handles[1])
     visitor.until_it_says("Ada Lovelace", "#user")  # the session is the browser's, not the tab's
 
-    visitor.site.app.state.tokens.sessions.__self__.end(lambda _: True)
+    sessions_of(visitor.site.app).end(lambda _: True)
     visitor.go("studies")
     visitor.until_it_says("The session has ended: sign in again. You come back to this view", "#sign-in-why")
     visitor.photograph("session-ended")

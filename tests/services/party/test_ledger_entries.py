@@ -48,6 +48,7 @@ from parley.party.ledger.records import (
     Released,
     read_price,
 )
+from tests.support.clock import Clock
 from tests.support.ledgers import KEY, open_ledger
 
 LIMIT = Account(100, 12, composition="basic")
@@ -63,16 +64,6 @@ SPEC = RunSpec(
     parties=(Member(name="party", n_examples=1, budget=Budget(epsilon=1, delta=1e-5)),),
     minimum_contributors=1,
 )
-
-
-class Clock:
-    """In the place of the ledger's: seconds since 1970."""
-
-    def __init__(self) -> None:
-        self.now = 1000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from fastapi import FastAPI
 from parley.common.service.tokens import hash_token
 from parley.learner.api.app import create_learner_app
 from parley.learner.settings import LearnerSettings
-from tests.support.cluster import USER
+from tests.support.cluster import USER, running
 from tests.support.identity_provider import CLIENT, PASSWORD, SECRET, IdentityProvider, identity_provider
 
 URL = "https://parley.hospital.example"
@@ -66,9 +68,15 @@ def _provider() -> Iterator[IdentityProvider]:
 @pytest.fixture
 def provider(_provider: IdentityProvider) -> Iterator[IdentityProvider]:
     """The provider, as it should be."""
+    context = _provider.server.context
+    clients, people, post = deepcopy(_provider.clients), deepcopy(_provider.people), context.httpc
     yield _provider
     _provider.forge = None
     _provider.broken.clear()
+    for held, before in ((_provider.clients, clients), (_provider.people, people)):
+        held.clear()
+        held.update(before)
+    context.httpc = post
 
 
 @pytest.fixture
@@ -96,9 +104,15 @@ def learner(state: Path, sign_in: dict[str, Any], **settings: object) -> FastAPI
 @pytest.fixture
 async def app(sign_in: dict[str, Any], tmp_path: Path) -> AsyncIterator[FastAPI]:
     """The learner, running."""
-    app = learner(tmp_path, sign_in, shares={"failed_sign_ins": 1000})
-    async with app.router.lifespan_context(app):
+    async with running(learner(tmp_path, sign_in, shares={"failed_sign_ins": 1000})) as app:
         yield app
+
+
+@asynccontextmanager
+async def visiting(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A learner that runs for as long as somebody visits its page."""
+    async with running(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as client:
+        yield client
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from tests.services.sign_in.conftest import URL, Browser, learner
-from tests.support.identity_provider import CLIENT, IdentityProvider
+from tests.services.sign_in.conftest import Browser, learner, visiting
+from tests.support.identity_provider import CLIENT, IdentityProvider, sessions_of
 
 Forge = Callable[[IdentityProvider, str], str | None]
 
@@ -141,7 +141,7 @@ async def test_clocks_may_be_a_minute_apart(browser: Browser) -> None:
 async def test_new_keys_are_fetched_when_they_are_needed_and_once_a_minute(app: FastAPI, browser: Browser) -> None:
     await browser.sign_in("ada")
     now = time.monotonic()
-    keys = app.state.tokens.sessions.__self__._provider._keys
+    keys = sessions_of(app)._provider._keys
     keys._clock = lambda: now
     browser.provider.rotate()
     assert (await browser.sign_in("ada")).status_code == 401, "the keys are fresh, and a stranger's name costs no fetch"
@@ -212,7 +212,7 @@ NONSENSE: dict[str, tuple[str, Response, int]] = {
 async def test_a_provider_that_answers_nonsense_lets_nobody_in(app: FastAPI, browser: Browser) -> None:
     for name, (path, nonsense, status) in NONSENSE.items():
         browser.provider.broken = {path: nonsense}
-        app.state.tokens.sessions.__self__._provider._keys._value = None
+        sessions_of(app)._provider._keys._value = None
         answer = await browser.sign_in("ada")
         assert answer.status_code == status, (name, answer.text)
         assert "<script>" not in answer.text
@@ -245,9 +245,6 @@ async def test_many_failures_of_one_address_have_to_wait(
     provider: IdentityProvider, sign_in: dict[str, Any], tmp_path: Path
 ) -> None:
     app = learner(tmp_path, sign_in, shares={"failed_sign_ins": 3})
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as client,
-    ):
+    async with visiting(app) as client:
         assert [(await client.get("/sign-in/callback")).status_code for _ in range(5)] == [401] * 3 + [429] * 2
         assert (await Browser(client, provider).sign_in("ada")).status_code == 303, "who can sign in may at any time"

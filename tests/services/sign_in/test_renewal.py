@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -17,30 +16,19 @@ from typer.testing import CliRunner
 
 from parley.common.service.tokens import hash_token
 from parley.learner.api import app as learner_app_module
-from parley.learner.api.sign_in.sessions import BrowserSessions
 from parley.learner.cli.main import learner_app
-from tests.services.sign_in.conftest import URL, Browser, learner
+from tests.services.sign_in.conftest import Browser, learner, visiting
 from tests.services.sign_in.test_forged import changed
+from tests.support.clock import Clock
 from tests.support.cluster import AUTHORIZED
-from tests.support.identity_provider import IdentityProvider
+from tests.support.identity_provider import IdentityProvider, sessions_of
 from tests.support.toml import write
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
 def clock(app: FastAPI) -> Clock:
     """The clock of the sessions."""
-    sessions: BrowserSessions = app.state.tokens.sessions.__self__
-    sessions._clock = clock = Clock()
+    sessions_of(app)._clock = clock = Clock()
     return clock
 
 
@@ -127,7 +115,7 @@ async def test_a_session_without_a_refresh_token_ends_when_it_is_due(
     browser: Browser, app: FastAPI, clock: Clock
 ) -> None:
     await browser.sign_in("sam")
-    next(iter(app.state.tokens.sessions.__self__._sessions.values())).refresh_token = None
+    next(iter(sessions_of(app)._sessions.values())).refresh_token = None
     clock.now += 599
     assert (await browser.user()).status_code == 200
     clock.now += 1
@@ -144,7 +132,7 @@ async def test_a_stream_ends_with_its_session(
 
     async def news() -> AsyncIterator[int]:
         yield 1
-        app.state.tokens.sessions.__self__.end(lambda _: True)
+        sessions_of(app).end(lambda _: True)
         yield 2
 
     assert [item async for item in learner_app_module._while_token_counts(news(), request)] == [1]
@@ -154,10 +142,7 @@ async def test_a_learner_starts_without_its_provider_and_says_so(
     sign_in: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = learner(tmp_path, sign_in | {"issuer": "http://127.0.0.1:9"})
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as client,
-    ):
+    async with visiting(app) as client:
         assert (await client.get("/readyz")).status_code == 200
         for _ in range(3):
             answer = await client.get("/sign-in")
@@ -167,7 +152,7 @@ async def test_a_learner_starts_without_its_provider_and_says_so(
 
 
 async def test_the_log_says_why_nobody_can_sign_in_once_a_minute(app: FastAPI, browser: Browser) -> None:
-    provider = app.state.tokens.sessions.__self__._provider
+    provider = sessions_of(app)._provider
     await provider.check()
     provider._document._value, provider._logged = None, {}
     provider._clock = clock = Clock()
@@ -199,9 +184,6 @@ async def test_a_public_client_shows_no_secret(
     provider: IdentityProvider, sign_in: dict[str, Any], tmp_path: Path
 ) -> None:
     app = learner(tmp_path, sign_in | {"client_secret_file": None})
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as client,
-    ):
+    async with visiting(app) as client:
         provider.clients["parley"]["token_endpoint_auth_method"] = "none"
         assert (await Browser(client, provider).sign_in("sam")).status_code == 303

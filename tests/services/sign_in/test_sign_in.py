@@ -14,7 +14,7 @@ from parley.common.service.tokens import SignedInCaller
 from parley.learner.api.sign_in.sessions import BrowserSession
 from tests.services.sign_in.conftest import PAGE, URL, Browser
 from tests.support.cluster import AUTHORIZED, Cluster, asgi_learner
-from tests.support.identity_provider import CLIENT, IdentityProvider
+from tests.support.identity_provider import CLIENT, IdentityProvider, sessions_of
 
 
 async def test_a_person_signs_in_with_the_code_flow_and_pkce(browser: Browser) -> None:
@@ -121,7 +121,7 @@ async def test_signing_out_ends_the_session_here_and_there(browser: Browser) -> 
 
 async def test_signing_out_of_a_session_that_has_ended_drops_its_cookies(app: FastAPI, browser: Browser) -> None:
     await browser.sign_in("sam")
-    app.state.tokens.sessions.__self__.end(lambda _: True)
+    sessions_of(app).end(lambda _: True)
     out = await browser.client.post("/sign-out", headers=PAGE)
     assert (out.status_code, out.json()) == (200, {"next": None})
     assert dict(browser.client.cookies) == {}
@@ -157,7 +157,7 @@ def test_the_provider_ends_the_session_that_it_names() -> None:
 async def test_a_person_has_at_most_sixteen_sessions(app: FastAPI, browser: Browser) -> None:
     await browser.sign_in("sam")
     first = dict(browser.client.cookies)
-    sessions = app.state.tokens.sessions.__self__._sessions
+    sessions = sessions_of(app)._sessions
     sessions |= {str(index): replace(next(iter(sessions.values()))) for index in range(9)}
     await browser.sign_in("sam")
     await browser.sign_in("ada")
