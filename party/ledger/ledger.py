@@ -23,11 +23,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from parley.common.data.study import Study
 from parley.common.encoding.npy import pack_array
@@ -83,6 +83,7 @@ from parley.party.ledger.records import (
     to_json,
 )
 
+_Described = TypeVar("_Described", bound=BaseModel)
 OneTimeNoise = Mapping[str, npt.NDArray[Any]]
 Compute = Callable[[OneTimeNoise], tuple[bytes, OneTimeNoise]]
 """One answer: from the one-time noise kept so far to the body, and all one-time noise there is now."""
@@ -327,13 +328,7 @@ class Consents:
 
     def _read(self, number: int) -> Consent:
         """Read the consent that an entry holds. Raises ConflictError if an older version described it otherwise."""
-        try:
-            spec = RunSpec.model_validate_json(self._chain.attachment(number, "spec"))
-        except ValidationError:
-            raise ConflictError(
-                "an older version of Parley approved this run, and described it in a form that this one does not read: "
-                "begin it again; what it was charged stays charged"
-            ) from None
+        spec = _as_described(RunSpec, self._chain.attachment(number, "spec"), "approved")
         if self._study is not None and spec.study.digest == self._study.digest:
             # The study is nearly all of a specification, and equal in all runs: it is kept in memory once.
             spec = spec.model_copy(update={"study": self._study})
@@ -465,8 +460,11 @@ class OwnerQuestions:
         return [(learner, book) for (learner, _), book in self._books.pending(_now())]
 
     def read(self, book: OwnerBook) -> tuple[RunProposal, Price]:
-        """Read a question: the proposal, and its price."""
-        proposal = RunProposal.model_validate_json(self._chain.attachment(book.number, "proposal"))
+        """Read a question: the proposal, and its price.
+
+        Raises ConflictError if an older version described the run otherwise.
+        """
+        proposal = _as_described(RunProposal, self._chain.attachment(book.number, "proposal"), "asked about")
         return proposal, read_price(self._chain.attachment(book.number, "price"))
 
     def allow(self, learner: str, run: str) -> Consent:
@@ -646,6 +644,20 @@ def check_exists(directory: Path) -> None:
         "or parley-party restore where there is a backup, for what it had spent stays spent",
         recover="parley-party recover",
     )
+
+
+def _as_described(form: type[_Described], content: bytes, did: str) -> _Described:
+    """Read the description of a run that an entry holds; ``did`` is what was done to the run, in the past tense.
+
+    Raises ConflictError if an older version described it otherwise.
+    """
+    try:
+        return form.model_validate_json(content)
+    except ValidationError:
+        raise ConflictError(
+            f"an older version of Parley {did} this run, and described it in a form that this one does not read: "
+            "begin it again; what it was charged stays charged"
+        ) from None
 
 
 def _check_open(run: str, book: RunBook) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock, Thread
@@ -22,7 +23,7 @@ import numpy as np
 import structlog
 
 from parley.common.encoding.texts import so_many
-from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.errors import BudgetExhaustedError, ConflictError, InvalidInputError
 from parley.common.forecast.forecast import NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price
 from parley.common.privacy.guarantee import (
@@ -202,14 +203,15 @@ class WaitingRuns:
         """Return the questions, with all that `question_of`, `terms_in_words` and `budget_after` say.
 
         New terms are worked out for at most ``seconds``, and for one specification at least; those that are still
-        missing are None until a later call.
+        missing are None until a later call. Runs that an older version described in another form are left out: they
+        cannot be approved.
         """
         with self._lock:
             account, end = self._store.account(), monotonic() + seconds
-            self._waiting = {
-                book.number: self._waiting.get(book.number) or self._read(learner, book)
-                for learner, book in self._store.questions.pending()
-            }
+            known, self._waiting = self._waiting, {}
+            for learner, book in self._store.questions.pending():
+                with suppress(ConflictError):
+                    self._waiting[book.number] = known.get(book.number) or self._read(learner, book)
             specs = {waiting.digest: waiting.spec for waiting in self._waiting.values()}
             self._terms = {digest: self._terms[digest] for digest in specs if digest in self._terms}
             for digest in [digest for digest in specs if digest not in self._terms]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 from parley.common.errors import BudgetExhaustedError, ConflictError, ForbiddenError, NotFoundError
 from parley.party.answers.party import open_store
 from parley.party.ledger.records import Approved, Ended, OwnerAsked, OwnerDenied
+from parley.party.owner.questions import WaitingRuns
 from tests.support.cluster import Cluster, asgi_cluster, submit, until_owners_are_asked, watch
 
 MANUAL: dict[str, Any] = {"approval": "manual"}
@@ -90,6 +92,23 @@ async def test_a_yes_may_be_taken_back(cluster: Cluster, client: httpx.AsyncClie
     await client.post(f"/v1/runs/{run}/resume")
     await watch(client, run)
     assert (await client.get(f"/v1/runs/{run}")).json()["state"] == "failed"
+
+
+async def test_a_question_in_an_older_version_s_form_hides_no_other(
+    cluster: Cluster, client: httpx.AsyncClient
+) -> None:
+    run = await submit(client, parameters={"n_rounds": 3})
+    await until_owners_are_asked(client, run)
+    with open_store(cluster.party_settings("party-1")) as store:
+        ((_, book),) = store.questions.pending()
+        proposal, price = store.questions.read(book)
+        old: Any = SimpleNamespace(run="old", spec=proposal.spec, model_dump_json=lambda: '{"run": "old"}')
+        store.questions.ask("learner", old, price, 60)
+        assert [question["run"] for question in WaitingRuns(store).questions()] == [run]
+        with pytest.raises(ConflictError, match="an older version of Parley asked about this run"):
+            store.questions.allow("learner", "old")
+        assert not store.questions.deny("learner", "old")
+        assert [book.question.run for _, book in store.questions.pending()] == [run]
 
 
 async def test_a_budget_allows_one_of_two(tmp_path: Path) -> None:
