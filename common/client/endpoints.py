@@ -10,7 +10,7 @@ from pydantic import Field, HttpUrl, SecretStr, model_validator
 from parley.common.encoding.texts import decode_text
 from parley.common.errors import InvalidInputError
 from parley.common.service.http.proxy import ProxyUrl
-from parley.common.strict import Identifier, PublicKey, Setting, TokenHash, is_loopback
+from parley.common.strict import Identifier, PublicKey, Setting, TokenHash, is_protected
 
 
 class PeerEntry(Setting):
@@ -38,11 +38,7 @@ class PeerEntry(Setting):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if (
-            self.url is not None
-            and self.url.scheme == "http"
-            and not (self.plain_http or is_loopback(self.url.host or ""))
-        ):
+        if self.url is not None and not (self.plain_http or is_protected(str(self.url))):
             raise ValueError(f"{self.name!r}: http:// beyond this machine needs plain_http = true; https:// is better")
         if (self.url is None) == (self.connects_with is None):
             raise ValueError(f"{self.name!r} needs either url, or connects_with for one that connects itself")

@@ -15,7 +15,7 @@ from typing import Annotated, Protocol, Self
 from pydantic import Field, HttpUrl, model_validator
 from starlette.types import ASGIApp
 
-from parley.common.strict import Setting, is_loopback
+from parley.common.strict import Setting, is_protected
 
 SentHeaders = Sequence[tuple[str, str]]
 
@@ -34,7 +34,7 @@ class Tracing(Setting):
     def _protected(self) -> Self:
         if self.endpoint.username or self.endpoint.password:
             raise ValueError("a password of the collector's belongs into the environment's OTEL_EXPORTER_OTLP_HEADERS")
-        if self.endpoint.scheme == "http" and not (self.plain_http or is_loopback(self.endpoint.host or "")):
+        if not (self.plain_http or is_protected(str(self.endpoint))):
             raise ValueError("http:// beyond this machine needs plain_http = true; https:// is better")
         return self
 
