@@ -23,7 +23,7 @@ from parley.common.secure_sum.paillier import MAX_KEY_BITS, MIN_KEY_BITS
 from parley.common.secure_sum.session import Identity
 from parley.common.service.settings import Listener, ServiceSettings
 from parley.common.service.tokens import Caller
-from parley.common.strict import Digest, Identifier, PublicKey, Setting
+from parley.common.strict import Digest, Identifier, PlainName, PublicKey, Setting
 
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
@@ -130,6 +130,57 @@ class Policy(Setting):
         return self
 
 
+class StudyPolicy(Setting):
+    """What the owner's policy for one study says otherwise than ``[policy]``; what it leaves unset is as there."""
+
+    share: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=1,
+            description="part of the account that is set aside for this study: its runs spend no more than that, and "
+            "those of other studies leave it; unset: what is not set aside for others",
+        ),
+    ] = None
+    learners: Annotated[
+        tuple[Identifier, ...] | None,
+        Field(min_length=1, description="names of the only learners that may ask about this study; all if unset"),
+    ] = None
+    approval: Annotated[
+        Literal["policy", "manual"] | None, Field(description="who consents to a run: the policy, or the owner")
+    ] = None
+    algorithms: Annotated[
+        tuple[str, ...] | None, Field(min_length=1, description="names of the algorithms that may be run")
+    ] = None
+    max_epsilon_per_run: Annotated[Epsilon | None, Field(description="epsilon that one run may cost")] = None
+    max_delta_per_run: Annotated[Delta | None, Field(description="delta that one run may cost")] = None
+    classifier: Annotated[
+        LocalClassifier | None, Field(description="what this owner trains on its shard to vote in an ensemble")
+    ] = None
+
+    def over(self, policy: Policy) -> Policy:
+        """Return the owner's policy for the runs of this study."""
+        own = {name: value for name in Policy.model_fields if (value := getattr(self, name, None)) is not None}
+        return Policy.model_validate(policy.model_dump() | own)
+
+
+class StudySettings(Setting):
+    """A study that the owner takes part in, and the table that it is about."""
+
+    name: Annotated[PlainName, Field(description="the study's own name")]
+    study: Annotated[Path, Field(description="JSON file of the study that the owner agreed to")]
+    data: Annotated[Data, Field(description="the owner's examples for this study")]
+    people: Annotated[
+        PlainName | None,
+        Field(
+            description="a name for the people in this table, if the owner knows that none of them is in any table of "
+            "its other studies, but those of the same name: they have an account of their own. Unset: the account of "
+            "all. The ledger keeps this word, and guarantees repeat it as an assumption"
+        ),
+    ] = None
+    policy: Annotated[StudyPolicy, Field(description="what differs from [policy] for this study")] = StudyPolicy()
+
+
 class KnownLearner(Caller):
     """A learner that may ask."""
 
@@ -208,13 +259,36 @@ class SecureSum(Setting):
         return self
 
 
+class Shards(Setting):
+    """How many of the owner's examples are in memory, and for how long."""
+
+    megabytes: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="memory for the examples of all studies together; those asked about longest ago are let go, and "
+            "loaded again when they are needed. The examples of one study may take more",
+        ),
+    ] = 2048
+    idle_minutes: Annotated[
+        float, Field(gt=0, le=10**6, description="minutes without a question after which examples are let go")
+    ] = 60.0
+
+
 class PartySettings(ServiceSettings):
     """The settings file of a party, ``party.toml``; the environment's prefix is ``PARLEY_PARTY_``."""
 
     model_config = SettingsConfigDict(env_prefix="PARLEY_PARTY_")
 
-    study: Annotated[Path, Field(description="JSON file of the study that the owner agreed to")]
-    data: Annotated[Data, Field(description="the owner's examples")]
+    study: Annotated[
+        Path | None, Field(description="JSON file of the study that the owner agreed to, where there is but one")
+    ] = None
+    data: Annotated[Data | None, Field(description="the owner's examples for that study")] = None
+    studies: Annotated[
+        tuple[StudySettings, ...],
+        Field(description="the studies that the owner takes part in, where there are several"),
+    ] = ()
+    shards: Annotated[Shards, Field(description="how many examples are in memory")] = Shards()
     policy: Annotated[Policy, Field(description="what the owner allows")]
     learners: Annotated[tuple[KnownLearner, ...], Field(min_length=1, description="the learners that may ask")]
     outbound: Annotated[
@@ -230,6 +304,38 @@ class PartySettings(ServiceSettings):
     secure_sum: Annotated[
         SecureSum | None, Field(description="whom the owner trusts with opening sums; without it no secure sum")
     ] = None
+
+    @model_validator(mode="after")
+    def _has_studies(self) -> Self:
+        """Refuse settings without a study, and studies that cannot be told apart."""
+        if (self.study is None) != (self.data is None):
+            raise ValueError("study and [data] belong together: name both")
+        if not self.held:
+            raise ValueError("study: name the study that the owner agreed to, and its [data]")
+        names = [entry.name for entry in self.studies]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"studies: two are called {', '.join(twice)}")
+        return self
+
+    @model_validator(mode="after")
+    def _accounts_possible(self) -> Self:
+        """Refuse shares of more than an account, accounts beside that of all data, and learners that nobody knows."""
+        shares: dict[str, float] = {}
+        known = {learner.name for learner in self.learners}
+        for entry in self.held:
+            shares[entry.people or ""] = shares.get(entry.people or "", 0.0) + (entry.policy.share or 0.0)
+            if entry.people is not None and self.policy.adjacency == "whole_party":
+                raise ValueError(
+                    "studies: people: a budget for all that the owner holds (policy.adjacency is whole_party) is one "
+                    "account: it cannot be told apart by people"
+                )
+            if unknown := sorted(set(entry.policy.learners or ()) - known):
+                raise ValueError(f"studies: {entry.name}: learners: unknown: {', '.join(unknown)}")
+        for people, share in shares.items():
+            if share > 1 + 1e-9:  # sums of tenths are not exact
+                of = f"of the people {people!r} " if people else ""
+                raise ValueError(f"studies: the shares {of}add up to {share:g}, and an account has but 1 to set aside")
+        return self
 
     @model_validator(mode="after")
     def _peers_distinct(self) -> Self:
@@ -259,6 +365,13 @@ class PartySettings(ServiceSettings):
             if pin.public_key in keys:
                 raise ValueError(f"secure_sum: the key of {pin.name} is a learner's")
         return self
+
+    @property
+    def held(self) -> tuple[StudySettings, ...]:
+        """All studies, first that of the short form, whose name its file says: it has none here."""
+        if self.study is None or self.data is None:
+            return self.studies
+        return StudySettings.model_construct(name="", study=self.study, data=self.data), *self.studies
 
     @property
     def certificates(self) -> tuple[Path, ...]:
