@@ -266,8 +266,8 @@ class Shards(Setting):
         int,
         Field(
             ge=1,
-            description="memory for the examples of all studies together; those asked about longest ago are let go, and "
-            "loaded again when they are needed. The examples of one study may take more",
+            description="memory for the examples of all studies together: those asked about longest ago are let go, "
+            "and loaded again when they are needed. The examples of one study may take more",
         ),
     ] = 2048
     idle_minutes: Annotated[

@@ -101,6 +101,11 @@ class Account:
 
     ``adjacency`` is what each charge must hide; ``composition`` is how charges count together. A reserved cost counts
     as spent until it is released.
+
+    ``share`` is the part of the budget that counts here, in millionths: less than all for a part that an owner sets
+    aside for a study. Parts of one budget, whose shares add up to 1 at most, never exceed it together: each has its
+    share of the Gaussian part beside slack and of the slack, or under basic composition of epsilon and of delta, and
+    all of these add up. So a part has no more if nobody takes slack, and pure runs do not simply add up in it.
     """
 
     epsilon_limit: int
@@ -109,17 +114,21 @@ class Account:
     reserved: Cost = _NOTHING
     adjacency: Adjacency = "replace_one"
     composition: Composition = "filter"
+    share: int = MICRO
 
     def fits(self, cost: Cost) -> bool:
         """Return whether a cost fits into the budget beside all that is spent and reserved."""
         total = self.spent + self.reserved + cost
-        adds_up = total.epsilon <= self.epsilon_limit and total.delta <= self.delta_limit
-        pure = total.delta == total.slack == 0
-        if self.composition == "basic" or (pure and adds_up):
+        adds_up = total.epsilon <= self._share_of(self.epsilon_limit) and total.delta <= self._share_of(
+            self.delta_limit
+        )
+        if self.composition == "basic" or (self._may_add_up(total) and adds_up):
             return adds_up
         if self.trades(cost):
             return False
-        return total.slack <= self.delta_limit // 2 and total.gdp <= self.gdp_limit(slack=total.slack > 0)
+        return total.slack <= self._share_of(self.delta_limit // 2) and total.gdp <= self.gdp_limit(
+            slack=total.slack > 0
+        )
 
     def trades(self, cost: Cost) -> bool:
         """Return whether a filter would add slack after a Gaussian part, which it does not accept."""
@@ -132,7 +141,8 @@ class Account:
 
     def gdp_limit(self, *, slack: bool) -> int:
         """Return the largest sum of Gaussian parts, in the unit of ``Cost.gdp``, with or without slack beside them."""
-        return largest_square(self.epsilon_limit / MICRO, self._gaussian_delta(slack=slack), 1 / SQUARE_UNITS)
+        delta = self._gaussian_delta(slack=slack)
+        return self._share_of(largest_square(self.epsilon_limit / MICRO, delta, 1 / SQUARE_UNITS))
 
     def require(self, cost: Cost) -> None:
         """Raise BudgetExhaustedError, which says how much budget is left, unless a cost fits."""
@@ -193,8 +203,8 @@ class Account:
     def epsilon_left(self) -> float:
         """The largest epsilon of one more run at `delta_left`, in whole micro-units; under a filter, if Gaussian."""
         total = self.spent + self.reserved
-        if self.composition == "basic" or self.delta_limit == 0 or total == _NOTHING:
-            return max(0, self.epsilon_limit - total.epsilon) / MICRO
+        if self.composition == "basic" or self.delta_limit == 0 or (total == _NOTHING and self.share == MICRO):
+            return max(0, self._share_of(self.epsilon_limit) - total.epsilon) / MICRO
         room = self.gdp_limit(slack=total.slack > 0) - total.gdp - 1  # a unit for the rounding of the run's own price
         if not self.fits(Cost(1, 1, gdp=2)):
             return 0.0
@@ -206,7 +216,7 @@ class Account:
         """The delta of one more run; under a filter, of a Gaussian run, as such runs do not use it up."""
         total = self.spent + self.reserved
         if self.composition == "basic":
-            return max(0, self.delta_limit - total.delta) / DELTA_UNITS
+            return max(0, self._share_of(self.delta_limit) - total.delta) / DELTA_UNITS
         return self._gaussian_delta(slack=total.slack > 0)
 
     def _epsilon_of(self, total: Cost) -> float:
@@ -219,16 +229,27 @@ class Account:
 
     def _part_of(self, total: Cost) -> float:
         """Return the part of the budget that a total of charges takes, of what counts: from 0 to 1."""
-        added = max(_ratio(total.epsilon, self.epsilon_limit), _ratio(total.delta, self.delta_limit))
+        added = max(
+            _ratio(total.epsilon, self._share_of(self.epsilon_limit)),
+            _ratio(total.delta, self._share_of(self.delta_limit)),
+        )
         if self.composition == "basic":
             return added
         gaussian = _ratio(total.gdp, self.gdp_limit(slack=total.slack > 0)) if self.delta_limit else 1.0
-        filtered = max(gaussian, _ratio(total.slack, self.delta_limit // 2))
-        return min(added, filtered) if total.delta == total.slack == 0 else filtered
+        filtered = max(gaussian, _ratio(total.slack, self._share_of(self.delta_limit // 2)))
+        return min(added, filtered) if self._may_add_up(total) else filtered
 
     def _gaussian_delta(self, *, slack: bool) -> float:
         """Return the part of delta for the Gaussian part."""
-        return (self.delta_limit // 2 if slack else self.delta_limit) / DELTA_UNITS
+        return (self.delta_limit // 2 if slack or self.share < MICRO else self.delta_limit) / DELTA_UNITS
+
+    def _share_of(self, limit: int) -> int:
+        """Return the share of a limit, in whole units."""
+        return limit * self.share // MICRO
+
+    def _may_add_up(self, total: Cost) -> bool:
+        """Return whether the losses of a total may simply add up: it is pure, and does not count beside other parts."""
+        return total.delta == total.slack == 0 and (self.share == MICRO or self.delta_limit == 0)
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -19,13 +19,31 @@ from parley.common.secure_sum.party import PartyPolicy
 from parley.common.strict import Digest, Identifier, OneLine, PlainName, PublicKey, Strict, faults
 
 
-class PartyFacts(OwnerRules):
-    """Facts that a party states to a learner it knows: nothing private but the declared size of its shard."""
+class StudyFacts(OwnerRules):
+    """Facts that a party states about one study to a learner that may ask about it, with the rules for its runs.
+
+    None is private but the declared size of the shard. ``people`` is the owner's word for the people in its rows, if it
+    knows that none of them is in its other tables; see `Approval`.
+    """
+
+    study_digest: Digest
+    n_examples: Annotated[int, Field(le=MAX_EXAMPLES)]
+    people: PlainName | None
+
+
+class PartyFacts(Strict):
+    """Facts that a party states to a learner it knows, of no other studies than those that this learner may ask about.
+
+    So a learner sees the same whatever other learners ask.
+    """
 
     name: Identifier
     version: PlainName
-    study_digest: Digest
-    n_examples: Annotated[int, Field(le=MAX_EXAMPLES)]
+    studies: tuple[StudyFacts, ...]
+
+    def about(self, study_digest: str) -> StudyFacts | None:
+        """Return the facts about the study with this digest, or None."""
+        return next((facts for facts in self.studies if facts.study_digest == study_digest), None)
 
 
 class PinnedKeys(Strict):
@@ -71,16 +89,23 @@ Units = tuple[_WholeUnits, _WholeUnits, _WholeUnits, _WholeUnits]
 
 
 class AccountUnits(Strict):
-    """An account in whole units: limits of epsilon in micro-units and of delta in 1e-18, and `Units`."""
+    """An account in whole units: limits of epsilon in micro-units and of delta in 1e-18, and `Units`.
+
+    ``share`` is the part of the account that counts, in millionths; see `Account`.
+    """
 
     epsilon_limit: _WholeUnits
     delta_limit: _WholeUnits
     spent: Units
     reserved: Units
+    share: Annotated[int, Field(ge=1, le=MICRO)] = MICRO
 
 
 class BudgetReport(Strict):
     """A party's account in short: (epsilon, delta) allowed in total, spent, reserved for approved runs, and left.
+
+    To a learner a party reports the account as this learner's own runs have left it. What other learners and the owner
+    itself have spent is not told, so less may be left: `Room` says whether a run fits.
 
     Spent and reserved are what all those charges amount to together, at the budget's delta: what the answers cost if no
     question had depended on an earlier answer; only the limit is a promise. Left is what one more run may cost: under a
@@ -117,6 +142,7 @@ class BudgetReport(Strict):
                 delta_limit=account.delta_limit,
                 spent=account.spent.units,
                 reserved=account.reserved.units,
+                share=account.share,
             ),
         )
 
@@ -125,7 +151,13 @@ class BudgetReport(Strict):
         """The account that this report describes."""
         spent, reserved = Cost(*self.units.spent), Cost(*self.units.reserved)
         limits = self.units.epsilon_limit, self.units.delta_limit
-        return Account(*limits, spent, reserved, self.adjacency, self.composition)
+        return Account(*limits, spent, reserved, self.adjacency, self.composition, self.units.share)
+
+
+class Room(Strict):
+    """Whether a run of a price fits into what is left for it, of all that everybody has spent: yes or no, no more."""
+
+    fits: bool
 
 
 class OfferedSpec(RunOutline):
@@ -196,7 +228,11 @@ class RunProposal(Strict):
 
 
 class Approval(Strict):
-    """A party's consent to answer the rounds of a run at this price, once it is ``prepared``."""
+    """A party's consent to answer the rounds of a run at this price, once it is ``prepared``.
+
+    ``people`` is the owner's word for the people in the rows, where they have an account of their own: then what all
+    runs promise a person together holds only if nobody of them is in the owner's other tables, as the owner says.
+    """
 
     run: Identifier
     spec_digest: str
@@ -205,3 +241,4 @@ class Approval(Strict):
     delta: Annotated[FiniteFloat, Field(ge=0, le=1)]
     adjacency: Adjacency
     prepared: bool
+    people: PlainName | None = None
