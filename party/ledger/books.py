@@ -16,7 +16,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any, Self
@@ -41,6 +41,8 @@ from parley.party.ledger.records import (
 )
 
 _LAST_ROUND = 2**63 - 1
+ALL = ""
+"""The word for the account of all whose rows the owner holds."""
 NOTHING = Cost(0, 0)
 RunKey = tuple[str, str]
 """Learner and run."""
@@ -86,13 +88,26 @@ class RoundEntries(Mapping[int, int]):
         self._entries.append(entry)
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What runs are for, and which account pays: that of ``people`` for a ``study`` of a ``learner``.
+
+    The study of a run of the owner's own is empty if the owner did not say it.
+    """
+
+    people: str
+    study: str
+    learner: str
+
+
 @dataclass(slots=True)
 class RunBook:
     """Where a run stands: the entry that approved it, its answers' entries by round, and what is still reserved.
 
-    ``total`` is what was reserved for all of its ``rounds``; ``lasts`` is as in `Approved`.
+    ``total`` is what was reserved for all of its ``rounds``; ``lasts`` is as in `Approved`; ``use`` says who pays.
     """
 
+    use: Use
     number: int
     total: Cost
     rounds: int
@@ -117,7 +132,8 @@ class RunBook:
     def begin(cls, entry: Entry, approved: Approved) -> Self:
         """Return the book of a run that was just approved."""
         total, lasts = approved.reserved, approved.lasts
-        return cls(entry.number, total, approved.rounds, lasts, total, entry.at + lasts)
+        use = Use(approved.people, approved.study, approved.learner)
+        return cls(use, entry.number, total, approved.rounds, lasts, total, entry.at + lasts)
 
 
 class Runs(Mapping[RunKey, RunBook]):
@@ -135,7 +151,7 @@ class Runs(Mapping[RunKey, RunBook]):
     def __getitem__(self, key: RunKey) -> RunBook:
         if (book := self._open.get(key)) is not None:  # first: `put` moves a book from here to there
             return book
-        return _unpacked(self._ended[key])
+        return _unpacked(self._ended[key], key[0])
 
     def __contains__(self, key: object) -> bool:
         return key in self._open or key in self._ended
@@ -175,7 +191,10 @@ class Books:
 
     def __init__(self) -> None:
         self.begun: Begun | None = None
-        self.account = Account(0, 0)
+        self.accounts = {ALL: Account(0, 0)}
+        """The account of each group of people, by the owner's word for them; that of all has none."""
+        self.uses: dict[Use, Account] = {}
+        """What the runs of each use have spent and reserved, in the account that pays for them."""
         self.at = 0
         """When the last record was written, in seconds since 1970."""
         self.runs = Runs()
@@ -183,8 +202,11 @@ class Books:
         """The newest question to the owner about each run, until the run has ended."""
         self.weaker = 0
         """How many answers hide a record each, not all of a party's data."""
-        self.pinned: tuple[int, Pinned] | None = None
-        """The data that answers are about, and the number of the entry that says so."""
+        self.pins: dict[str, list[tuple[int, Pinned]]] = {}
+        """By the name of a study, the data that its answers were about, the last ones now, with their entries' numbers.
+
+        Older versions, which held one study, wrote no name.
+        """
         self.refusals: dict[str, int] = {}
         """How many refusals are noted, by learner and day."""
         self.approvals: dict[str, int] = {}
@@ -208,19 +230,20 @@ class Books:
                 self._move(entry, record)
             case Begun():
                 self.begun = record
-                self.account = replace(self.account, spent=record.spent, adjacency=record.adjacency)
+                self.accounts[ALL] = replace(self.account, spent=record.spent, adjacency=record.adjacency)
                 self.weaker = int(record.adjacency == "replace_one" and record.spent != NOTHING)
-            case Limited(epsilon, delta, adjacency, composition):
-                self.account = replace(
-                    self.account,
+            case Limited(epsilon, delta, adjacency, composition, people):
+                self.accounts[people] = replace(
+                    self.accounts.get(people, self.account if people == ALL else Account(0, 0)),
                     epsilon_limit=epsilon,
                     delta_limit=delta,
                     adjacency=adjacency,
                     composition=composition,
                 )
             case Approved():
-                self.runs.put((record.learner, record.run), RunBook.begin(entry, record))
-                self._reserve(record.reserved)
+                run = RunBook.begin(entry, record)
+                self.runs.put((record.learner, record.run), run)
+                self._settle(run.use, lambda account: replace(account, reserved=account.reserved + record.reserved))
                 day = learner_day(record.learner, entry.at)
                 self.approvals[day] = self.approvals.get(day, 0) + 1
             case Answered():
@@ -245,6 +268,27 @@ class Books:
         """Return the learners' runs that have not ended, oldest first."""
         return [(key, run) for key, run in self.runs.unended() if key[0] != OWNER]
 
+    @property
+    def account(self) -> Account:
+        """The account of all whose rows the owner holds."""
+        return self.accounts[ALL]
+
+    def used(self, people: str, counts: Callable[[Use], bool]) -> Account:
+        """Return the account of these people as only those uses have left it that count."""
+        spent = reserved = NOTHING
+        for use, account in list(self.uses.items()):
+            if use.people == people and counts(use):
+                spent, reserved = spent + account.spent, reserved + account.reserved
+        return replace(self.accounts[people], spent=spent, reserved=reserved)
+
+    def is_charged(self, people: str, study: str) -> bool:
+        """Say whether the account of these people has paid for runs of a study, or has to; of any for an empty name."""
+        return any(
+            account.spent + account.reserved != NOTHING
+            for use, account in self.uses.items()
+            if use.people == people and study in {"", use.study}
+        )
+
     def totals(self) -> dict[str, Any]:
         """Return the totals in receipts: what is spent and reserved, what charges hide, and the last entry's time."""
         return {**self.account.totals(), "adjacency": self.hides(), "at": self.at}
@@ -253,19 +297,10 @@ class Books:
         """Return the weakest adjacency among all charges so far."""
         return "replace_one" if self.weaker else "whole_party"
 
-    def require(self, run: RunBook, cost: Cost) -> None:
-        """Raise BudgetExhaustedError where the limit does not suffice for a charge to a run.
-
-        It suffices for what is reserved for the run, unless the owner has lowered it since; then what other runs have
-        reserved does not count.
-        """
-        account = self.account if run.reserved == NOTHING else replace(self.account, reserved=NOTHING)
-        account.require(_counted(run, cost)[0])
-
     def _hear(self, entry: Entry, record: OwnerAsked | OwnerDenied | Pinned) -> None:
         """Take a question to the owner, its denial, or the data that it accepts."""
         if isinstance(record, Pinned):
-            self.pinned = entry.number, record
+            self.pins.setdefault(record.name, []).append((entry.number, record))
             return
         key = record.learner, record.run
         if isinstance(record, OwnerAsked):
@@ -297,38 +332,50 @@ class Books:
 
     def _charge(self, run: RunBook, record: Answered | Ended) -> None:
         """Spend what a record charges to a run, first from what is reserved for it."""
-        cost, run.prepaid = _counted(run, record.cost)
+        cost, run.prepaid = counted(run, record.cost)
         run.charged += cost.epsilon
         taken, run.reserved = run.reserved.split(cost)
-        self.account = self.account.settle(cost, taken)
+        self._settle(run.use, lambda account: account.settle(cost, taken))
         self.weaker += record.adjacency == "replace_one"
 
-    def _reserve(self, cost: Cost) -> None:
-        self.account = replace(self.account, reserved=self.account.reserved + cost)
-
     def _release(self, run: RunBook) -> None:
-        self.account = self.account.release(run.reserved)
-        run.reserved = NOTHING
+        freed, run.reserved = run.reserved, NOTHING
+        self._settle(run.use, lambda account: account.release(freed))
+
+    def _settle(self, use: Use, change: Callable[[Account], Account]) -> None:
+        """Change the account that pays for a use, and what the use has had of it."""
+        self.accounts[use.people] = change(self.accounts[use.people])
+        self.uses[use] = change(self.uses.get(use, Account(0, 0)))
 
 
 def _packed(book: RunBook) -> bytes:
     """Pack the book of a run that has ended, for which nothing is reserved."""
     answers = _steps(book.answers), _steps(book.answers.values())
-    values = [book.number, book.total.units, book.rounds, book.lasts, book.expires, *answers]
+    values = [
+        book.use.people,
+        book.use.study,
+        book.number,
+        book.total.units,
+        book.rounds,
+        book.lasts,
+        book.expires,
+        *answers,
+    ]
     values += [book.once, book.joined, book.ended, book.prepaid, book.charged]
     return zlib.compress(json.dumps(values).encode())
 
 
-def _unpacked(packed: bytes) -> RunBook:
-    """Unpack a book that `_packed` packed."""
-    number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = json.loads(
+def _unpacked(packed: bytes, learner: str) -> RunBook:
+    """Unpack a book of a learner's run that `_packed` packed."""
+    people, study, number, total, rounds, lasts, expires, *answers, once, joined, ended, prepaid, charged = json.loads(
         zlib.decompress(packed)
     )
     entries = RoundEntries()
     for round, entry in zip(*map(accumulate, answers), strict=True):
         entries.add(round, entry)
+    use = Use(people, study, learner)
     return RunBook(
-        number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid, charged
+        use, number, Cost(*total), rounds, lasts, NOTHING, expires, entries, once, joined, ended, prepaid, charged
     )
 
 
@@ -342,7 +389,7 @@ def learner_day(learner: str, at: int) -> str:
     return f"{at // 86_400}:{learner}"
 
 
-def _counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
+def counted(run: RunBook, cost: Cost) -> tuple[Cost, int]:
     """Return what counts as spent by a run's next charge, and what is prepaid after it; see the module's docstring."""
     if cost.delta > 0:
         total = max(cost.epsilon, run.total.epsilon)

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -50,6 +51,7 @@ from parley.common.secure_sum.messages import Roster
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Appending, SignedChain, begin_chain, chain_schema, check_begun, has_begun
 from parley.common.wire.party_api import RunProposal
+from parley.party.ledger.accounts import Accounts, StudyTerms
 from parley.party.ledger.books import (
     NOTHING,
     ONCE,
@@ -58,6 +60,7 @@ from parley.party.ledger.books import (
     OwnerBook,
     RunBook,
     RunKey,
+    Use,
     is_accounted,
     learner_day,
 )
@@ -135,8 +138,9 @@ class LedgerChain(SignedChain):
     def __init__(self, directory: Path, identity: Identity) -> None:
         """Read the chain in ``directory``. Raises what `Chain` raises."""
         self.books = Books()
-        self.about: int | None = None
-        """The entry that pins the data which this process has loaded, once it is known."""
+        self.accounts = Accounts(self.books)
+        self.about: dict[str, int] = {}
+        """By study, the entry that pins the data which this process has loaded, once it is known."""
         self.price = lru_cache(256)(self._read_price)
         """The price of the run that an entry approved, by the entry's number."""
         super().__init__(directory / "ledger", LEDGER, self._add_record, identity, _WAY_OUT)
@@ -176,11 +180,12 @@ class LedgerChain(SignedChain):
         if book is not None and book.ended is None and book.expires <= _now():
             self.expire()
 
-    def check_data(self) -> None:
-        """Raise DataChangedError where the owner has accepted other data than this process has loaded."""
-        if self.about is not None and self.books.pinned is not None and self.books.pinned[0] != self.about:
+    def check_data(self, study: str) -> None:
+        """Raise DataChangedError where the owner has accepted other data than this process has loaded for a study."""
+        about, pins = self.about.get(study), self.books.pins.get(study)
+        if about is not None and pins and pins[-1][0] != about:
             raise DataChangedError(
-                "the owner has accepted other data since this service loaded its own: start it again"
+                f"the owner has accepted other data of {study} since this service loaded its own: ask again"
             )
 
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
@@ -208,9 +213,10 @@ class Consents:
         self._chain.expire()  # first, which frees reservations that have expired
         with self._chain.transaction() as appending:
             if (learner, proposal.run) not in self._books.runs:
-                self._chain.check_data()
-                self._books.account.reserve(price.total)  # refuses
                 spec = proposal.spec
+                self._chain.check_data(spec.study.name)
+                people = self._chain.accounts.people(spec.study.name)
+                self._chain.accounts.require(Use(people, spec.study.name, learner), price.total)
                 approved = Approved(
                     learner=learner,
                     run=proposal.run,
@@ -224,6 +230,7 @@ class Consents:
                     reserved=price.total,
                     adjacency=price.adjacency,
                     lasts=self._reservation,
+                    people=people,
                 )
                 attachments = {"spec": spec.model_dump_json().encode(), "price": packed_price(price)}
                 _append(appending, approved, attachments)
@@ -231,23 +238,26 @@ class Consents:
         assert consent is not None  # noqa: S101 -- written above
         return consent
 
-    def begin_own(self, run: str, algorithm: str, spec: bytes, rounds: int, price: Price) -> RunBook:
+    def begin_own(  # noqa: PLR0913, PLR0917 -- what its record says
+        self, run: str, algorithm: str, spec: bytes, rounds: int, price: Price, study: str = ""
+    ) -> RunBook:
         """Return the book of a run of the owner's own; a new one is stored, and its price reserved.
 
-        It never expires, and has a `SALT`. Raises ConflictError where it has another specification, or has ended;
-        BudgetExhaustedError where too little is left.
+        The account of the people in its ``study`` pays; that of all if it is about no study. It never expires, and has
+        a `SALT`. Raises ConflictError where it has another specification, or has ended; BudgetExhaustedError where too little is left.
         """
         digest = hashlib.sha256(spec).hexdigest()
         self._chain.expire()
         with self._chain.transaction() as appending:
             if (OWNER, run) not in self._books.runs:
-                self._books.account.reserve(price.total)  # refuses
+                people = self._chain.accounts.people(study)
+                self._chain.accounts.require(Use(people, study, OWNER), price.total)
                 approved = Approved(
                     learner=OWNER,
                     run=run,
                     user="",
                     purpose="",
-                    study="",
+                    study=study,
                     algorithm=algorithm,
                     spec=digest,
                     secure_sum="none",
@@ -255,6 +265,7 @@ class Consents:
                     reserved=price.total,
                     adjacency=price.adjacency,
                     lasts=_FOR_EVER,
+                    people=people,
                 )
                 _append(
                     appending,
@@ -355,7 +366,7 @@ class AnsweredRounds:
                 last = run.last
                 number = run.answers.get(ask.round) if ask.round <= last else None
                 if number is None:
-                    self._chain.check_data()
+                    self._chain.check_data(run.use.study)
                     number = self._add(appending, ask, run, last, compute)
         except ConflictError:
             self._chain.end_if_expired(ask.learner, ask.run)
@@ -407,7 +418,7 @@ class AnsweredRounds:
             raise ConflictError(f"round {ask.round} of run {ask.run} is over; round {last} was answered")
         price = self._chain.price(run.number)
         cost = price.step(ask.round, last)
-        self._books.require(run, cost)
+        self._chain.accounts.require_charge(run, cost)
         earlier = {name: _array(self._chain.attachment(number, ONCE + name)) for name, number in run.once.items()}
         body, now = compute(earlier)
         once = {ONCE + name: pack_array(value) for name, value in now.items() if name not in earlier}
@@ -515,8 +526,18 @@ class Ledger:
     LedgerError when it is damaged or is not the one that the party last wrote.
     """
 
-    def __init__(self, directory: Path, identity: Identity, limit: Account, *, reservation_days: float = 30.0) -> None:
-        """Open the ledger in ``directory``; ``limit`` is the owner's budget from now on.
+    def __init__(
+        self,
+        directory: Path,
+        identity: Identity,
+        limit: Account,
+        terms: Mapping[str, StudyTerms] = MappingProxyType({}),
+        *,
+        reservation_days: float = 30.0,
+    ) -> None:
+        """Open the ledger in ``directory``; ``limit`` is the owner's budget from now on, in each of its accounts.
+
+        ``terms`` say, by the names of studies, which account pays for which study, and what is set aside for it.
 
         If the limit is below what is spent, nothing is left; what is spent stays spent. Raises LedgerError where there
         is no ledger, or only a part of one: `create_ledger` makes one.
@@ -525,11 +546,13 @@ class Ledger:
         self.identity = identity
         self.chain = LedgerChain(directory, identity)
         self.books = self.chain.books
+        self.accounts = self.chain.accounts
         self.consents = Consents(self.chain, int(reservation_days * _DAY))
         self.rounds = AnsweredRounds(self.chain)
         self.questions = OwnerQuestions(self.chain, self.consents)
         try:
-            self._open(limit)
+            self._check_beginning(limit)
+            self.allot(limit, terms)
         except BaseException:
             self.close()
             raise
@@ -544,31 +567,50 @@ class Ledger:
         """Close the database and the head file."""
         self.chain.close()
 
-    def account(self) -> Account:
-        """Return what may be spent, what was spent and what is reserved, after expired runs have ended."""
+    def allot(self, limit: Account, terms: Mapping[str, StudyTerms]) -> None:
+        """Make ``limit`` the owner's budget, in each account, and have accounts pay by these terms from now on."""
+        self.accounts.terms = terms
+        with self.chain.transaction() as appending:
+            for people in sorted({*self.books.accounts, *(study.people for study in terms.values())}):
+                limited = Limited(limit.epsilon_limit, limit.delta_limit, limit.adjacency, limit.composition, people)
+                if people not in self.books.accounts or limited != _limited(self.books.accounts[people], people):
+                    _append(appending, limited)
         self.chain.expire()
-        return self.books.account
+
+    def account(self, study: str = "") -> Account:
+        """Return the account that pays for a study, that of all if none is named, after expired runs have ended."""
+        self.chain.expire()
+        return self.accounts.of(study)
 
     def pin(self, data: DataPin, *, accept: bool = False) -> list[str]:
-        """Return what has changed in the data since they were pinned, in words; pin them if none were.
+        """Return what has changed in a study's data since they were pinned, in words; pin them if none were.
 
-        If the owner says to ``accept`` changed data, they are pinned. Then all runs of learners end: later answers
-        would be about other data than earlier ones, and noise that is drawn once a run would hide neither, because it
-        cancels in their difference. What was charged stays charged. From then on this process approves and answers
-        runs only while the pinned data are ``data``, which it has loaded.
+        If the owner says to ``accept`` changed data, they are pinned. Then all learners' runs of the study end: later
+        answers would be about other data than earlier ones, and noise that is drawn once a run would hide neither,
+        because it cancels in their difference. What was charged stays charged. From then on this process approves and
+        answers runs of the study only while the pinned data are ``data``, which it has loaded.
+
+        Raises InvalidInputError if the same people would get a second account.
         """
-        books = self.books
+        books, study = self.books, data.study.name
         with self.chain.transaction() as appending:
-            changes = [] if books.pinned is None else self._changes(data, *books.pinned)
-            for key, _ in books.open_runs() if accept and changes else ():
-                _append(appending, Ended(*key, "owner"))
-            if books.pinned is None or (accept and changes):
+            self._check_people(data)
+            earlier = self._pin_before(data)
+            changes = [] if earlier is None else data.changes_since(earlier[1], self._salt(earlier[0]))
+            if accept and changes:
+                self._end_runs(appending, study)
+            is_complete = earlier is not None and earlier[1].name == study and earlier[1].people == data.people
+            if (accept or not changes) and not (is_complete and not changes):
                 salt = secrets.token_bytes(32)
-                pinned = Pinned(data.source, data.tables, data.study.digest, data.keyed(salt))
-                _append(appending, pinned, {SALT: salt})
+                _append(appending, data.pinned(salt), {SALT: salt})
         if accept or not changes:
-            self.chain.about = books.pinned and books.pinned[0]
+            self.chain.about[study] = books.pins[study][-1][0]
         return changes
+
+    def withdraw(self, study: str) -> list[RunKey]:
+        """End all learners' runs of a study in which the owner takes part no more; return them."""
+        with self.chain.transaction() as appending:
+            return self._end_runs(appending, study)
 
     def entries(self) -> list[Entry]:
         """Return all entries, oldest first."""
@@ -588,30 +630,57 @@ class Ledger:
         self.chain.look()
         self.chain.probe(room)
 
-    def _changes(self, data: DataPin, number: int, pinned: Pinned) -> list[str]:
-        is_other = {
-            "the rows": data.keyed(self.chain.attachment(number, SALT)) != pinned.rows,
-            "the study": not data.study.has_digest(pinned.study),
-            "where they come from": (data.source, data.tables) != (pinned.source, dict(pinned.tables)),
-        }
-        return [part for part in is_other if is_other[part]]
+    def _end_runs(self, appending: Appending, study: str) -> list[RunKey]:
+        """End the learners' open runs of a study; return them."""
+        keys = [key for key, run in self.books.open_runs() if run.use.study == study]
+        for key in keys:
+            _append(appending, Ended(*key, "owner"))
+        return keys
 
-    def _open(self, limit: Account) -> None:
-        with self.chain.transaction() as appending:
-            if (begun := self.books.begun) is None:
-                raise LedgerError("the ledger is empty: it was not made by parley-party init")
-            if (begun.party, begun.key) != (self.identity.name, self.identity.key):
-                raise LedgerError(f"the ledger is one of {begun.party} with another key: restore its identity key")
-            if limit.adjacency == "whole_party" and self.books.weaker:
-                raise InvalidInputError(
-                    f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"
-                    " each: they cannot count against a budget for all of the owner's data; keep replace_one, or begin "
-                    "a new ledger"
-                )
-            terms = Limited(limit.epsilon_limit, limit.delta_limit, limit.adjacency, limit.composition)
-            if terms != _terms(self.books.account):
-                _append(appending, terms)
-        self.chain.expire()
+    def _pin_before(self, data: DataPin) -> tuple[int, Pinned] | None:
+        """Return the entry that pins a study's data now, and its number; None if there is none.
+
+        That of an older version, which has no name, is of the study that it names by its digest, or of the first.
+        """
+        pins = self.books.pins
+        if data.study.name in pins:
+            return pins[data.study.name][-1]
+        if "" in pins and (len(pins) == 1 or data.study.has_digest(pins[""][-1][1].study)):
+            return pins[""][-1]
+        return None
+
+    def _check_people(self, data: DataPin) -> None:
+        """Raise InvalidInputError if the people in a table have another account already, under whichever path."""
+        for name, pins in self.books.pins.items():
+            for number, pinned in pins:
+                is_other_now = name != data.study.name and name in self.accounts.terms and pinned is pins[-1][1]
+                if (
+                    pinned.people != data.people
+                    and (is_other_now or self.books.is_charged(pinned.people, name))
+                    and (name == data.study.name or data.reads_tables_of(pinned, self._salt(number)))
+                ):
+                    raise InvalidInputError(
+                        f"studies: {data.study.name}: people: this table is {name or 'the earlier study'}'s too, which "
+                        f"the account of {_of_people(pinned.people)} pays for: the same people have one account, so it "
+                        f"cannot be that of {_of_people(data.people)}"
+                    )
+
+    def _salt(self, number: int) -> bytes:
+        return self.chain.attachment(number, SALT)
+
+    def _check_beginning(self, limit: Account) -> None:
+        """Raise an error if this is not the party's ledger, or a ``limit`` for all data would hide what it cannot."""
+        self.chain.look()
+        if (begun := self.books.begun) is None:
+            raise LedgerError("the ledger is empty: it was not made by parley-party init")
+        if (begun.party, begun.key) != (self.identity.name, self.identity.key):
+            raise LedgerError(f"the ledger is one of {begun.party} with another key: restore its identity key")
+        if limit.adjacency == "whole_party" and self.books.weaker:
+            raise InvalidInputError(
+                f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"
+                " each: they cannot count against a budget for all of the owner's data; keep replace_one, or begin "
+                "a new ledger"
+            )
 
 
 def create_ledger(
@@ -677,8 +746,14 @@ def _other_terms(begun: bytes, present: bytes) -> str:
     return "other terms, " + ", ".join(f"{name} {was.get(name)}, not {now[name]}" for name in differ)
 
 
-def _terms(account: Account) -> Limited:
-    return Limited(account.epsilon_limit, account.delta_limit, account.adjacency, account.composition)
+def _limited(account: Account, people: str) -> Limited:
+    """Return the record of an account's limit."""
+    return Limited(account.epsilon_limit, account.delta_limit, account.adjacency, account.composition, people)
+
+
+def _of_people(people: str) -> str:
+    """Return whose account it is, in words."""
+    return f"the people {people!r}" if people else "all"
 
 
 def _append(appending: Appending, record: LedgerRecord, attachments: Mapping[str, bytes] | None = None) -> int:

@@ -41,12 +41,17 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """The owner's budget from now on: epsilon in micro-units, delta in units of 1e-18, and how costs add up."""
+    """The owner's budget from now on: epsilon in micro-units, delta in units of 1e-18, and how costs add up.
+
+    It is that of the account of these ``people``. The empty word is for all whose rows the owner holds; any other is
+    the owner's word for people who, as it says, are in no table of its other studies, but those of the same word.
+    """
 
     epsilon: int
     delta: int
     adjacency: Adjacency
     composition: Composition
+    people: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,8 @@ class OwnerDenied:
 class Approved:
     """A run was consented to. Its whole price is reserved for it, for ``lasts`` seconds from its last answer.
 
-    ``user`` and ``purpose`` are the learner's words; ``spec`` is the digest of the specification. Attached: ``spec``
-    and ``price``.
+    ``user`` and ``purpose`` are the learner's words; ``spec`` is the digest of the specification; the account of
+    ``people`` pays. Attached: ``spec`` and ``price``.
     """
 
     learner: str
@@ -92,6 +97,7 @@ class Approved:
     reserved: Cost
     adjacency: Adjacency
     lasts: int
+    people: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,34 +159,80 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The owner says that answers from now on are about these data.
+    """The owner says that answers about the study ``name`` are from now on about these data, of these ``people``.
 
     ``source`` is where they come from, or the text of a query, and ``tables`` are those that it names; ``study`` is the
-    digest of the study. ``rows`` is a digest of the loaded shard, keyed by the attached ``salt``: without the salt
-    nobody can confirm a guess of the rows.
+    digest of the study. ``rows`` is a digest of the loaded shard of ``n_examples`` rows, and ``contents`` has one of
+    each table that was read; they are keyed by the attached ``salt``: without the salt nobody can confirm a guess of
+    the rows. Older versions held one study, whose name they did not write.
     """
 
     source: str
     tables: Mapping[str, str]
     study: str
     rows: str
+    name: str = ""
+    people: str = ""
+    n_examples: int = 0
+    contents: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DataPin:
-    """Data as a ledger pins them: where they come from, the study, and the digest of the rows.
+    """The data of a study as a ledger pins them: where they come from, the study, and what was read.
 
-    ``rows`` is the owner's secret: anyone who knows all rows except one can find that one with it.
+    ``rows`` is a digest of the ``n_examples`` rows, and ``contents`` has one of each table that they were read from: of
+    its bytes if it is a file, otherwise of where it is. They are the owner's secrets: anyone who knows all rows except
+    one can find that one with them.
     """
 
     source: str
     tables: dict[str, str]
     study: Study
+    people: str
+    n_examples: int
     rows: bytes = field(repr=False)
+    contents: tuple[bytes, ...] = field(repr=False)
 
-    def keyed(self, salt: bytes) -> str:
-        """Return the digest of the rows keyed by ``salt``, which is safe to show to anyone who lacks the salt."""
-        return hmac.new(salt, self.rows, hashlib.sha256).hexdigest()
+    def pinned(self, salt: bytes) -> Pinned:
+        """Return the record, with digests keyed by ``salt``, which are safe to show to anyone who lacks the salt."""
+        return Pinned(
+            source=self.source,
+            tables=self.tables,
+            study=self.study.digest,
+            rows=_keyed(self.rows, salt),
+            name=self.study.name,
+            people=self.people,
+            n_examples=self.n_examples,
+            contents=self._keyed_contents(salt),
+        )
+
+    def changes_since(self, pinned: Pinned, salt: bytes) -> list[str]:
+        """Return what has changed since these data were pinned with this ``salt``, in words."""
+        is_other = {
+            "the rows": _keyed(self.rows, salt) != pinned.rows,
+            "the study": not self.study.has_digest(pinned.study),
+            "where they come from": (self.source, self.tables) != (pinned.source, dict(pinned.tables)),
+        }
+        return [part for part in is_other if is_other[part]]
+
+    def reads_tables_of(self, pinned: Pinned, salt: bytes) -> bool:
+        """Say whether the data were read from the tables that were pinned with this ``salt``, wherever they were then.
+
+        It is enough that those of one are all among those of the other: a query may join a table that describes nobody.
+        Older versions did not write which tables they read, but where these were.
+        """
+        ours, theirs = set(self._keyed_contents(salt)), set(pinned.contents)
+        if not theirs:
+            return (self.source, self.tables) == (pinned.source, dict(pinned.tables))
+        return ours <= theirs or theirs <= ours
+
+    def _keyed_contents(self, salt: bytes) -> list[str]:
+        return sorted({_keyed(content, salt) for content in self.contents})
+
+
+def _keyed(digest: bytes, salt: bytes) -> str:
+    return hmac.new(salt, digest, hashlib.sha256).hexdigest()
 
 
 LedgerRecord = (
