@@ -64,9 +64,9 @@ def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
 
 
 def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is checked against
-    spec: RunSpec, rules: OwnerRules, party: str, study: Study, n_examples: int, compared: Collection[str] | None = None
+    spec: RunSpec, rules: OwnerRules, party: str, study: str, n_examples: int, compared: Collection[str] | None = None
 ) -> Price:
-    """Return the price of a run that the owner allows.
+    """Return the price of a run that the owner allows; ``study`` is the digest of the study that it agreed to.
 
     ``compared`` are the parties whose keys the owner has compared, itself among them; None where it has no secure sums.
 
@@ -75,7 +75,7 @@ def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is checked again
     """
     run, index = ReviewedRun.of(spec), spec.index(party)
     own_facts = spec.facts().of(index)
-    if spec.study.digest != study.digest:
+    if spec.study.digest != study:
         raise ForbiddenError("the study is not the one that the owner agreed to", rule="study")
     if spec.parties[index].n_examples != n_examples:
         raise ForbiddenError(

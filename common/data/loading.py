@@ -77,6 +77,7 @@ class Loaded:
     ``missing`` counts by column the rows dropped for it, the most first. ``narrow`` are the numeric columns whose
     values differ by less than `NARROW` of their bounds, if they differ. The rows that the study holds out come last.
     ``notes`` say how the table was read, if its owner should know, ``doubts`` what is most likely read wrongly.
+    ``contents`` has a digest of each table that was read, if the reader keeps them.
     """
 
     shard: Shard
@@ -88,6 +89,7 @@ class Loaded:
     others: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    contents: tuple[bytes, ...] = ()
 
 
 class Loading:

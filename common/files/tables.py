@@ -7,6 +7,7 @@ any cell is decoded.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,28 @@ def matching_files(pattern: str) -> list[Path]:
     if not (matches := sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))):
         raise InvalidDataError(f"data files {pattern}: there is none")
     return matches
+
+
+def table_contents(data: DataSource) -> tuple[bytes, ...]:
+    """Return SHA-256 of each table of a source: of the bytes of its files, or of where it is, if that is a database.
+
+    So a table at two paths is one table. Raises InvalidDataError for a file that cannot be read.
+    """
+    return tuple(_content_of(at) for at in (data.tables.values() if data.is_query else [data.source]))
+
+
+def _content_of(at: TableAt) -> bytes:
+    """Return the digest of one table; a sheet counts by the bytes of its workbook, and by its name."""
+    if isinstance(at, PostgresTable):
+        return hashlib.sha256(f"{at.postgres} {at.table}".encode()).digest()
+    inner = split_inner_table(at)
+    if inner is not None and inner[0].suffix.lower() not in WORKBOOK_ENDINGS:  # its bytes change when others write it
+        return hashlib.sha256(f"{inner[0].resolve()}::{inner[1]}".encode()).digest()
+    digest = hashlib.sha256(b"" if inner is None else inner[1].encode())
+    for path in matching_files(at) if inner is None else [inner[0]]:
+        with reading(path), path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.digest()
 
 
 def file_table(

@@ -194,6 +194,19 @@ class Account:
         spent, taken = self._part_of(self.spent), self._part_of(self.spent + self.reserved)
         return {"spent": spent, "reserved": taken - spent, "left": 1 - taken}
 
+    def part_of(self, cost: Cost) -> float:
+        """Return the part of the budget that some of its charges take, so that the parts of all of them add up.
+
+        Each is measured in the unit in which all that is spent and reserved takes the largest part, as `parts` has it.
+        """
+        total = self.spent + self.reserved
+        added = {"epsilon": self._share_of(self.epsilon_limit), "delta": self._share_of(self.delta_limit)}
+        gaussian = self.gdp_limit(slack=total.slack > 0) if self.delta_limit else 0
+        filtered = {"gdp": gaussian, "slack": self._share_of(self.delta_limit // 2)}
+        limits = added if self._adds_up(total) else filtered
+        unit = max(limits, key=lambda name: _ratio(getattr(total, name), limits[name]))
+        return _ratio(getattr(cost, unit), limits[unit])
+
     @property
     def delta_spent(self) -> float:
         """The delta that is used up: under a filter, the slack."""
@@ -246,6 +259,12 @@ class Account:
     def _share_of(self, limit: int) -> int:
         """Return the share of a limit, in whole units."""
         return limit * self.share // MICRO
+
+    def _adds_up(self, total: Cost) -> bool:
+        """Return whether `_part_of` counts a total by the sums of epsilon and delta."""
+        if self.composition == "basic" or not self.delta_limit:
+            return True
+        return self._may_add_up(total) and self._part_of(total) < _ratio(total.gdp, self.gdp_limit(slack=False))
 
     def _may_add_up(self, total: Cost) -> bool:
         """Return whether the losses of a total may simply add up: it is pure, and does not count beside other parts."""

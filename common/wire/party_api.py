@@ -82,9 +82,9 @@ class PinnedKeys(Strict):
         )
 
 
-_WholeUnits = Annotated[int, Field(ge=0, le=10**30)]
+WholeUnits = Annotated[int, Field(ge=0, le=10**30)]
 """Whole units, in a range that allows exact arithmetic."""
-Units = tuple[_WholeUnits, _WholeUnits, _WholeUnits, _WholeUnits]
+Units = tuple[WholeUnits, WholeUnits, WholeUnits, WholeUnits]
 """A `Cost` as its whole units: epsilon in micro-units, delta in 1e-18, mu^2 in 1e-12, slack in 1e-18."""
 
 
@@ -94,8 +94,8 @@ class AccountUnits(Strict):
     ``share`` is the part of the account that counts, in millionths; see `Account`.
     """
 
-    epsilon_limit: _WholeUnits
-    delta_limit: _WholeUnits
+    epsilon_limit: WholeUnits
+    delta_limit: WholeUnits
     spent: Units
     reserved: Units
     share: Annotated[int, Field(ge=1, le=MICRO)] = MICRO

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,7 @@ from parley.common.encoding.npy import pack_array
 from parley.common.encoding.texts import so_many
 from parley.common.errors import (
     AwaitingOwnerError,
+    BudgetExhaustedError,
     ConflictError,
     DataChangedError,
     ForbiddenError,
@@ -43,7 +44,7 @@ from parley.common.errors import (
     WorkFailedError,
 )
 from parley.common.files.sources import PostgresTable
-from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price, limit
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, Price, limit
 from parley.common.privacy.noise import Noise, SystemNoise
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import APPROVAL, Answer, Binding
@@ -51,23 +52,41 @@ from parley.common.runs.pricing import longest_body
 from parley.common.runs.specification import MemberColumns, RunSpec
 from parley.common.service.logs import place_of
 from parley.common.storage.witness import Witness
-from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, RunOffer, RunProposal
-from parley.party.data.owner_data import Holding, load_holding
-from parley.party.ledger.books import RunKey
+from parley.common.wire.party_api import (
+    Approval,
+    BudgetReport,
+    PartyFacts,
+    Room,
+    RunOffer,
+    RunProposal,
+    StudyFacts,
+)
+from parley.party.data.holdings import HeldStudy, Holdings
+from parley.party.data.owner_data import Holding
+from parley.party.ledger.accounts import StudyTerms
+from parley.party.ledger.books import ALL, RunKey, Use
 from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
 from parley.party.ledger.ledger_log import log_records
 from parley.party.ledger.records import DataPin
 from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
-from parley.party.settings import PartySettings, Policy
+from parley.party.settings import PartySettings, Policy, StudySettings
 
 # ── which data the ledger's answers are about ────────────────────────────────
 
 
-def pin_of(settings: PartySettings, holding: Holding) -> DataPin:
-    """Describe the data that a party has loaded, as its ledger pins them."""
-    data = settings.data
+def pin_of(held: StudySettings, holding: Holding) -> DataPin:
+    """Describe the data of a study that a party has loaded, as its ledger pins them."""
+    data = held.data
     tables = {name: at if isinstance(at, str) else _name_table(at) for name, at in sorted(data.tables.items())}
-    return DataPin(data.source, tables, holding.study, digest_rows(holding.shard))
+    return DataPin(
+        source=data.source,
+        tables=tables,
+        study=holding.study,
+        people=held.people or ALL,
+        n_examples=holding.n_examples,
+        rows=digest_rows(holding.shard),
+        contents=holding.loaded.contents,
+    )
 
 
 def digest_rows(shard: Shard) -> bytes:
@@ -145,13 +164,24 @@ def open_store(settings: PartySettings) -> Ledger:
     """Open the party's ledger, under the budget of its settings. Raises what `Ledger` raises."""
     check_exists(settings.state)  # first, so that no identity is made where there is no ledger
     budget, days = budget_of(settings.policy), settings.policy.reservation_days
-    return Ledger(settings.state, settings.identity, budget, reservation_days=days)
+    return Ledger(settings.state, settings.identity, budget, terms_of(settings), reservation_days=days)
 
 
-def open_witness(settings: PartySettings) -> Witness:
+def terms_of(settings: PartySettings) -> dict[str, StudyTerms]:
+    """Return which account pays for each study that the settings name, and what is set aside for it."""
+    return {
+        held.name: StudyTerms(held.people or ALL, round(held.policy.share * MICRO) if held.policy.share else None)
+        for held in settings.studies
+    }
+
+
+def open_witness(settings: Callable[[], PartySettings]) -> Witness:
     """Open the store of receipts of those services whose keys the owner has compared: key holders and other parties."""
-    compared = frozenset((settings.key_holder_pins | settings.party_pins).items())
-    return Witness(settings.state, lambda: compared)
+
+    def compared() -> Collection[tuple[str, str]]:
+        return (settings().key_holder_pins | settings().party_pins).items()
+
+    return Witness(settings().state, compared)
 
 
 def budget_of(policy: Policy) -> Account:
@@ -159,38 +189,45 @@ def budget_of(policy: Policy) -> Account:
     return limit(policy.epsilon, policy.delta, policy.adjacency, policy.composition)
 
 
-def facts_of(settings: PartySettings, holding: Holding) -> PartyFacts:
-    """Return what a learner may know about a party before it proposes a run."""
-    return PartyFacts(
-        name=settings.name,
-        version=parley_version(),
-        study_digest=holding.study.digest,
-        n_examples=holding.n_examples,
-        **dict(rules_of(settings.policy, settings.limits)),
+def facts_of(settings: PartySettings, studies: Iterable[HeldStudy]) -> PartyFacts:
+    """Return what a learner that may ask about these studies may know about a party before it proposes a run."""
+    facts = (
+        StudyFacts(
+            study_digest=held.digest,
+            n_examples=held.n_examples,
+            people=held.settings.people,
+            **dict(rules_of(held.policy, settings.limits)),
+        )
+        for held in studies
     )
+    return PartyFacts(name=settings.name, version=parley_version(), studies=tuple(facts))
 
 
-def check_pin(store: Ledger, settings: PartySettings, holding: Holding) -> None:
-    """Raise DataChangedError unless the data are those that the ledger pins; pin them if it pins none yet."""
-    if changes := store.pin(pin_of(settings, holding)):
+def check_pin(store: Ledger, data: DataPin) -> None:
+    """Raise DataChangedError unless the data are those that the ledger pins; pin them if it pins none yet.
+
+    Raises InvalidInputError if the people in them have another account already.
+    """
+    if changes := store.pin(data):
         raise DataChangedError(
-            f"the data are not those that the ledger answered about: {', '.join(changes)} changed; if that is right, "
-            "say so by parley-party accept-data, which ends all runs in progress"
+            f"the data of {data.study.name} are not those that the ledger answered about: {', '.join(changes)} "
+            "changed; if that is right, say so by parley-party accept-data, which ends all runs of it in progress"
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgreedRun:
-    """A run that the owner has consented to and its present policy allows, with the terms on which it is answered.
-
-    ``rows`` are the examples that it is answered from; None if something must be prepared from them first.
-    """
+    """A run that the owner has consented to and its present policy allows, with the terms on which it is answered."""
 
     learner: str
     run: str
     consent: Consent
     terms: Terms
-    rows: Shard | None
+
+    @property
+    def study(self) -> str:
+        """The name of its study."""
+        return self.consent.spec.study.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +251,7 @@ class Party:
         *,
         apart: bool = False,
     ) -> None:
-        """Load the study and the data and open the ledger. Raises what `load_holding` and `Ledger` raise.
+        """Open the ledger and load all studies and their data. Raises what `Ledger` and `Holdings.take_up` raise.
 
         ``notify_owner`` is called for each run that waits for the owner's decision, with the learner, its proposal, the
         price, the time when the question expires, and the account that would pay.
@@ -222,20 +259,19 @@ class Party:
         self.settings = settings
         self._noise = noise
         self._notify_owner = notify_owner
-        check_exists(settings.state)
-        self.holding: Holding = load_holding(settings, apart=apart)
-        self.store = open_store(settings)
-        try:
-            check_pin(self.store, settings, self.holding)
-        except BaseException:
-            self.store.close()
-            raise
-        self.store.chain.hear = partial(log_records, self.store.books)
-        for words in policy_cautions(settings.policy, self.holding.n_examples):
-            structlog.get_logger().warning("caution", words=words)
         self._agreed: OrderedDict[RunKey, AgreedRun] = OrderedDict()
         self._prepared: OrderedDict[str, Any] = OrderedDict()
         self._preparing = Lock()
+        self.store = open_store(settings)
+        try:
+            self.store.chain.hear = partial(log_records, self.store.books)
+            self.holdings = Holdings(
+                lambda held, holding: check_pin(self.store, pin_of(held, holding)), self.store.has_loaded, apart=apart
+            )
+            self.take_up(settings)
+        except BaseException:
+            self.store.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -243,14 +279,62 @@ class Party:
     def __exit__(self, *_: object) -> None:
         self.store.close()
 
-    @property
-    def facts(self) -> PartyFacts:
-        """What a learner may know before it proposes a run."""
-        return facts_of(self.settings, self.holding)
+    def take_up(self, settings: PartySettings) -> None:
+        """Take up settings, also changed ones while runs go on: studies, the policy, learners, whom sums trust.
 
-    def budget(self) -> BudgetReport:
-        """Return what may be spent in total, what was spent, and what is left."""
-        return BudgetReport.of(self.store.account())
+        Runs of studies in which the owner takes part no more end. Raises what `Holdings.take_up` raises, and
+        InvalidInputError for shares that an account does not have; then all stays as it was.
+        """
+        before, limit = self.settings, budget_of(settings.policy)
+        self.store.allot(limit, terms_of(settings))
+        try:
+            self.store.accounts.check_shares()
+            self.holdings.take_up(settings)
+        except BaseException:
+            self.store.allot(budget_of(before.policy), terms_of(before))
+            raise
+        self.settings = settings
+        self._agreed.clear()
+        for held in self.holdings.studies.values():
+            for words in policy_cautions(held.policy, held.n_examples):
+                structlog.get_logger().warning("caution", study=held.name, words=words)
+        if not self.holdings.has_unnamed:
+            self._end_withdrawn()
+
+    def tend(self) -> None:
+        """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command."""
+        self.store.chain.look()
+        self.holdings.tend()
+
+    def _end_withdrawn(self) -> None:
+        """End the open runs of studies that the settings do not name any more."""
+        open_ones = {run.use.study for _, run in self.store.books.open_runs()}
+        for study in open_ones - self.holdings.names:
+            structlog.get_logger().warning("study", name=study, withdrawn=True, ended=len(self.store.withdraw(study)))
+
+    def facts(self, learner: str) -> PartyFacts:
+        """Return what a learner may know before it proposes a run."""
+        return facts_of(self.settings, self.holdings.open_to(learner))
+
+    def budget(self, learner: str, study: str | None = None) -> BudgetReport:
+        """Return what a learner's own runs have left of the account for the study with this digest; its first if None.
+
+        Raises ForbiddenError if it may ask about no such study.
+        """
+        first = next((held.digest for held in self.holdings.open_to(learner)), "")
+        held = self.holdings.find(learner, study or first)
+        self.store.chain.expire()
+        return BudgetReport.of(self.store.accounts.seen_by(learner, held.name))
+
+    def room(self, learner: str, study: str, cost: Cost) -> Room:
+        """Return whether a run of this cost fits into what is left for a learner. Raises as `budget` does."""
+        held = self.holdings.find(learner, study)
+        self.store.chain.expire()
+        try:
+            self.store.accounts.require(Use(held.people, held.name, learner), cost)
+        except BudgetExhaustedError:
+            return Room(fits=False)
+        return Room(fits=True)
 
     def approve(self, learner: str, proposal: RunProposal) -> ApprovalAnswer:
         """Consent to a run, once: the same proposal again gets the same approval.
@@ -286,15 +370,17 @@ class Party:
     def price(self, learner: str, proposal: RunProposal) -> Price:
         """Return the price of a run that the owner allows. Raises what `policy.review` raises, and notes refusals."""
         with self._noting(learner, proposal.run, proposal.spec):
-            return self._review(proposal.spec)
+            return self._review(self.holdings.find(learner, proposal.spec.study.digest), proposal.spec)
 
     def consent(self, learner: str, proposal: RunProposal, price: Price) -> ApprovalAnswer:
         """Store the consent to a reviewed run. Raises what `sum_policy` and `Consents.approve` raise."""
-        with self._noting(learner, proposal.run, proposal.spec):
+        study = proposal.spec.study
+        with self._hiding_others(learner, study.name, price.total), self._noting(learner, proposal.run, proposal.spec):
+            held = self.holdings.find(learner, study.digest)
             if proposal.spec.secure_sum != "none":
                 sum_policy(self.settings, learner)
-            if self.settings.policy.approval == "manual":
-                self._ask_owner(learner, proposal, price)
+            if held.policy.approval == "manual":
+                self._ask_owner(held, learner, proposal, price)
             self._check_today(learner)
             consent = self.store.consents.approve(learner, proposal, price)
         approval = self._approval(learner, proposal, consent)
@@ -310,10 +396,10 @@ class Party:
                 rule="max_runs_per_day",
             )
 
-    def _ask_owner(self, learner: str, proposal: RunProposal, price: Price) -> None:
+    def _ask_owner(self, held: HeldStudy, learner: str, proposal: RunProposal, price: Price) -> None:
         """Raise AwaitingOwnerError until the owner has decided, and ForbiddenError after a no; a yes is a consent."""
-        account = self.store.account()
-        account.reserve(price.total)  # raises now if the budget could not pay after a yes
+        account, use = self.store.account(held.name), Use(held.people, held.name, learner)
+        self.store.accounts.require(use, price.total)  # raises now if the budget could not pay after a yes
         book_before = self.store.books.owner.get((learner, proposal.run))
         book = self.store.questions.ask(learner, proposal, price, self.settings.policy.approval_hours * 3600)
         if book.denied is not None:
@@ -346,7 +432,12 @@ class Party:
         """
         agreed.terms.check(query)
         prepared = self.prepare(agreed)
-        with self._noting(agreed.learner, agreed.run, agreed.consent.spec), self._failing(agreed):
+        cost = agreed.consent.price.total
+        with (
+            self._hiding_others(agreed.learner, agreed.study, cost),
+            self._noting(agreed.learner, agreed.run, agreed.consent.spec),
+            self._failing(agreed),
+        ):
             return self.store.rounds.answer(ask, answering(agreed.terms, query, prepared, self._noise, pack))
 
     def agreed(self, learner: str, run: str) -> AgreedRun:
@@ -360,7 +451,7 @@ class Party:
         if consent is None:
             raise self.store.chain.unknown(run)
         with self._noting(learner, run, consent.spec):
-            price = self._review(consent.spec)
+            price = self._review(self.holdings.find(learner, consent.spec.study.digest), consent.spec)
             if price.total.epsilon > consent.price.total.epsilon or price.total.delta > consent.price.total.delta:
                 raise ForbiddenError(
                     "the run costs more than was agreed, by the owner's present policy or this version of Parley",
@@ -380,7 +471,11 @@ class Party:
     def is_ready(self, learner: str, run: str) -> bool:
         """Say whether a run can be answered at once: its terms are in memory and nothing has to be prepared."""
         agreed = self._agreed.get((learner, run))
-        return agreed is not None and (agreed.rows is not None or agreed.terms.digest in self._prepared)
+        if agreed is None:
+            return False
+        if agreed.terms.algorithm.prepares:
+            return agreed.terms.digest in self._prepared
+        return self.holdings.is_loaded(agreed.study)
 
     def make_ready(self, learner: str, run: str) -> None:
         """Load a run's terms under the present policy, and prepare what it is answered from; may take long.
@@ -396,13 +491,13 @@ class Party:
         calls at a time, one works after the other. Raises WorkFailedError.
         """
         terms = agreed.terms
-        if agreed.rows is not None:
-            return agreed.rows
+        if not terms.algorithm.prepares:
+            return self._rows(agreed)
         if (prepared := self._prepared.get(terms.digest)) is not None:
             return prepared
         with self._preparing, self._failing(agreed), work_on_data():
             if (prepared := self._prepared.get(terms.digest)) is None:
-                prepared = terms.algorithm.prepare(self.holding.parts[terms.algorithm.rows], terms.facts)
+                prepared = terms.algorithm.prepare(self._rows(agreed), terms.facts)
                 self._prepared[terms.digest] = prepared
                 if len(self._prepared) > RUNS_IN_MEMORY:
                     self._prepared.popitem(last=False)
@@ -420,12 +515,16 @@ class Party:
         """Answer no more rounds of a run; raises NotFoundError."""
         self.store.consents.end(learner, run)
 
-    def _review(self, spec: RunSpec) -> Price:
-        settings, holding = self.settings, self.holding
-        rules = rules_of(settings.policy, settings.limits)
+    def _rows(self, agreed: AgreedRun) -> Shard:
+        """Return the examples that a run is about, which may have to be loaded."""
+        return self.holdings.holding(agreed.study).parts[agreed.terms.algorithm.rows]
+
+    def _review(self, held: HeldStudy, spec: RunSpec) -> Price:
+        settings = self.settings
+        rules = rules_of(held.policy, settings.limits)
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused
-                return review(spec, rules, settings.name, holding.study, holding.n_examples, settings.known_parties)
+                return review(spec, rules, settings.name, held.digest, held.n_examples, settings.known_parties)
         except (ArithmeticError, ValueError):
             raise InvalidInputError("the run's parameters and budgets cannot be computed with") from None
 
@@ -441,6 +540,14 @@ class Party:
             raise
 
     @contextmanager
+    def _hiding_others(self, learner: str, study: str, cost: Cost) -> Iterator[None]:
+        """Have a refusal by the budget tell a learner nothing of what others have spent."""
+        try:
+            yield
+        except BudgetExhaustedError:
+            raise self.store.accounts.refusal(learner, study, cost) from None
+
+    @contextmanager
     def _failing(self, agreed: AgreedRun) -> Iterator[None]:
         """End the run and charge what is left of its price if work on the data fails."""
         try:
@@ -451,9 +558,9 @@ class Party:
 
     def _remember(self, learner: str, run: str, consent: Consent) -> AgreedRun:
         """Keep a run's terms in memory, as the newest."""
-        agreed = terms(consent.spec, self.settings.name, self.settings.policy.classifier)
-        rows = None if agreed.algorithm.prepares else self.holding.parts[agreed.algorithm.rows]
-        remembered = self._agreed[learner, run] = AgreedRun(learner, run, consent, agreed, rows)
+        held = self.holdings.find(learner, consent.spec.study.digest)
+        agreed = terms(consent.spec, self.settings.name, held.policy.classifier)
+        remembered = self._agreed[learner, run] = AgreedRun(learner, run, consent, agreed)
         while len(self._agreed) > RUNS_IN_MEMORY:
             self._agreed.popitem(last=False)
         return remembered
@@ -480,6 +587,7 @@ class Party:
             delta=total.delta / DELTA_UNITS,
             adjacency=consent.price.adjacency,
             prepared=digest in self._prepared or not consent.spec.build().prepares,
+            people=self.store.accounts.people(consent.spec.study.name) or None,
         )
         body = approval.model_dump_json().encode()
         return ApprovalAnswer(body, Binding.of(proposal.run, APPROVAL, digest, body), approval.prepared)

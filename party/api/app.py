@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import structlog
-from fastapi import BackgroundTasks, FastAPI, Path, Request
+from fastapi import BackgroundTasks, FastAPI, Path, Query, Request
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -30,10 +30,11 @@ from starlette.responses import JSONResponse, Response
 
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
-from parley.common.errors import InvalidInputError, UnsupportedMediaError, WorkFailedError
-from parley.common.privacy.account import MICRO, Account
+from parley.common.errors import InvalidInputError, ParleyError, UnsupportedMediaError, WorkFailedError
+from parley.common.privacy.account import MICRO, Account, Cost
 from parley.common.privacy.statement import SPENT_MEANS
-from parley.common.protocol.messages import Query, Reveal
+from parley.common.protocol.messages import Query as Question
+from parley.common.protocol.messages import Reveal
 from parley.common.protocol.receipts import RECEIPT_HEADER
 from parley.common.secure_sum.paillier import require_gmpy2
 from parley.common.service import logs
@@ -50,9 +51,9 @@ from parley.common.service.http.bodies import (
 from parley.common.service.http.representations import accepted_by
 from parley.common.service.prometheus import Metrics
 from parley.common.service.worker import Worker
-from parley.common.strict import Identifier, Strict
+from parley.common.strict import Digest, Identifier, Strict
 from parley.common.wire.key_holder_api import Signature
-from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunOffer
+from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, Room, RunOffer, WholeUnits
 from parley.party.answers.noise_pool import NoisePool
 from parley.party.answers.obfuscator_pool import Obfuscators
 from parley.party.answers.participant import SecureSumParticipant
@@ -93,6 +94,7 @@ class BudgetGauges(Collector):
         yield parts
 
 
+OfStudy = Annotated[Digest | None, Query(description="the study's digest; the first that the learner may ask about")]
 ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]
 _ROUND_PATHS = re.compile(r"/v1/runs/[^/]+/rounds/[^/]+")
 _DESCRIPTION = "Answers rounds of approved runs about its owner's private examples, with noise, and counts the cost."
@@ -113,6 +115,7 @@ class RoundAnswer(Strict):
 
 
 _MOST_ROUNDS = 10**9 - 1
+_TEND_SECONDS = 5.0
 _REVEALS: tuple[Reveal, ...] = get_args(Reveal)
 _FORMS, _SIGNED_FORMS = (NPY, JSON), (signed.SIGNED_MEDIA_TYPE,)
 """The media types of an answer that the learner sees, the usual one first; and of a share of a secure sum."""
@@ -148,12 +151,12 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         party = stack.enter_context(Party(settings, noise or stock, Notifier(settings), apart=apart))
         sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
         worker = stack.enter_context(closing(Worker("party")))
-        witness = stack.enter_context(closing(open_witness(settings)))
+        witness = stack.enter_context(closing(open_witness(lambda: party.settings)))
         opened = stack.pop_all()
 
     for caution in key_cautions(settings):
         structlog.get_logger().warning("not compared", caution=caution)
-    metrics.registry.register(BudgetGauges(party.holding.study.name, lambda: party.store.books.account))
+    metrics.registry.register(BudgetGauges("", lambda: party.store.books.account))
 
     room = AnswerRoom(party.store)
 
@@ -164,9 +167,10 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with opened:
-            preparing = asyncio.create_task(asyncio.to_thread(party.make_all_ready))
+            tasks = asyncio.create_task(asyncio.to_thread(party.make_all_ready)), asyncio.create_task(_tend(party))
             yield
-            preparing.cancel()
+            for task in tasks:
+                task.cancel()
 
     app = service(
         f"Parley party {settings.name}",
@@ -179,7 +183,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         round_paths=_ROUND_PATHS,
         shares=settings.shares,
     )
-    app.state.ledger = party.store
+    app.state.ledger, app.state.take_up = party.store, party.take_up
     desk = PartyDesk(party.store.chain, worker, party, sums)
     _add_facts(app, desk)
     _add_runs(app, desk)
@@ -200,27 +204,43 @@ class PartyDesk(Desk):
 
 def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
     """Add the routes that say what a learner may know."""
-    facts = desk.party.facts
+    party = desk.party
 
     @app.get("/v1/party", summary="What a learner may know before it proposes a run", tags=["party"])
     async def show_party(request: Request, response: Response) -> PartyFacts:
-        """Show the party's name, the digest of the study it agreed to, its shard's size, and what its policy allows."""
-        return await desk.do(request, response, lambda: facts)
+        """Show the party's name, and of each study that this learner may ask about its digest, size and the rules."""
+        learner = caller(request)
+        return await desk.do(request, response, lambda: party.facts(learner))
 
     @app.get("/v1/party/pins", summary="Whom the owner trusts in secure sums with this learner", tags=["party"])
     async def show_pins(request: Request, response: Response) -> PinnedKeys:
         """Show the public keys that the owner pins: the learner's, key holders' and other parties'; none: no sums."""
         learner = caller(request)
-        return await desk.do(request, response, lambda: pins_of(desk.party.settings, learner))
+        return await desk.do(request, response, lambda: pins_of(party.settings, learner))
 
-    @app.get("/v1/budget", summary="What may be spent, and what has been", tags=["party"])
-    async def show_budget(request: Request, response: Response) -> BudgetReport:
-        """Epsilon and delta of all runs of all learners together: allowed, spent, reserved for approved runs, left.
+    @app.get("/v1/budget", summary="What may be spent, and what this learner has spent", tags=["party"])
+    async def show_budget(request: Request, response: Response, study: OfStudy = None) -> BudgetReport:
+        """Epsilon and delta of the account that pays for a study: allowed, and as this learner's own runs have left it.
 
-        What is spent is what the answers cost if no question had depended on an earlier answer; only the limit is a
-        promise.
+        What others have spent is not shown, so less may be left: `/v1/budget/room` says whether a run fits. What is
+        spent is what the answers cost if no question had depended on an earlier answer; only the limit is a promise.
         """
-        return await desk.do(request, response, desk.party.budget)
+        learner = caller(request)
+        return await desk.do(request, response, lambda: party.budget(learner, study))
+
+    @app.get("/v1/budget/room", summary="Whether a run of a price fits", tags=["party"])
+    async def show_room(  # noqa: PLR0913, PLR0917 -- the parts of a price
+        request: Request,
+        response: Response,
+        study: Annotated[Digest, Query(description="the study's digest")],
+        epsilon: WholeUnits = 0,
+        delta: WholeUnits = 0,
+        gdp: WholeUnits = 0,
+        slack: WholeUnits = 0,
+    ) -> Room:
+        """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""
+        learner, cost = caller(request), Cost(epsilon, delta, gdp, slack)
+        return await desk.do(request, response, lambda: party.room(learner, study, cost))
 
 
 def _add_runs(app: FastAPI, desk: PartyDesk) -> None:
@@ -304,6 +324,14 @@ def _add_rounds(app: FastAPI, desk: PartyDesk, stock: NoisePool) -> None:
         return response
 
 
+async def _tend(party: Party) -> None:
+    """Have the party take care of its examples every few seconds, until the task is cancelled."""
+    while True:
+        await asyncio.sleep(_TEND_SECONDS)
+        with suppress(ParleyError):  # of a disk that cannot be read, as the next request reports
+            await asyncio.to_thread(party.tend)
+
+
 def _prepare(party: Party, learner: str, run: str) -> None:
     """Prepare what a run is answered from, in a thread of Starlette's; a later request reports if it failed."""
     with suppress(WorkFailedError):
@@ -347,7 +375,7 @@ async def _read_body(request: Request, party: Party) -> bytearray:
     return await read_whole(request, run_limit, "what the run asks, beyond limits.body_bytes")
 
 
-def _read_query(request: Request, media_type: str, body: bytes | bytearray) -> Query:
+def _read_query(request: Request, media_type: str, body: bytes | bytearray) -> Question:
     """Parse the question of a request. Raises InvalidInputError or UnsupportedMediaError."""
     if media_type not in {NPY, JSON}:
         raise UnsupportedMediaError(f"the body must be {NPY} or {JSON}")
@@ -357,7 +385,7 @@ def _read_query(request: Request, media_type: str, body: bytes | bytearray) -> Q
     reveal = next((reveal for reveal in _REVEALS if reveal == parameters.get("reveal", "sum")), None)
     if reveal is None:
         raise InvalidInputError(f"reveal must be {' or '.join(_REVEALS)}")
-    return Query(_round_of(request), parameters.get("step", ""), unpack_array(body, "<f8"), reveal)
+    return Question(_round_of(request), parameters.get("step", ""), unpack_array(body, "<f8"), reveal)
 
 
 def _round_of(request: Request) -> int:
@@ -368,11 +396,11 @@ def _round_of(request: Request) -> int:
     return int(number)
 
 
-def _read_json(round: int, body: bytes | bytearray) -> Query:
+def _read_json(round: int, body: bytes | bytearray) -> Question:
     """Parse the question of a JSON body. Raises InvalidInputError."""
     try:
         question = RoundQuestion.model_validate(strict_json(bytes(body)))
         message = np.array(question.message, dtype=np.float64)
     except ValueError:  # of JSON, of its form, or of lists of unequal length
         raise InvalidInputError("the body must be JSON with step, reveal and message, an array of numbers") from None
-    return Query(round, question.step, message, question.reveal)
+    return Question(round, question.step, message, question.reveal)

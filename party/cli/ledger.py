@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from parley.party.commands import (
 
 with deferred():
     from parley.common.privacy import account as privacy_account
-    from parley.common.privacy import statement
+    from parley.common.privacy import statement as privacy_statement
     from parley.common.protocol import receipts as protocol_receipts
     from parley.common.wire import party_api
     from parley.party import policy
@@ -44,8 +45,10 @@ with deferred():
     from parley.party.ledger import audit, ledger, records
 
 if TYPE_CHECKING:
+    from parley.party.ledger.accounts import Statement
     from parley.party.ledger.audit import RunSummary
     from parley.party.ledger.records import Entry, Pinned
+    from parley.party.settings import Policy
 
 
 audit_app = CommandLine(
@@ -61,12 +64,13 @@ def init_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)
-        holding = owner_data.load_holding(settings)
-        data = party.pin_of(settings, holding)
+        pins = [party.pin_of(held, owner_data.load_holding(settings, held)) for held in settings.held]
         ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
         with party.open_store(settings) as store:
-            store.pin(data)
-    for words in policy.policy_cautions(settings.policy, holding.n_examples):
+            for data in pins:
+                store.pin(data)
+    cautions = {words for data in pins for words in policy.policy_cautions(settings.policy, data.n_examples)}
+    for words in sorted(cautions):
         typer.echo(f"parley-party: {words}", err=True)
     text = f"a new ledger in {settings.state}: keep it, back it up, never put an old copy back"
     out.done(text, state=str(settings.state))
@@ -74,15 +78,32 @@ def init_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
 
 
 def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
-    """Show what all runs of all learners together may cost, what they have cost, what is reserved, and what is left."""
+    """Show what all runs of all learners together may cost, what each study and learner has cost, and what is left.
+
+    All studies have one account, but for those about people who, as you say, are in no table of the others: these have
+    an account of their own. What each study and learner has had of an account are parts of it, which add up.
+    """
     with quietly():
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings) as store:
-            account, growth = store.account(), store.chain.growth()
-    report = party_api.BudgetReport.of(account)
+            statements, growth = store.statements(), store.chain.growth()
     if out.is_json:
-        print_json_line(report.model_dump() | {"ledger": growth.facts})
+        accounts = [statement.to_json() for statement in statements]
+        print_json_line(
+            party_api.BudgetReport.of(statements[0].account).model_dump()
+            | {"accounts": accounts, "ledger": growth.facts}
+        )
         return
+    for statement in statements:
+        if len(statements) > 1:
+            typer.echo(f"the account of {statement.whose}")
+        _print_account(statement, settings.policy)
+    typer.echo(f"the ledger has {growth}")
+
+
+def _print_account(statement: Statement, policy: Policy) -> None:
+    """Print what is left of an account, and what each study and learner has had of it."""
+    report = party_api.BudgetReport.of(statement.account)
     print_table(
         [
             ("", "epsilon", "delta"),
@@ -92,9 +113,23 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
             ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}"),
         ]
     )
-    for sentence in statement.in_words(account, settings.policy.max_epsilon_per_run, settings.policy.max_delta_per_run):
+    if statement.lines:
+        print_table([("study", "learner", "spent", "reserved"), *_parts(statement)])
+    for study, share in statement.set_aside.items():
+        typer.echo(f"{share:.4g} of it is set aside for {study}")
+    for sentence in privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run):
         typer.echo(sentence)
-    typer.echo(f"the ledger has {growth}")
+
+
+def _parts(statement: Statement) -> Iterator[tuple[str, ...]]:
+    """Yield rows of what studies and learners have had of an account, and all together."""
+    lines = statement.lines
+    spent, reserved = sum(line.spent for line in lines), sum(line.reserved for line in lines)
+    for study, learner, *parts in (
+        *((line.study or "-", line.learner, line.spent, line.reserved) for line in lines),
+        ("together", "", spent, reserved),
+    ):
+        yield study, learner, *(f"{part:.2%}" for part in parts)
 
 
 def log_command(
@@ -245,9 +280,18 @@ def _print_pins(entries: list[Entry], out: Printer) -> None:
         for entry, pin in pins:
             typer.echo(json.dumps({"number": entry.number, "at": entry.at, **asdict(pin)}))
         return
-    columns = ("number", "data since", "source", "tables", "study", "rows, salted")
+    columns = ("number", "data since", "name", "people", "source", "tables", "study", "rows, salted")
     cells = [
-        (str(entry.number), when(entry.at), " ".join(pin.source.split()), _tables(pin), pin.study[:12], pin.rows[:12])
+        (
+            str(entry.number),
+            when(entry.at),
+            pin.name or "-",
+            pin.people or "all",
+            " ".join(pin.source.split()),
+            _tables(pin),
+            pin.study[:12],
+            pin.rows[:12],
+        )
         for entry, pin in pins
     ]
     print_table([columns, *cells])
@@ -313,24 +357,31 @@ def when(at: int) -> str:
 def accept_data_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """Say that the data, their query or their study have changed, and that answers are about the new data from now on.
 
-    A party whose data changed under its ledger does not start before that. The ledger keeps the word, with the query's
-    text. What was charged stays charged, and all runs of learners end: their answers were about other data.
+    A study whose data changed under the ledger is not answered about before that. The ledger keeps the word, with the
+    query's text. What was charged stays charged, and all runs of learners about the study end: their answers were about
+    other data. A service that runs takes the new data up by itself.
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings) as store:
-            before = store.consents.open_runs()
-            is_first = store.books.pinned is None
-            changes = store.pin(party.pin_of(settings, owner_data.load_holding(settings)), accept=True)
-            ended = before if changes else []
+            before = set(store.consents.open_runs())
+            is_first = not store.books.pins
+            changed = {
+                data.study.name: changes
+                for data in [party.pin_of(held, owner_data.load_holding(settings, held)) for held in settings.held]
+                if (changes := store.pin(data, accept=True))
+            }
+            ended = sorted(before - set(store.consents.open_runs()))
     if out.is_json:
-        print_json_line({"changed": changes, "ended": [{"learner": learner, "run": run} for learner, run in ended]})
+        changes = [part for parts in changed.values() for part in parts]
+        runs = [{"learner": learner, "run": run} for learner, run in ended]
+        print_json_line({"changed": list(dict.fromkeys(changes)), "studies": changed, "ended": runs})
         return
-    if not changes:
+    if not changed:
         typer.echo("the data are pinned for the first time" if is_first else "nothing has changed")
         return
-    typer.echo(f"accepted: {', '.join(changes)} changed; what was charged stays charged")
-    typer.echo("a service that runs answers nothing new before it is started again", err=True)
+    for study, changes in changed.items():
+        typer.echo(f"accepted: of {study}, {', '.join(changes)} changed; what was charged stays charged")
     for learner, run in ended:
         typer.echo(f"  run {run} of {learner} has ended")
 
@@ -345,7 +396,8 @@ def witnessed_command(
 
     Learners hand them on; those are kept whose public key in [secure_sum] the owner has compared.
     """
-    with quietly(), closing(party.open_witness(party_settings.PartySettings.load(config))) as witness:
+    settings = party_settings.PartySettings.load(config)
+    with quietly(), closing(party.open_witness(lambda: settings)) as witness:
         receipts = [
             receipt
             for receipt in map(protocol_receipts.read_receipt, witness.texts())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -61,12 +62,13 @@ with deferred():
     from parley.party import settings as party_settings
     from parley.party.answers import party
     from parley.party.api import app as service_app
-    from parley.party.data import owner_data
+    from parley.party.data import holdings, owner_data
     from parley.party.owner import page
 
 if TYPE_CHECKING:
-    from parley.party.data.owner_data import Holding
-    from parley.party.settings import PartySettings
+    from parley.party.data.holdings import HeldStudy
+    from parley.party.ledger.records import DataPin
+    from parley.party.settings import PartySettings, StudySettings
 
 party_app = CommandLine(
     name="parley-party",
@@ -147,17 +149,37 @@ def party_serve(
         serve(app, settings, [*connections(settings.outbound), *owner_page(settings, app.state.ledger)])
 
 
-def _doubts(settings: PartySettings, holding: Holding) -> Iterator[str]:
-    """Yield what the owner may not have intended, in pins, policy and examples."""
-    yield from party_policy.key_cautions(settings)
-    yield from party_policy.policy_cautions(settings.policy, holding.n_examples)
-    if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
-        yield "all examples have the same label: alone, they teach nothing"
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """A study as ``check`` found it: its pin, what its owner may not have intended, and how its table was read."""
+
+    held: HeldStudy
+    pin: DataPin
+    doubts: tuple[str, ...]
+    mended: Mapping[str, float]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, settings: PartySettings, entry: StudySettings) -> Self:
+        """Load a study's examples and let them go again. Raises what `load_holding` raises."""
+        holding = owner_data.load_holding(settings, entry)
+        held = holdings.held_study(entry, entry.policy.over(settings.policy), holding)
+        doubts = [*party_policy.policy_cautions(held.policy, held.n_examples)]
+        if bool((holding.shard.y == holding.shard.y[..., :1]).all()):
+            doubts.append("all examples have the same label: alone, they teach nothing")
+        return cls(held, party.pin_of(entry, holding), tuple(doubts), holding.mended, holding.loaded.notes)
+
+    def print(self, facts: Mapping[str, object]) -> None:
+        """Print what a learner may know of the study, and for the owner alone how its table was read."""
+        typer.echo(f"study {self.held.name}")
+        print_table([(f"  {name}", as_text(value)) for name, value in facts.items()])
+        for line in (*self.notes, *(f"{mending}: {share:.2%}" for mending, share in self.mended.items())):
+            typer.echo(f"  {line} (known to the owner alone)")
 
 
 @party_app.command("check")
 def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
-    """Load settings, study, data and, if there is one, the ledger as "serve" would; say what the party would refuse.
+    """Load settings, studies, data and, if there is one, the ledger as "serve" would; say what the party would refuse.
 
     Prints the party's public facts and the owner's rules in words. Exits with status 3 and one line on standard error
     if something cannot be used. Answers nothing and costs nothing.
@@ -166,11 +188,13 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         settings = party_settings.PartySettings.load(config)
         if settings.tracing:
             extras.require_extra("tracing", "settings: tracing")
-        holding, budget, ledger = owner_data.load_holding(settings), {}, {}
-        facts = party.facts_of(settings, holding).model_dump(mode="json")
+        examined, budget, ledger = [_Examined.of(settings, entry) for entry in settings.held], {}, {}
+        facts = party.facts_of(settings, [one.held for one in examined]).model_dump(mode="json")
         if has_ledger := (settings.state / "ledger.db").exists():
             with party.open_store(settings) as store:
-                party.check_pin(store, settings, holding)
+                store.accounts.check_shares()
+                for one in examined:
+                    party.check_pin(store, one.pin)
                 budget = party_api.BudgetReport.of(store.account()).model_dump(exclude={"units"})
                 growth = store.chain.growth()
                 ledger = {"ledger": growth.facts if out.is_json else str(growth)}
@@ -178,19 +202,20 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     if not has_ledger:
         typer.echo("parley-party: there is no ledger yet: make it with parley-party init", err=True)
     warn_unreachable(settings.outbound)
-    for doubt in _doubts(settings, holding):
+    doubts = [*party_policy.key_cautions(settings), *(doubt for one in examined for doubt in one.doubts)]
+    for doubt in dict.fromkeys(doubts):
         typer.echo(f"parley-party: {doubt}", err=True)
     learners, refuses = [learner.name for learner in settings.learners], list(_refusals(settings))
     if out.is_json:
+        read = [{"study": one.held.name, "mended": one.mended, "read_as": one.notes} for one in examined]
         print_json_line(
-            {"party": facts, "budget": budget, "learners": learners, "mended": holding.mended, "refuses": refuses}
-            | {"read_as": holding.loaded.notes}
-            | ledger
+            {"party": facts, "budget": budget, "learners": learners, "read": read, "refuses": refuses} | ledger
         )
         return
+    of_studies = facts.pop("studies")
     print_table([(name, as_text(value)) for name, value in {**facts, "learners": learners, **budget, **ledger}.items()])
-    for line in (*holding.loaded.notes, *(f"{mending}: {share:.2%}" for mending, share in holding.mended.items())):
-        typer.echo(f"  {line} (known to the owner alone)")
+    for one, study_facts in zip(examined, of_studies, strict=True):
+        one.print(study_facts)
     typer.echo("refuses")
     for refusal in refuses:
         typer.echo(f"  {refusal}")
@@ -247,4 +272,5 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"sums under keys of fewer than {settings.secure_sum.minimum_key_bits} bits"
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
-    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {settings.study}"
+    others = ", ".join(entry.name or str(entry.study) for entry in settings.held)
+    yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {others}"

@@ -28,10 +28,12 @@ class Task(Strict):
 
 
 def _arrays() -> Iterator[AnyArray]:
-    """Yield the shard's rows and y, the shares of clipped and dropped values, and in JSON how the data was read."""
+    """Yield the shard's rows and y, the shares of clipped and dropped values, contents, and in JSON how it was read."""
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- not for the parent, which takes `Task`
+    from parley.common.files.tables import table_contents  # noqa: PLC0415
 
     task = Task.model_validate_json(sys.stdin.buffer.read())
+    contents = table_contents(task.source)
     loaded = load_source(task.source, task.study, clip=task.clip)
     if task.study.sparse:
         from parley.common.data.sparse import SparseShard  # noqa: PLC0415 -- loads SciPy
@@ -44,6 +46,7 @@ def _arrays() -> Iterator[AnyArray]:
     yield np.array([loaded.clipped_share, loaded.dropped_share])
     for shares in (loaded.clipped, loaded.others):
         yield np.array([shares.get(name, 0.0) for name in task.study.table_names])
+    yield np.frombuffer(b"".join(contents), dtype=np.uint8)
     yield np.frombuffer(json.dumps(loaded.notes).encode(), dtype=np.uint8)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scipy.sparse import csr_array
 
@@ -16,12 +16,14 @@ from parley.common.data.loading import Loaded
 from parley.common.data.shard import Shard
 from parley.common.data.sparse import Matrix, SparseShard
 from parley.common.data.study import Rows, Study, count_held_out
-from parley.common.errors import InvalidDataError
+from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.extras import require_extra
 from parley.common.files.studies import read_study
 from parley.common.service.child import receive_arrays
 from parley.party.data.loader import Task
-from parley.party.settings import Data, PartySettings
+from parley.party.settings import Data, PartySettings, StudySettings
+
+_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,20 +61,32 @@ class Holding:
         return {mending: share for mending, share in shares.items() if share > 0}
 
     @property
+    def n_bytes(self) -> int:
+        """The memory that the examples take."""
+        shard = self.shard
+        if isinstance(shard, SparseShard):
+            rows = shard.rows
+            return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes + shard.y.nbytes)
+        return int(shard.X.nbytes + shard.y.nbytes)
+
+    @property
     def n_examples(self) -> int:
         """The declared, public size of the shard."""
         return int(self.shard.n_examples)
 
 
-def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
-    """Read the study and the data, here or ``apart``, in a child process that leaves this one small.
+def load_holding(settings: PartySettings, held: StudySettings | None = None, *, apart: bool = False) -> Holding:
+    """Read a study (the first if None) and its data, here or ``apart``, in a child process that leaves this one small.
 
     Raises InvalidInputError for a study that cannot be used, and InvalidDataError where the data does not fit it or has
     too few rows; both name what is wrong and never a value. MissingExtraError without the extra ``files``.
     """
     require_extra("files", "reading a party's data")
-    study = read_study(settings.study, [learner.public_key for learner in settings.learners if learner.public_key])
-    loaded = load_apart(settings.data, study) if apart else load_here(settings.data, study)
+    entry = held or settings.held[0]
+    study = read_study(entry.study, [learner.public_key for learner in settings.learners if learner.public_key])
+    if entry.name not in {"", study.name}:
+        raise InvalidInputError(f"studies: {entry.name}: {entry.study} is the study {study.name!r}")
+    loaded = load_apart(entry.data, study) if apart else load_here(entry.data, study)
     holding = Holding(study, loaded)
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
@@ -82,8 +96,10 @@ def load_holding(settings: PartySettings, *, apart: bool = False) -> Holding:
 def load_here(data: Data, study: Study) -> Loaded:
     """Load as `load_source` does, in this process, which keeps the libraries that reading needs in memory."""
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for as long as the process lives
+    from parley.common.files.tables import table_contents  # noqa: PLC0415
 
-    return load_source(data, study, clip=data.out_of_bounds == "clip")
+    contents = table_contents(data)
+    return replace(load_source(data, study, clip=data.out_of_bounds == "clip"), contents=contents)
 
 
 def load_apart(data: Data, study: Study) -> Loaded:
@@ -92,7 +108,7 @@ def load_apart(data: Data, study: Study) -> Loaded:
     Raises InvalidDataError as `load_source` does, and ParleyError if the child dies.
     """
     task = Task(study=study, source=data, clip=data.out_of_bounds == "clip")
-    *rows, y, shares, clips, strangers, notes = receive_arrays(
+    *rows, y, shares, clips, strangers, contents, notes = receive_arrays(
         "parley.party.data.loader", input_bytes=task.model_dump_json().encode()
     )
     clipped, others = (
@@ -105,5 +121,12 @@ def load_apart(data: Data, study: Study) -> Loaded:
     else:
         shard = Shard.adopt(rows[0], y, study.norm)
     clipped_share, dropped_share = shares.tolist()
-    reading_notes = tuple(json.loads(notes.tobytes()))
-    return Loaded(shard, clipped, clipped_share, dropped_share, others=others, notes=reading_notes)
+    return Loaded(
+        shard,
+        clipped,
+        clipped_share,
+        dropped_share,
+        others=others,
+        notes=tuple(json.loads(notes.tobytes())),
+        contents=tuple(content.tobytes() for content in contents.reshape(-1, _DIGEST_BYTES)),
+    )

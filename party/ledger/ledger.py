@@ -51,7 +51,7 @@ from parley.common.secure_sum.messages import Roster
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Appending, SignedChain, begin_chain, chain_schema, check_begun, has_begun
 from parley.common.wire.party_api import RunProposal
-from parley.party.ledger.accounts import Accounts, StudyTerms
+from parley.party.ledger.accounts import Accounts, Statement, StudyTerms, whose
 from parley.party.ledger.books import (
     NOTHING,
     ONCE,
@@ -244,7 +244,8 @@ class Consents:
         """Return the book of a run of the owner's own; a new one is stored, and its price reserved.
 
         The account of the people in its ``study`` pays; that of all if it is about no study. It never expires, and has
-        a `SALT`. Raises ConflictError where it has another specification, or has ended; BudgetExhaustedError where too little is left.
+        a `SALT`. Raises ConflictError where it has another specification, or has ended; BudgetExhaustedError where too
+        little is left.
         """
         digest = hashlib.sha256(spec).hexdigest()
         self._chain.expire()
@@ -582,6 +583,11 @@ class Ledger:
         self.chain.expire()
         return self.accounts.of(study)
 
+    def statements(self) -> list[Statement]:
+        """Return what each use has had of each account, that of all first, after expired runs have ended."""
+        self.chain.expire()
+        return [self.accounts.statement(people) for people in sorted(self.books.accounts)]
+
     def pin(self, data: DataPin, *, accept: bool = False) -> list[str]:
         """Return what has changed in a study's data since they were pinned, in words; pin them if none were.
 
@@ -607,8 +613,14 @@ class Ledger:
             self.chain.about[study] = books.pins[study][-1][0]
         return changes
 
+    def has_loaded(self, study: str) -> bool:
+        """Say whether the data of a study that this process has pinned are those that are pinned now."""
+        pins = self.books.pins.get(study, [])
+        return self.chain.about.get(study) in {number for number, _ in pins[-1:]}
+
     def withdraw(self, study: str) -> list[RunKey]:
         """End all learners' runs of a study in which the owner takes part no more; return them."""
+        self.chain.about.pop(study, None)
         with self.chain.transaction() as appending:
             return self._end_runs(appending, study)
 
@@ -653,7 +665,7 @@ class Ledger:
         """Raise InvalidInputError if the people in a table have another account already, under whichever path."""
         for name, pins in self.books.pins.items():
             for number, pinned in pins:
-                is_other_now = name != data.study.name and name in self.accounts.terms and pinned is pins[-1][1]
+                is_other_now = name != data.study.name and name in self.chain.about and pinned is pins[-1][1]
                 if (
                     pinned.people != data.people
                     and (is_other_now or self.books.is_charged(pinned.people, name))
@@ -661,8 +673,8 @@ class Ledger:
                 ):
                     raise InvalidInputError(
                         f"studies: {data.study.name}: people: this table is {name or 'the earlier study'}'s too, which "
-                        f"the account of {_of_people(pinned.people)} pays for: the same people have one account, so it "
-                        f"cannot be that of {_of_people(data.people)}"
+                        f"the account of {whose(pinned.people)} pays for: the same people have one account, so it "
+                        f"cannot be that of {whose(data.people)}"
                     )
 
     def _salt(self, number: int) -> bytes:
@@ -749,11 +761,6 @@ def _other_terms(begun: bytes, present: bytes) -> str:
 def _limited(account: Account, people: str) -> Limited:
     """Return the record of an account's limit."""
     return Limited(account.epsilon_limit, account.delta_limit, account.adjacency, account.composition, people)
-
-
-def _of_people(people: str) -> str:
-    """Return whose account it is, in words."""
-    return f"the people {people!r}" if people else "all"
 
 
 def _append(appending: Appending, record: LedgerRecord, attachments: Mapping[str, bytes] | None = None) -> int:

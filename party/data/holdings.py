@@ -1,0 +1,210 @@
+"""The examples of all of an owner's studies, of which those are in memory that are asked about.
+
+Each study's examples are loaded apart (`parley.party.data.owner_data`), checked against what the ledger pins, and let
+go when nobody has asked about them for a while, or when those of other studies need the room. They are loaded again
+when they are needed. So a party of many studies takes little more memory than one of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+from time import monotonic
+
+import structlog
+
+from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError
+from parley.common.service.http.tls import stamp_of
+from parley.party.data.owner_data import Holding, load_holding
+from parley.party.settings import PartySettings, Policy, StudySettings
+
+_MEGABYTE = 10**6
+Check = Callable[[StudySettings, Holding], None]
+"""Raises an error unless a study's examples are those that the ledger's answers are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStudy:
+    """A study in which the owner takes part, and what is known of its examples when they are not in memory.
+
+    ``policy`` is the owner's for its runs; ``n_bytes`` is the memory that the examples take; ``stamp`` differs once the
+    study's file has changed.
+    """
+
+    settings: StudySettings
+    policy: Policy
+    name: str
+    digest: str
+    n_examples: int
+    n_bytes: int
+    stamp: tuple[int, int] | None
+
+    @property
+    def people(self) -> str:
+        """The owner's word for the people in the examples; empty for all."""
+        return self.settings.people or ""
+
+    def is_open_to(self, learner: str) -> bool:
+        """Say whether a learner may ask about the study."""
+        learners = self.settings.policy.learners
+        return learners is None or learner in learners
+
+    def is_of(self, entry: StudySettings) -> bool:
+        """Say whether settings name the same data for the same study."""
+        mine = self.settings
+        same = (mine.name, mine.study, mine.data, mine.people) == (entry.name, entry.study, entry.data, entry.people)
+        return same and self.stamp == stamp_of(entry.study)
+
+
+def held_study(
+    entry: StudySettings, policy: Policy, holding: Holding, stamp: tuple[int, int] | None = None
+) -> HeldStudy:
+    """Return what is known of a study whose examples were loaded; ``policy`` is the owner's for its runs."""
+    study = holding.study
+    return HeldStudy(entry, policy, study.name, study.digest, holding.n_examples, holding.n_bytes, stamp)
+
+
+@dataclass(slots=True)
+class _InMemory:
+    """A study's examples, and when they were last asked about."""
+
+    holding: Holding
+    asked: float
+
+
+class Holdings:
+    """The studies that settings name, and their examples as far as they are in memory. Any thread may ask.
+
+    ``check`` is called when examples were loaded; ``is_current`` says by a study's name whether those that were loaded
+    last are still those that the ledger pins: if not, they are loaded again.
+    """
+
+    def __init__(self, check: Check, is_current: Callable[[str], bool], *, apart: bool) -> None:
+        self._check, self._is_current, self._apart = check, is_current, apart
+        self._settings: PartySettings | None = None
+        self._loaded: dict[str, _InMemory] = {}
+        self._loading = Lock()
+        self.studies: Mapping[str, HeldStudy] = {}
+        """The studies that can be asked about, by their names."""
+        self.unusable: Mapping[str, str] = {}
+        """Why others of the settings' studies cannot be used, by their names, or their files if these are not known."""
+
+    def take_up(self, settings: PartySettings) -> None:
+        """Take up the studies of new or changed settings, and load those that are new or whose data have changed.
+
+        A study that cannot be used is left out, and the log says why. Raises InvalidInputError for two studies of one
+        name, and the first study's error if none can be used; then nothing has changed.
+        """
+        with self._loading:
+            studies: dict[str, HeldStudy] = {}
+            unusable: dict[str, str] = {}
+            first: ParleyError | None = None
+            for entry in settings.held:
+                try:
+                    held = self._kept(settings, entry) or self._begun(settings, entry)
+                except ParleyError as error:
+                    first = first or error
+                    unusable[entry.name or str(entry.study)] = error.detail
+                    continue
+                if held.name in studies:
+                    raise InvalidInputError(f"studies: two are called {held.name}")
+                studies[held.name] = held
+            if first is not None and not studies:
+                raise first
+            self._settings, self.studies, self.unusable = settings, studies, unusable
+            for name in [*self._loaded]:
+                if name not in studies:
+                    del self._loaded[name]
+        for name, reason in unusable.items():
+            structlog.get_logger().warning("study", name=name, usable=False, reason=reason)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the studies in the settings, as far as they are known: also of those that cannot be used."""
+        entries = self._settings.studies if self._settings else ()
+        return frozenset({*self.studies, *(entry.name for entry in entries)})
+
+    @property
+    def has_unnamed(self) -> bool:
+        """Whether a study of the settings cannot be used, and is not known by name."""
+        named = {entry.name for entry in self._settings.studies} if self._settings else set()
+        return any(name not in named for name in self.unusable)
+
+    def open_to(self, learner: str) -> Iterator[HeldStudy]:
+        """Yield the studies that a learner may ask about, in the order of the settings."""
+        return (held for held in self.studies.values() if held.is_open_to(learner))
+
+    def find(self, learner: str, digest: str) -> HeldStudy:
+        """Return the study with this digest. Raises ForbiddenError unless the owner takes part in it with the learner.
+
+        A learner is told the same of a study that it may not ask about and of one that is not there.
+        """
+        for held in self.open_to(learner):
+            if held.digest == digest:
+                return held
+        raise ForbiddenError("the study is not one that the owner agreed to with this learner", rule="study")
+
+    def is_loaded(self, name: str) -> bool:
+        """Say whether a study's examples are in memory."""
+        return name in self._loaded
+
+    def holding(self, name: str) -> Holding:
+        """Return a study's examples, which may have to be loaded. Raises what `take_up` says of one that is unusable.
+
+        Raises ForbiddenError if the owner has withdrawn from the study.
+        """
+        if (loaded := self._loaded.get(name)) is not None and self._is_current(name):
+            loaded.asked = monotonic()
+            return loaded.holding
+        with self._loading:
+            if (loaded := self._loaded.get(name)) is not None and self._is_current(name):
+                return loaded.holding
+            if (held := self.studies.get(name)) is None or self._settings is None:
+                raise ForbiddenError(f"the owner takes part in the study {name} no more", rule="study")
+            self.studies = {**self.studies, name: self._begun(self._settings, held.settings)}
+            return self._loaded[name].holding
+
+    def tend(self) -> None:
+        """Let go of the examples that nobody has asked about for long, and load those again that the owner changed."""
+        assert self._settings is not None  # noqa: S101 -- taken up when the party began
+        long_ago = monotonic() - 60 * self._settings.shards.idle_minutes
+        for name, loaded in [*self._loaded.items()]:
+            if loaded.asked < long_ago:
+                self._loaded.pop(name, None)
+        for name in [*self.studies]:
+            if not self._is_current(name):
+                try:
+                    self.holding(name)
+                except ParleyError as error:
+                    structlog.get_logger().warning("study", name=name, usable=False, reason=error.detail)
+
+    def _kept(self, settings: PartySettings, entry: StudySettings) -> HeldStudy | None:
+        """Return a study that is held already, under the present policy; None if it is new, or its data may differ."""
+        held = next((held for held in self.studies.values() if held.is_of(entry)), None)
+        if held is None or not self._is_current(held.name):
+            return None
+        return replace(held, settings=entry, policy=entry.policy.over(settings.policy))
+
+    def _begun(self, settings: PartySettings, entry: StudySettings) -> HeldStudy:
+        """Load a study's examples, check them and keep them in memory; return the study."""
+        policy, stamp = entry.policy.over(settings.policy), stamp_of(entry.study)
+        before = next((held for held in self.studies.values() if held.settings.study == entry.study), None)
+        if before is not None:
+            self._loaded.pop(before.name, None)
+            self._make_room(settings, before.n_bytes)
+        holding = load_holding(settings, entry, apart=self._apart)
+        self._check(entry, holding)
+        name = holding.study.name
+        self._loaded[name] = _InMemory(holding, monotonic())
+        self._make_room(settings, 0, name)
+        return held_study(entry, policy, holding, stamp)
+
+    def _make_room(self, settings: PartySettings, n_bytes: int, keep: str = "") -> None:
+        """Let examples go, those asked about longest ago first, until so many bytes fit beside the others."""
+        room = settings.shards.megabytes * _MEGABYTE - n_bytes
+        for name, _ in sorted(self._loaded.items(), key=lambda item: item[1].asked):
+            if sum(loaded.holding.n_bytes for loaded in [*self._loaded.values()]) <= room:
+                return
+            if name != keep:
+                self._loaded.pop(name, None)

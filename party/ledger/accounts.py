@@ -1,0 +1,191 @@
+"""What is left for whom: a ledger's accounts, divided among studies as the owner's settings say.
+
+An account is of people: all whose rows the owner holds, or those of a group that, as the owner says, stand in no table
+of its other studies. Whatever is asked about them, by whichever learner in whichever study, one account pays.
+
+The owner may set a part of an account aside for a study, by a share. Then each run must fit twice: into the account,
+which no sum of runs ever exceeds, and into its part, so that no study takes what is set aside for another. Studies
+without a share have what remains in common; so has all that no study was charged with, such as what a ledger that was
+lost may have cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
+from parley.common.wire.party_api import BudgetReport
+from parley.party.ledger.books import ALL, NOTHING, Books, RunBook, Use, counted
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTerms:
+    """Whose account pays for a study's runs, and the share of it that is set aside for them, in millionths."""
+
+    people: str = ALL
+    share: int | None = None
+
+
+EARLIER = "(earlier)"
+"""The learner's name for what ledgers may have cost that this one replaces; no learner can have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the runs of one learner in one study have spent of an account, and have reserved, as parts of it."""
+
+    study: str
+    learner: str
+    spent: float
+    reserved: float
+
+    @property
+    def taken(self) -> float:
+        """Both together."""
+        return self.spent + self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """An account and what each use has had of it, and the parts of it that are ``set_aside``, by study."""
+
+    people: str
+    account: Account
+    lines: tuple[Line, ...]
+    set_aside: Mapping[str, float]
+
+    @property
+    def whose(self) -> str:
+        """Whose account it is, in words."""
+        return whose(self.people)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        report = BudgetReport.of(self.account).model_dump(mode="json")
+        lines = [asdict(line) for line in self.lines]
+        return {"people": self.people, "budget": report, "uses": lines, "set_aside": dict(self.set_aside)}
+
+
+def whose(people: str) -> str:
+    """Return whose account it is, in words, by the owner's word for the people."""
+    return f"the people {people!r}" if people else "all"
+
+
+class Accounts:
+    """The accounts in a ledger's ``books``, by the owner's ``terms`` for each study."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self.terms: Mapping[str, StudyTerms] = {}
+
+    def of(self, study: str) -> Account:
+        """Return the account that pays for a study's runs; that of all for a study without terms."""
+        return self._books.accounts[self.people(study)]
+
+    def people(self, study: str) -> str:
+        """Return the owner's word for the people that a study is about."""
+        return self.terms.get(study, StudyTerms()).people
+
+    def part(self, use: Use) -> Account:
+        """Return the part of an account that a use may spend: its study's share, or what is not set aside."""
+        people = use.people
+        shares = {study: terms.share for study, terms in self.terms.items() if terms.people == people and terms.share}
+        account = self._books.accounts[people]
+        if not shares:
+            return account
+        if use.study in shares:
+            return replace(self._books.used(people, lambda other: other.study == use.study), share=shares[use.study])
+        set_aside = self._books.used(people, lambda other: other.study in shares)
+        spent, reserved = account.spent - set_aside.spent, account.reserved - set_aside.reserved
+        return replace(account, spent=spent, reserved=reserved, share=max(0, MICRO - sum(shares.values())))
+
+    def require(self, use: Use, cost: Cost) -> None:
+        """Raise BudgetExhaustedError, which says how much is left, unless a cost fits beside all that is reserved."""
+        self._books.accounts[use.people].require(cost)
+        self.part(use).require(cost)
+
+    def require_charge(self, run: RunBook, cost: Cost) -> None:
+        """Raise BudgetExhaustedError where the limit does not suffice for a charge to a run.
+
+        It suffices for what is reserved for the run, unless the owner has lowered it since; then what other runs have
+        reserved does not count.
+        """
+        charge = counted(run, cost)[0]
+        if run.reserved == NOTHING:
+            self.require(run.use, charge)
+        else:
+            replace(self._books.accounts[run.use.people], reserved=NOTHING).require(charge)
+
+    def seen_by(self, learner: str, study: str) -> Account:
+        """Return the account that pays for a study's runs as a learner may see it: as its own runs have left it.
+
+        If a share is set aside for the study, it is that part.
+        """
+        terms = self.terms.get(study, StudyTerms())
+        own = self._books.used(
+            terms.people,
+            lambda use: use.learner == learner and (terms.share is None or use.study == study),
+        )
+        return replace(own, share=terms.share or MICRO)
+
+    def refusal(self, learner: str, study: str, cost: Cost) -> BudgetExhaustedError:
+        """Return the error for a cost that does not fit, which tells a learner nothing but what its own runs cost."""
+        own = self.seen_by(learner, study)
+        if not own.fits(cost):
+            return exhausted(own, cost)
+        return BudgetExhaustedError(
+            f"epsilon {cost.epsilon / MICRO:g}, delta {cost.delta / DELTA_UNITS:g} are asked for, and too little is "
+            "left of the owner's budget: others than this learner have spent or reserved the rest"
+        )
+
+    def statement(self, people: str) -> Statement:
+        """Return what each use has had of an account, the largest first, in parts of it that add up."""
+        account, uses = self._books.accounts[people], list(self._books.uses.items())
+        lines = [
+            Line(use.study, use.learner, account.part_of(cost.spent), account.part_of(cost.reserved))
+            for use, cost in uses
+            if use.people == people and cost.spent + cost.reserved != NOTHING
+        ]
+        spent = sum((cost.spent for use, cost in uses if use.people == people), NOTHING)
+        if (earlier := account.spent - spent) != NOTHING:
+            lines.append(Line("", EARLIER, account.part_of(earlier), 0.0))
+        lines.sort(key=lambda line: -line.taken)
+        return Statement(people, account, tuple(lines), self._set_aside(people))
+
+    def _set_aside(self, people: str) -> dict[str, float]:
+        return {
+            study: terms.share / MICRO
+            for study, terms in self.terms.items()
+            if terms.people == people and terms.share is not None
+        }
+
+    def check_shares(self) -> None:
+        """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""
+        for study, terms in self.terms.items():
+            if terms.share is None:
+                continue
+            own, others = self.part(Use(terms.people, study, "")), self.part(Use(terms.people, "", ""))
+            of = f" of the people {terms.people!r}" if terms.people else ""
+            if not _holds(own):
+                raise InvalidInputError(
+                    f"studies: {study}: a share of {terms.share / MICRO:g} of the account{of} is less than its runs "
+                    f"have cost: {_taken(own):.3g} of it"
+                )
+            if not _holds(others):
+                raise InvalidInputError(
+                    f"studies: {study}: the shares set aside more of the account{of} than the {1 - _taken(others):.3g} "
+                    "of it that is left"
+                )
+
+
+def _holds(part: Account) -> bool:
+    """Say whether a part is not spent beyond what it is."""
+    return part.spent + part.reserved == NOTHING or part.fits(NOTHING)
+
+
+def _taken(part: Account) -> float:
+    """Return what is spent and reserved of a part, as a part of the whole account."""
+    return 1 - replace(part, share=MICRO).parts["left"]
