@@ -251,7 +251,7 @@ class Party:
         *,
         apart: bool = False,
     ) -> None:
-        """Open the ledger and load all studies and their data. Raises what `Ledger` and `Holdings.take_up` raise.
+        """Load all studies and their data and open the ledger. Raises what `Holdings.take_up` and `Ledger` raise.
 
         ``notify_owner`` is called for each run that waits for the owner's decision, with the learner, its proposal, the
         price, the time when the question expires, and the account that would pay.
@@ -262,22 +262,35 @@ class Party:
         self._agreed: OrderedDict[RunKey, AgreedRun] = OrderedDict()
         self._prepared: OrderedDict[str, Any] = OrderedDict()
         self._preparing = Lock()
-        self.store = open_store(settings)
+        self._opened: Ledger | None = None
+        check_exists(settings.state)
+        self.holdings = Holdings(
+            lambda held, holding: check_pin(self.store, pin_of(held, holding)), self._has_loaded, apart=apart
+        )
         try:
-            self.store.chain.hear = partial(log_records, self.store.books)
-            self.holdings = Holdings(
-                lambda held, holding: check_pin(self.store, pin_of(held, holding)), self.store.has_loaded, apart=apart
-            )
             self.take_up(settings)
         except BaseException:
-            self.store.close()
+            self.close()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.store.close()
+        self.close()
+
+    def close(self) -> None:
+        """Close the ledger, if it was opened."""
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def store(self) -> Ledger:
+        """The ledger. It is opened when data were loaded: a start that fails before says why, and nothing else."""
+        if self._opened is None:
+            self._opened = open_store(self.settings)
+            self._opened.chain.hear = partial(log_records, self._opened.books)
+        return self._opened
 
     def take_up(self, settings: PartySettings) -> None:
         """Take up settings, also changed ones while runs go on: studies, the policy, learners, whom sums trust.
@@ -285,13 +298,14 @@ class Party:
         Runs of studies in which the owner takes part no more end. Raises what `Holdings.take_up` raises, and
         InvalidInputError for shares that an account does not have; then all stays as it was.
         """
-        before, limit = self.settings, budget_of(settings.policy)
-        self.store.allot(limit, terms_of(settings))
+        before = self.settings
+        self.holdings.take_up(settings)
+        self.store.allot(budget_of(settings.policy), terms_of(settings))
         try:
             self.store.accounts.check_shares()
-            self.holdings.take_up(settings)
-        except BaseException:
+        except InvalidInputError:
             self.store.allot(budget_of(before.policy), terms_of(before))
+            self.holdings.take_up(before)
             raise
         self.settings = settings
         self._agreed.clear()
@@ -305,6 +319,10 @@ class Party:
         """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command."""
         self.store.chain.look()
         self.holdings.tend()
+
+    def _has_loaded(self, study: str) -> bool:
+        """Say whether the data of a study in memory are those that the ledger pins now."""
+        return self.store.has_loaded(study)
 
     def _end_withdrawn(self) -> None:
         """End the open runs of studies that the settings do not name any more."""

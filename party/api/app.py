@@ -233,10 +233,10 @@ def _add_facts(app: FastAPI, desk: PartyDesk) -> None:
         request: Request,
         response: Response,
         study: Annotated[Digest, Query(description="the study's digest")],
-        epsilon: WholeUnits = 0,
-        delta: WholeUnits = 0,
-        gdp: WholeUnits = 0,
-        slack: WholeUnits = 0,
+        epsilon: Annotated[WholeUnits, Query(description="in millionths")] = 0,
+        delta: Annotated[WholeUnits, Query(description="in units of 1e-18")] = 0,
+        gdp: Annotated[WholeUnits, Query(description="mu^2 in units of 1e-12, of a Gaussian part")] = 0,
+        slack: Annotated[WholeUnits, Query(description="delta beside the Gaussian part, in units of 1e-18")] = 0,
     ) -> Room:
         """Say whether a run that costs so much fits into what all runs have left for it; costs nothing."""
         learner, cost = caller(request), Cost(epsilon, delta, gdp, slack)
