@@ -19,7 +19,7 @@ from parley.common.errors import AwaitingOwnerError, ParleyError, PartyRefusedEr
 from parley.common.privacy.guarantee import View
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.specification import Cohort, Member, RunSpec
-from parley.common.wire.party_api import Approval, PartyFacts, RunProposal
+from parley.common.wire.party_api import Approval, PartyFacts, RunProposal, StudyFacts
 
 if TYPE_CHECKING:
     from parley.common.client.party import PartyClient
@@ -36,10 +36,13 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Recruited:
-    """A run with its members' ``facts`` by name, and by name why the other parties that were asked are ``absent``."""
+    """A run with its members' ``facts`` about its study, and why the other parties that were asked are ``absent``.
+
+    Both are by name.
+    """
 
     spec: RunSpec
-    facts: Mapping[str, PartyFacts]
+    facts: Mapping[str, StudyFacts]
     absent: Mapping[str, str]
 
 
@@ -52,24 +55,22 @@ async def recruit(
 
     Raises:
         UnavailableError: a party cannot be reached; it names the party.
-        PartyRefusedError: a party refuses, has another name or holds another study; it names the party.
+        PartyRefusedError: a party refuses, has another name or does not hold the study; it names the party.
         InvalidInputError: a member has too few rows to hold any out.
 
     With a cohort, the first two are raised only if too few parties can take part.
     """
     study = await asyncio.to_thread(lambda: draft.study.digest)  # of many columns it takes long
 
-    async def ask_facts(party: PartyClient) -> PartyFacts:
-        facts = await party.facts()
-        _check_facts(party.name, facts, study)
-        return facts
+    async def ask_facts(party: PartyClient) -> StudyFacts:
+        return _facts_about(study, party.name, await party.facts())
 
     outcomes = await ask_all(parties, ask_facts, cohort.seconds if cohort else seconds)
     absent: dict[str, str] = {}
     if cohort is None:
         facts = dict(zip(draft.names, all_of(outcomes), strict=True))
     else:
-        turnout = _Turnout[PartyFacts].of(draft.names, outcomes)
+        turnout = _Turnout[StudyFacts].of(draft.names, outcomes)
         turnout.check(cohort, f"answered within {cohort.seconds:g} s")
         members = cohort.of(run, tuple(turnout.present))
         facts = {name: turnout.present[name] for name in members}
@@ -79,7 +80,7 @@ async def recruit(
     return Recruited(spec, facts, absent)
 
 
-def views_of(facts: Mapping[str, PartyFacts]) -> dict[str, View]:
+def views_of(facts: Mapping[str, StudyFacts]) -> dict[str, View]:
     """Return each party's adversary view, by name."""
     return {name: fact.view for name, fact in facts.items()}
 
@@ -211,16 +212,20 @@ def _shortened(absent: Mapping[str, str]) -> str:
     return "; ".join([*islice(absent.values(), _MOST_NAMED), *more])
 
 
-def _check_facts(name: str, facts: PartyFacts, study: str) -> None:
-    """Raise PartyRefusedError unless the party has the roster's name for it and holds the study with this digest."""
+def _facts_about(study: str, name: str, facts: PartyFacts) -> StudyFacts:
+    """Return what a party states about the study with this digest.
+
+    Raises PartyRefusedError if it has another name than the roster's ``name`` for it, or holds nothing of the study.
+    """
     if facts.name != name:
         raise _refused(name, "wrong-name", f"it calls itself {facts.name}")
-    if facts.study_digest != study:
-        digests = f"{facts.study_digest[:12]}, not {study[:12]}"
-        reason = f"it holds another study ({digests}): a run names its parties where not all hold its study"
-        raise _refused(name, "wrong-study", reason)
-    if facts.n_examples < 1:
+    if (about := facts.about(study)) is None:
+        others = ", ".join(held.study_digest[:12] for held in facts.studies[:_MOST_NAMED]) or "none"
+        reason = f"it has no study {study[:12]} for this learner (it has {others}): "
+        raise _refused(name, "wrong-study", f"{reason}a run names its parties where not all hold its study")
+    if about.n_examples < 1:
         raise _refused(name, "wrong-facts", "it reports no examples")
+    return about
 
 
 def _refused(name: str, reason: str, detail: str) -> PartyRefusedError:

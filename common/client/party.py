@@ -10,12 +10,13 @@ from parley.common.client.peer import Peer
 from parley.common.encoding.fixed_point import checked_integers
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, PartyRefusedError, RefusedError, UnknownMembersError
+from parley.common.privacy.account import Cost
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import APPROVAL
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.pricing import longest_body
 from parley.common.secure_sum.envelope import Signed
-from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, RunProposal
+from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, PinnedKeys, Room, RunProposal
 
 _LONGEST_REFUSAL = 2**16
 
@@ -45,10 +46,17 @@ class PartyClient(Peer):
         content, _ = await self._request("GET", "/v1/party/pins")
         return self._parse(PinnedKeys, content)
 
-    async def budget(self) -> BudgetReport:
-        """Return what the party's ledger has left."""
-        content, _ = await self._request("GET", "/v1/budget")
+    async def budget(self, study_digest: str) -> BudgetReport:
+        """Return the account that a study's runs are charged to, as this learner's own runs have left it."""
+        content, _ = await self._request("GET", f"/v1/budget?study={study_digest}")
         return self._parse(BudgetReport, content)
+
+    async def room(self, study_digest: str, cost: Cost) -> bool:
+        """Return whether a run of a study at this cost fits into what everybody's runs have left."""
+        epsilon, delta, gdp, slack = cost.units
+        price = f"epsilon={epsilon}&delta={delta}&gdp={gdp}&slack={slack}"
+        content, _ = await self._request("GET", f"/v1/budget/room?study={study_digest}&{price}")
+        return self._parse(Room, content).fits
 
     async def greet(self) -> None:
         """Make a round trip to the party that asks it nothing, to measure how long one takes."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Container
+from functools import partial
 from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request
@@ -53,13 +55,15 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
         parties = list(learner.roster.values())
         deadline = learner.settings.deadline_seconds
-        answers, budgets = await asyncio.gather(
-            ask_all(parties, PartyClient.facts, deadline), ask_all(parties, PartyClient.budget, deadline)
+        known = {study.digest for study in learner.studies.values()}
+        answers = await ask_all(parties, PartyClient.facts, deadline)
+        budgets = await asyncio.gather(
+            *(_budgets(party, answer, known, deadline) for party, answer in zip(parties, answers, strict=True))
         )
         urls = {entry.name: str(entry.url) for entry in learner.settings.parties if entry.url}
         return [
-            _party_view(party.name, urls.get(party.name), answer, report)
-            for party, answer, report in zip(parties, answers, budgets, strict=True)
+            _party_view(party.name, urls.get(party.name), answer, reports)
+            for party, answer, reports in zip(parties, answers, budgets, strict=True)
         ]
 
     @answers(app, routes.SHOW_RECEIPT, summary="The newest receipt of a party or key holder", tags=["catalogue"])
@@ -164,11 +168,23 @@ def add_user(app: FastAPI, roles: Roles) -> None:
         )
 
 
+async def _budgets(
+    party: PartyClient, facts: PartyFacts | ParleyError, known: Container[str], seconds: float
+) -> dict[str, BudgetReport]:
+    """Return a party's accounts by the digests of the ``known`` studies, as far as it says within ``seconds``."""
+    if isinstance(facts, ParleyError):
+        return {}
+    held = [study.study_digest for study in facts.studies if study.study_digest in known]
+    reports = await asyncio.gather(
+        *(ask_all([party], partial(PartyClient.budget, study_digest=of), seconds) for of in held)
+    )
+    return {of: report for of, (report,) in zip(held, reports, strict=True) if isinstance(report, BudgetReport)}
+
+
 def _party_view(
-    name: str, url: str | None, answer: PartyFacts | ParleyError, report: BudgetReport | ParleyError
+    name: str, url: str | None, answer: PartyFacts | ParleyError, budgets: dict[str, BudgetReport]
 ) -> PartyView:
-    budget = None if isinstance(report, ParleyError) else report
     if isinstance(answer, ParleyError):
         problem = ProblemDocument.model_validate(problems.document_of(answer))
-        return PartyView(name=name, url=url, facts=None, budget=budget, problem=problem)
-    return PartyView(name=name, url=url, facts=answer, budget=budget, problem=None)
+        return PartyView(name=name, url=url, facts=None, budgets=budgets, problem=problem)
+    return PartyView(name=name, url=url, facts=answer, budgets=budgets, problem=None)

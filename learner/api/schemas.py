@@ -261,7 +261,13 @@ class PartyView(BaseModel):
     name: Identifier
     url: str | None
     facts: PartyFacts | None
-    budget: Annotated[BudgetReport | None, Field(description="what remains in its ledger; null if it does not say")]
+    budgets: Annotated[
+        dict[Digest, BudgetReport],
+        Field(
+            description="by the digest of a study that the learner knows: the account that its runs are charged to, as "
+            "this learner's own runs have left it; without those that the party does not tell"
+        ),
+    ]
     problem: ProblemDocument | None
 
 

@@ -140,6 +140,7 @@ EXAMPLES = (
 _ANSWERS = {True: "yes", False: "[yellow]no[/]", None: "-"}
 
 
+_OWN_VIEW = "left: as far as your own runs go; other learners may have spent more"
 _LEGEND = """\
 epsilon: what the run is charged at most. value: by how much the best coalition
 is worse without the owner (below 0: with it). alone: the excess of the owner's
@@ -182,6 +183,8 @@ def _show(answer: Mapping[str, Any], *, explain: bool) -> None:
         summary.add_row(*map(display.plain, line))
     console.print(summary)
     console.print(_table(answer))
+    if _asked_ledgers(answer):
+        console.print(display.plain(_OWN_VIEW))
     if answer["outcome"]:
         console.print(display.plain(_LEGEND))
 
@@ -241,7 +244,7 @@ def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _table(answer: Mapping[str, Any]) -> Table:
     """Return the table of the owners, with their ledgers if the forecast asked them."""
-    has_ledgers = any(owner["epsilon_now"] is not None for owner in answer["owners"])
+    has_ledgers = _asked_ledgers(answer)
     ledger = ("left now", "left after") if has_ledgers else ()
     table = display.new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for owner in answer["owners"]:
@@ -254,6 +257,11 @@ def _table(answer: Mapping[str, Any]) -> Table:
             display.plain(owner["name"]), str(owner["n_examples"]), _figure(owner["epsilon"]), *ledger_cells, *figures
         )
     return table
+
+
+def _asked_ledgers(answer: Mapping[str, Any]) -> bool:
+    """Return whether an owner's party said what its ledger has left."""
+    return any(owner["epsilon_now"] is not None for owner in answer["owners"])
 
 
 def _interval(interval: Mapping[str, float | None]) -> str:

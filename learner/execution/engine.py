@@ -64,7 +64,7 @@ from parley.common.runs.specification import RunSpec
 from parley.common.service import logs, problems
 from parley.common.service.fair_use import CallerTurns, Turn
 from parley.common.service.worker import Worker
-from parley.common.wire.party_api import PartyFacts, RunProposal
+from parley.common.wire.party_api import RunProposal, StudyFacts
 from parley.learner.execution.round_report import PublicExamples, Reporter
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.runs.plan import Plan
@@ -214,7 +214,7 @@ class Settle(Protocol):
     """Chooses what a run leaves open: the type of `parley.learner.forecasting.selection.settled`."""
 
     def __call__(
-        self, spec: RunSpec, facts: Mapping[str, PartyFacts], most_rounds: int, *, any_algorithm: bool
+        self, spec: RunSpec, facts: Mapping[str, StudyFacts], most_rounds: int, *, any_algorithm: bool
     ) -> tuple[RunSpec, dict[str, str]]:
         """Return the specification with all parameters chosen, and the reason for each choice by parameter."""
 

@@ -2,7 +2,8 @@
 
 The figures are those of `parley.common.forecast.forecast`, and the charges those of `parley.common.runs.pricing`. The
 service adds what only it can find out: the sizes of its parties' shards, their adversary views, what is left in their
-ledgers, and how long a round takes.
+ledgers, and how long a round takes. Of its ledger a party tells what this learner's own runs have left, and whether the
+run fits into what all runs have left: no more, so that a learner finds out nothing of what others ask.
 
 A forecast also lists the objections of each party: the rules of its owner, as far as it states them, by which it would
 refuse the run. So a user sees them before any party is asked to approve the run.
@@ -11,8 +12,9 @@ refuse the run. So a user sees them before any party is asked to approve the run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, repeat
 
 import numpy as np
@@ -22,15 +24,15 @@ from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all
 from parley.common.errors import BudgetExhaustedError
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
-from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
 from parley.common.privacy.guarantee import View
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
-from parley.common.runs.consent import Objection, ReviewedRun, dear
+from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.pricing import costs_of, highest_charge, limit_of
 from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
-from parley.common.wire.party_api import BudgetReport, PartyFacts
+from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
@@ -41,15 +43,18 @@ Charge = Cost | BudgetExhaustedError
 
 
 def objections(
-    run: ReviewedRun, member: Member, facts: PartyFacts, charge: Charge, foreseen: ForeseenSum | None
+    run: ReviewedRun, member: Member, rules: OwnerRules, charge: Charge, foreseen: ForeseenSum | None
 ) -> tuple[str, ...]:
-    """Return why the party would refuse the run, one reason for each rule; ``foreseen`` is the run's secure sum."""
+    """Return why a party would refuse the run, one reason for each of its owner's rules that the run breaks.
+
+    ``foreseen`` is the run's secure sum.
+    """
     pins = foreseen.pins.get(member.name) if foreseen else None
     pinned = () if foreseen is None else run.spec.names if pins is None else pins.known
     broken = chain(
-        run.objections(member, facts, pinned),
-        _of_charge(run, facts, charge),
-        foreseen.objections(facts) if foreseen else (),
+        run.objections(member, rules, pinned),
+        _of_charge(run, rules, charge),
+        foreseen.objections(member.name, rules) if foreseen else (),
     )
     reasons: dict[str, str] = {}
     for rule, reason in broken:
@@ -57,24 +62,37 @@ def objections(
     return tuple(reasons.values())
 
 
-def _of_charge(run: ReviewedRun, facts: PartyFacts, charge: Charge) -> Iterable[Objection]:
+def _of_charge(run: ReviewedRun, rules: OwnerRules, charge: Charge) -> Iterable[Objection]:
     """Return why the party would refuse its charge."""
     if isinstance(charge, Cost):
-        return dear(charge, run.algorithm.adjacency, facts)
+        return dear(charge, run.algorithm.adjacency, rules)
     return [(charge.kind, charge.detail)]
 
 
-Choosing = Callable[[RunSpec, Mapping[str, PartyFacts] | None, int], tuple[RunSpec, dict[str, str]]]
+Choosing = Callable[[RunSpec, Mapping[str, StudyFacts] | None, int], tuple[RunSpec, dict[str, str]]]
 """Chooses what a run leaves open, within so many rounds, and gives the reasons; `settled` is one."""
+
+
+AskRoom = Callable[[Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
+"""Asks the parties whether their charges, by name, fit what all runs have left; their answers are by name."""
+
+
+async def _ask_nobody(_charges: Mapping[str, Charge]) -> dict[str, bool]:
+    """Return no answer: an `AskRoom` without parties."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """The parties' answers by name, with ``facts`` None if no party is asked; ``foreseen`` is the run's secure sum."""
+    """The parties' answers by name, with ``facts`` None if no party is asked; ``foreseen`` is the run's secure sum.
 
-    facts: Mapping[str, PartyFacts] | None = None
+    ``budgets`` are as this learner's own runs have left them; ``room`` says whether the run fits what all have left.
+    """
+
+    facts: Mapping[str, StudyFacts] | None = None
     budgets: Mapping[str, BudgetReport] = field(default_factory=dict)
     foreseen: ForeseenSum | None = None
+    room: Mapping[str, bool] = field(default_factory=dict)
 
 
 async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
@@ -105,20 +123,35 @@ async def foresee_parties(  # noqa: PLR0913 -- the run, its parties, the store, 
     """
     recruited = await recruit("", parties, draft, deadline, cohort)
     members = [party for party in parties if party.name in recruited.facts]
-    reports = dict(zip(recruited.spec.names, await ask_all(members, PartyClient.budget, deadline), strict=True))
-    budgets = {name: report for name, report in reports.items() if isinstance(report, BudgetReport)}
+    study = draft.study.digest
+    reports = await ask_all(members, lambda party: party.budget(study), deadline)
+    budgets = {
+        party.name: report for party, report in zip(members, reports, strict=True) if isinstance(report, BudgetReport)
+    }
     foreseen = None if draft.secure_sum == "none" else await sums.foresee(members, deadline)
     time = await round_time(recruited.spec, members, store, deadline)
-    return await _foresee(recruited.spec, _Answers(recruited.facts, budgets, foreseen), time, seconds, settle=settle)
+    answers, ask_room = _Answers(recruited.facts, budgets, foreseen), partial(_ask_room, members, study, deadline)
+    return await _foresee(recruited.spec, answers, time, seconds, settle=settle, ask_room=ask_room)
 
 
-async def _foresee(
+async def _ask_room(
+    members: Sequence[PartyClient], study: str, deadline: float, charges: Mapping[str, Charge]
+) -> dict[str, bool]:
+    """Ask as an `AskRoom` does; without the parties that do not say."""
+    costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
+    charged = [party for party in members if party.name in costs]
+    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name]), deadline)
+    return {party.name: fits for party, fits in zip(charged, answers, strict=True) if isinstance(fits, bool)}
+
+
+async def _foresee(  # noqa: PLR0913 -- the run, what is known of its parties, and what decides
     draft: RunSpec,
     answers: _Answers,
     time: RoundTime,
     seconds: float,
     *,
     settle: Choosing,
+    ask_room: AskRoom = _ask_nobody,
 ) -> ForecastView:
     """Return the forecast of a run. Its parts run in threads, because a thousand owners take a second."""
     most_rounds, views = time.rounds_in(seconds), views_of(answers.facts or {})
@@ -126,6 +159,7 @@ async def _foresee(
     algorithm, facts = spec.build(), spec.facts()
     outcome = await asyncio.to_thread(_forecast, algorithm, facts)
     charges = await asyncio.to_thread(_charges, algorithm, facts, views)
+    answers = replace(answers, room=await ask_room(charges))
     costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
     return ForecastView(
         algorithm=spec.algorithm,
@@ -177,16 +211,16 @@ def _owners(
         charge = charges[member.name]
         cost = charge if isinstance(charge, Cost) else None
         now = budgets[member.name].account if member.name in budgets else None
-        fits = None if now is None or cost is None else now.fits(cost)
+        fits = answers.room.get(member.name)
         yield OwnerView(
             name=member.name,
             n_examples=member.n_examples,
             epsilon=cost and cost.epsilon / MICRO,
             delta=cost.delta / DELTA_UNITS if cost else delta,
             epsilon_now=now and now.epsilon_left,
-            epsilon_left=now.charge(cost).epsilon_left if now and cost and fits else None,
+            epsilon_left=now.charge(cost).epsilon_left if now and cost and fits and now.fits(cost) else None,
             fits=fits,
-            exhausted=exhausted(now, cost).detail if now and cost and not fits else None,
+            exhausted=_lacking(now, cost) if cost and fits is False else None,
             objections=objections(run, member, party_facts[member.name], charge, answers.foreseen)
             if member.name in party_facts
             else (),
@@ -195,3 +229,14 @@ def _owners(
             alone=owner_forecast and IntervalView.of(owner_forecast.alone),
             worth_joining=owner_forecast and owner_forecast.worth_joining,
         )
+
+
+def _lacking(own: Account | None, cost: Cost) -> str:
+    """Return why a cost does not fit a ledger; ``own`` is its account as this learner's own runs have left it."""
+    if own is not None and not own.fits(cost):
+        return f"as far as your own runs go, {exhausted(own, cost).detail}"
+    epsilon, delta = cost.epsilon / MICRO, cost.delta / DELTA_UNITS
+    return (
+        f"epsilon {epsilon:g}, delta {delta:g} are asked for; other studies or learners of this owner have spent or "
+        "reserved what your own runs have left"
+    )

@@ -12,7 +12,7 @@ from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Question
 from parley.common.runs.specification import RunSpec
-from parley.common.wire.party_api import PartyFacts
+from parley.common.wire.party_api import StudyFacts
 
 _NAMED = 3
 
@@ -21,7 +21,7 @@ Proposal = tuple[Algorithm, FederationFacts, Sequence[Question]]
 
 
 def settled(
-    spec: RunSpec, facts: Mapping[str, PartyFacts] | None, most_rounds: int = MOST_ROUNDS, *, any_algorithm: bool
+    spec: RunSpec, facts: Mapping[str, StudyFacts] | None, most_rounds: int = MOST_ROUNDS, *, any_algorithm: bool
 ) -> tuple[RunSpec, dict[str, str]]:
     """Return the specification with all parameters chosen, and each choice's reason by parameter or ``algorithm``.
 
@@ -37,7 +37,7 @@ def settled(
     return complete, reasons | {name: choice.why for name, choice in choices.items()}
 
 
-def _allowed(facts: Mapping[str, PartyFacts] | None) -> Iterable[str]:
+def _allowed(facts: Mapping[str, StudyFacts] | None) -> Iterable[str]:
     """Return the algorithms that all parties allow; all algorithms if no party was asked."""
     if facts is None:
         return REGISTRY

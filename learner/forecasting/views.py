@@ -71,7 +71,8 @@ class OwnerView(BaseModel):
         Figure,
         Field(
             description="the largest epsilon of one run that fits the owner's ledger now, by a Gaussian method if a "
-            "filter counts its runs; null if the party was not reached"
+            "filter counts its runs, as far as your own runs go: other learners may have spent more. Null if the party "
+            "was not reached"
         ),
     ]
     epsilon_left: Annotated[
@@ -80,12 +81,12 @@ class OwnerView(BaseModel):
     fits: Annotated[
         bool | None,
         Field(
-            description="whether the ledger allows the run beside all that is spent and reserved; if not, the party "
-            "would refuse the run. Null if the party was not reached, or for a run without noise"
+            description="whether the ledger allows the run beside all that everybody's runs have spent and reserved, "
+            "as the party says; if not, it would refuse the run. Null if it does not say, or for a run without noise"
         ),
     ]
     exhausted: Annotated[
-        str | None, Field(description="why the ledger does not allow the run, in the party's words; null if it does")
+        str | None, Field(description="why the ledger does not allow the run, in words; null if it does")
     ]
     objections: Annotated[
         tuple[str, ...],

@@ -31,7 +31,7 @@ from parley.common.secure_sum.messages import Roster, RosterKeyHolder
 from parley.common.secure_sum.packing import Layout, too_long
 from parley.common.secure_sum.paillier import require_gmpy2
 from parley.common.wire.key_holder_api import KeyHolderFacts
-from parley.common.wire.party_api import PartyFacts, PinnedKeys
+from parley.common.wire.party_api import PinnedKeys
 from parley.learner.runs.run import Run
 from parley.learner.secure_sum.federation import SecureSumFederation
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
@@ -39,7 +39,7 @@ from parley.learner.settings import LearnerSettings
 from parley.learner.storage.session_store import SessionStore, StoredSession
 
 if TYPE_CHECKING:
-    from parley.common.runs.consent import Objection
+    from parley.common.runs.consent import Objection, OwnerRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class ForeseenSum:
         reasons = {name: too_long(layout, parties, most) for name, most in self.longest.items()}
         return (*self.hindrances, *(f"{name}: {reason}" for name, reason in reasons.items() if reason))
 
-    def objections(self, facts: PartyFacts) -> Iterator[Objection]:
-        """Yield the objections to the keys that the party with these facts would raise."""
-        if (pins := self.pins.get(facts.name)) is None:
+    def objections(self, party: str, rules: OwnerRules) -> Iterator[Objection]:
+        """Yield the objections to the keys that a party would raise, by its owner's rules for the run."""
+        if (pins := self.pins.get(party)) is None:
             return
         try:
-            policy = pins.policy(facts)
+            policy = pins.policy(rules)
         except ForbiddenError as error:
             yield "secure_sum", error.detail
             return

@@ -273,8 +273,10 @@ async def test_a_cohort_waits_for_its_owners_while_its_rule_says_so(monkeypatch:
 
 
 def facts(spec: Any, name: str, /, **changes: object) -> Any:  # noqa: ANN401 -- stand for a party's
-    told: dict[str, object] = {"name": name, "study_digest": spec.study.digest, "n_examples": 100, "view": f"as {name}"}
-    return SimpleNamespace(**(told | changes))
+    told: dict[str, object] = {"study_digest": spec.study.digest, "n_examples": 100, "view": f"as {name}"} | changes
+    stated, another = SimpleNamespace(**told), SimpleNamespace(study_digest="1" * 64)
+    by_digest = {held.study_digest: held for held in (another, stated)}
+    return SimpleNamespace(name=told.get("name", name), studies=(another, stated), stated=stated, about=by_digest.get)
 
 
 async def test_all_parties_become_members_with_their_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +285,7 @@ async def test_all_parties_become_members_with_their_sizes(tmp_path: Path, monke
     asked = Asked(monkeypatch, **{name: [answer] for name, answer in answers.items()})
     recruited = await recruit("run-1", asked.parties, spec, 7)
     assert asked.asked == [(["a", "b"], 7)]
-    assert (recruited.facts, recruited.absent) == (answers, {})
+    assert (recruited.facts, recruited.absent) == ({name: answer.stated for name, answer in answers.items()}, {})
     assert [(member.name, member.n_examples) for member in recruited.spec.parties] == [("a", 100), ("b", 1)]
     assert [member.budget for member in recruited.spec.parties] == [member.budget for member in spec.parties]
     assert views_of(recruited.facts) == {"a": "as a", "b": "as b"}
@@ -304,8 +306,11 @@ async def test_a_party_whose_facts_are_of_another_takes_no_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], reason: str, detail: str
 ) -> None:
     spec = draft(tmp_path, ("a", "b"))
-    digests = f"000000000000, not {spec.study.digest[:12]}"
-    detail = detail or f"it holds another study ({digests}): a run names its parties where not all hold its study"
+    digest = spec.study.digest[:12]
+    detail = detail or (
+        f"it has no study {digest} for this learner (it has 111111111111, 000000000000): a run names its parties where "
+        "not all hold its study"
+    )
     asked = Asked(monkeypatch, a=[facts(spec, "a")], b=[facts(spec, "b", **changes)])
     with pytest.raises(PartyRefusedError) as refused:
         await recruit("run-1", asked.parties, spec, 7)
@@ -328,7 +333,7 @@ async def test_a_cohort_is_recruited_from_those_who_answer_in_the_seconds_of_its
     found = await recruited()
     (member,) = rule.of("run-1", ("a", "d"))
     (other,) = {"a", "d"} - {member}
-    assert (found.facts, found.spec.names) == ({member: answers[member]}, (member,))
+    assert (found.facts, found.spec.names) == ({member: answers[member].stated}, (member,))
     not_drawn = {other: "not drawn: the cohort has at most 1 parties"}
     assert found.absent == {"b": "b refused: no", "c": "c cannot be reached"} | not_drawn
     rule = Cohort(least=3, seconds=3)

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from parley.common.algorithms import REGISTRY, build_algorithm
-from parley.common.client.party import PartyClient
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.errors import BudgetExhaustedError, InvalidInputError
+from parley.common.errors import BudgetExhaustedError, InvalidInputError, PartyRefusedError
 from parley.common.forecast.excess_risk import Interval
 from parley.common.forecast.forecast import ASSUMPTIONS, Bound, Forecast, NoForecast, OwnerForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted, limit
@@ -166,12 +165,57 @@ def test_what_a_ledger_has_left_is_told_now_and_after() -> None:
     most = highest_charge(spec.build(), spec.facts().of(0))
     large, small = limit(10.0, 1e-4), limit(0.1, 1e-5)
     budgets = {"owner-0": BudgetReport.of(large), "owner-1": BudgetReport.of(small)}
-    first, second = owners(spec, NoForecast("x"), budgets=budgets)
+    room = {"owner-0": True, "owner-1": False}
+    first, second = owners(spec, NoForecast("x"), budgets=budgets, room=room)
     assert (first.fits, first.exhausted) == (True, None)
     assert first.epsilon_now == large.epsilon_left
     assert first.epsilon_left == large.charge(most).epsilon_left
     assert (second.fits, second.epsilon_left, second.epsilon_now) == (False, None, small.epsilon_left)
-    assert second.exhausted == exhausted(small, highest_charge(spec.build(), spec.facts().of(1))).detail
+    refusal = exhausted(small, highest_charge(spec.build(), spec.facts().of(1)))
+    assert second.exhausted == f"as far as your own runs go, {refusal.detail}"
+    unasked, _ = owners(spec, NoForecast("x"), budgets=budgets)
+    assert (unasked.fits, unasked.epsilon_left, unasked.exhausted) == (None, None, None)
+
+
+def test_a_run_that_fits_beside_the_learners_own_runs_alone_is_said_to_find_no_room() -> None:
+    spec = spec_of()
+    large = limit(10.0, 1e-4)
+    first, second = owners(
+        spec,
+        NoForecast("x"),
+        budgets={"owner-0": BudgetReport.of(large)},
+        room={"owner-0": False, "owner-1": False},
+    )
+    assert (first.fits, first.epsilon_now, first.epsilon_left) == (False, large.epsilon_left, None)
+    rest = "other studies or learners of this owner have spent or reserved what your own runs have left"
+    assert first.exhausted is not None
+    assert second.exhausted is not None
+    assert first.exhausted.endswith(rest)
+    assert second.exhausted.endswith(rest), "a party that reports no budget may still say that a run does not fit"
+    late = {"owner-0": BudgetReport.of(limit(0.1, 1e-5))}  # the account was reported before another run ended
+    first, _ = owners(spec, NoForecast("x"), budgets=late, room={"owner-0": True})
+    assert (first.fits, first.epsilon_left, first.exhausted) == (True, None, None)
+
+
+def test_each_party_with_a_charge_is_asked_once_whether_it_fits() -> None:
+    asked: list[Any] = []
+
+    class Saying:
+        role = "party"
+
+        def __init__(self, name: str, answer: object) -> None:
+            self.name, self.answer = name, answer
+
+        async def room(self, *terms: object) -> object:
+            asked.append((self.name, *terms))
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+    parties: Any = [Saying("a", True), Saying("b", False), Saying("c", PartyRefusedError("no")), Saying("d", True)]  # noqa: FBT003
+    charges = {name: Cost(index, 0) for index, name in enumerate("abc")} | {"d": BudgetExhaustedError("none allows it")}
+    assert asyncio.run(report._ask_room(parties, "5d", 1.0, charges)) == {"a": True, "b": False}
+    assert asked == [(name, "5d", charges[name]) for name in "abc"]
 
 
 def test_a_forecast_is_made_of_all_its_parts() -> None:
@@ -234,8 +278,8 @@ def test_each_rule_gives_one_objection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.objections(run, first, facts, spent, None) == ("the first", "too few", "no budget allows it")
     assert asked == [(first, facts, ())]
     pins = {"owner-0": SimpleNamespace(known={"owner-1"})}
-    sums: Any = SimpleNamespace(pins=pins, objections=lambda _: [("pins", "an unknown key")])
-    assert report.objections(run, first, facts, spent, sums)[-1] == "an unknown key"
+    sums: Any = SimpleNamespace(pins=pins, objections=lambda *given: [("pins", f"an unknown key of {given[0]}")])
+    assert report.objections(run, first, facts, spent, sums)[-1] == "an unknown key of owner-0"
     report.objections(run, spec.parties[1], facts, spent, sums)
     assert [terms[2] for terms in asked] == [(), {"owner-1"}, ("owner-0", "owner-1")]
 
@@ -285,8 +329,8 @@ def test_parties_state_their_sizes_budgets_and_sums_within_the_deadline(
         calls.append(("recruit", *terms))
         return SimpleNamespace(spec=sized, facts=facts)
 
-    async def ask_all(*terms: object) -> list[object]:
-        calls.append(("ask", *terms))
+    async def ask_all(asked: object, _: object, seconds: float) -> list[object]:
+        calls.append(("ask", asked, seconds))
         return [budget, InvalidInputError("none")]
 
     async def foresee(*terms: object) -> object:
@@ -298,6 +342,8 @@ def test_parties_state_their_sizes_budgets_and_sums_within_the_deadline(
         return UNKNOWN
 
     async def whole(*terms: object, **more: object) -> str:
+        ask_room: Any = more.pop("ask_room")
+        assert (ask_room.func, ask_room.args) == (report._ask_room, (members, STUDY.digest, 0.5))
         calls.append(("whole", *terms, more))
         return "the forecast"
 
@@ -313,7 +359,7 @@ def test_parties_state_their_sizes_budgets_and_sums_within_the_deadline(
     answers = report._Answers(facts, {"owner-0": budget}, foreseen if is_sum else None)  # type: ignore[arg-type]
     assert calls == [
         ("recruit", "", parties, draft, 0.5, cohort),
-        ("ask", members, PartyClient.budget, 0.5),
+        ("ask", members, 0.5),
         *([("sums", members, 0.5)] if is_sum else []),
         ("time", sized, members, store, 0.5),
         ("whole", sized, answers, UNKNOWN, 9.0, {"settle": settle}),

@@ -181,9 +181,9 @@ def test_the_page_lists_the_statistics_that_have_a_title() -> None:
 
 def test_a_party_is_listed_with_what_it_says_or_its_problem() -> None:
     away = UnavailableError("ann cannot be reached", party="ann")
-    view = _party_view("ann", "http://ann/", away, away)
+    view = _party_view("ann", "http://ann/", away, {})
     assert view.problem is not None
-    assert (view.name, view.url, view.facts, view.budget) == ("ann", "http://ann/", None, None)
+    assert (view.name, view.url, view.facts, view.budgets) == ("ann", "http://ann/", None, {})
     assert (view.problem.detail, view.problem.status) == ("ann cannot be reached", 503)
 
 

@@ -28,6 +28,7 @@ from parley.common.errors import (
     TooLargeError,
     UnavailableError,
 )
+from parley.common.privacy.account import Cost
 from parley.common.protocol.messages import Query
 from parley.common.protocol.receipts import LONGEST_RECEIPT, MOST_RECEIPTS, HeldReceipts
 from parley.common.secure_sum.envelope import Signed
@@ -280,7 +281,12 @@ async def test_a_party_answers_a_question_in_as_many_integers_as_are_asked() -> 
     [
         (PartyClient.facts, "GET", "/v1/party"),
         (PartyClient.pins, "GET", "/v1/party/pins"),
-        (PartyClient.budget, "GET", "/v1/budget"),
+        (lambda party: party.budget("5d"), "GET", "/v1/budget?study=5d"),
+        (
+            lambda party: party.room("5d", Cost(4, 3, 2, 1)),
+            "GET",
+            "/v1/budget/room?study=5d&epsilon=4&delta=3&gdp=2&slack=1",
+        ),
         (Peer.stored_receipts, "GET", "/v1/receipts"),
     ],
 )
@@ -290,6 +296,12 @@ async def test_what_a_party_tells_is_read_strictly(ask: Callable[[PartyClient], 
         await ask(peer(lines))
     assert refused.value.facts == {"reason": "malformed-answer", "party": "clinic"}
     assert lines.asked == [(method, path, b"", *JSON_HEADERS, SHOWN, LONGEST)]
+
+
+async def test_a_party_says_whether_a_run_fits() -> None:
+    lines = Lines(says(200, {"fits": False}), says(200, {"fits": True}))
+    client, cost = peer(lines), Cost(1, 0)
+    assert [await client.room("5d", cost), await client.room("5d", cost)] == [False, True]
 
 
 async def test_the_end_of_a_run_is_told() -> None:

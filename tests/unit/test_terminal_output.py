@@ -733,6 +733,7 @@ def test_a_forecast_with_ledgers_shows_what_would_be_left(monkeypatch: pytest.Mo
         " [a]       2900   0.988        5          - 0.0123 0.346      yes       yes",
         " b         2900   0.988        4       3.22 0.0123     -      yes   refuses",
         "",
+        "left: as far as your own runs go; other learners may have spent more",
         "epsilon: what the run is charged at most. value: by how much the best coalition",
         "is worse without the owner (below 0: with it). alone: the excess of the owner's",
         "own model. worth it: whether the best coalition, the owner included, comes to",

@@ -26,14 +26,14 @@ export class ForecastPane {
     if (!this.summary.childElementCount) this.summary.replaceChildren(h("p", {}, "Working it out …"));
   }
 
-  /** Shows a forecast for a study, whose label gives units, among parties. */
-  take(answer, study, parties) {
+  /** Shows a forecast for a study, whose label gives units, among its owners. */
+  take(answer, study, owners) {
     this.element.removeAttribute("aria-busy");
     const hindrances = answer.key_holders.map((reason) => h("p", { class: "warn" }, sentence(reason)));
     this.summary.replaceChildren(h("div", {}, hindrances, this.expected(answer, study.label)));
     const open = [...this.details.querySelectorAll("details")].map((each) => each.open);
     const chosen = Object.entries(answer.chosen);
-    const budgets = new Map(parties.map((party) => [party.name, party.budget]));
+    const budgets = new Map(owners.map(({ name, budget }) => [name, budget]));
     this.details.replaceChildren(
       facts([["Algorithm", answer.algorithm], ["Rounds", count(answer.rounds)],
         ["Time", answer.run_time.seconds === null ? "not known" : duration(answer.run_time.seconds)]]),
@@ -58,7 +58,7 @@ export class ForecastPane {
   owner(owner, budget, outcome) {
     const price = owner.epsilon === null ? "no noise, no limit" : `ε ${number(owner.epsilon, 3)}, δ ${number(owner.delta, 2)}`;
     const budgetLeft = [budget ? budgetBar(budget, owner.epsilon_left === null ? 0 : owner.epsilon_now - owner.epsilon_left) : "",
-      owner.fits === false ? h("span", { class: "bad" }, `does not fit: ε ${number(owner.epsilon_now, 3)} is left`)
+      owner.fits === false ? h("span", { class: "bad" }, "does not fit")
         : owner.epsilon_left === null ? "not known" : `ε ${number(owner.epsilon_left, 3)} of ${number(owner.epsilon_now, 3)}`];
     return [owner.name, price, budgetLeft, gain(owner, outcome)];
   }

@@ -65,11 +65,17 @@ class RunForm {
       field("Share of the budget kept to evaluate the model", this.evaluate, "Between 0 and 1, where the study holds rows out.")];
   }
 
+  /** The owners of the study that is chosen, as their parties answer now. */
+  get possible() {
+    const study = this.studies.find(({ name }) => name === this.study.value);
+    return study ? ownersOf(study, this.parties) : [];
+  }
+
   studyChanged() {
     const study = this.studies.find(({ name }) => name === this.study.value);
-    const owners = study ? ownersOf(study, this.parties) : [];
+    const owners = this.possible;
     this.about.replaceChildren(study ? h("details", {}, h("summary", {}, "About this study"), facts(factsOf(study))) : "");
-    this.boxes = owners.map((party) => h("input", { type: "checkbox", checked: true, value: party.name }));
+    this.boxes = owners.map(({ name }) => h("input", { type: "checkbox", checked: true, value: name }));
     this.owners.replaceChildren(h("legend", {}, "Owners"), h("div", { class: "choices" }, this.boxes.map((box) => h("label", { class: "choice" }, box, ` ${box.value}`))));
     const fit = Object.entries(this.algorithms).filter(([name, algorithm]) => !algorithm.curator && !["describe", "evaluate"].includes(name)
       && (!study || (algorithm.norms.includes(study.norm) && (!study.sparse || algorithm.sparse))));
@@ -110,7 +116,7 @@ class RunForm {
   check() {
     const wrong = this.refused = [];
     const epsilon = this.epsilon.valueAsNumber, delta = this.delta.valueAsNumber;
-    const chosen = this.boxes.filter((box) => box.checked).map((box) => this.parties.find(({ name, facts }) => name === box.value && facts)).filter(Boolean);
+    const checked = this.boxes.filter((box) => box.checked).map((box) => box.value), chosen = this.possible.filter(({ name }) => checked.includes(name));
     if (!this.study.value) wrong.push("There is no study to learn.");
     if (!(epsilon > 0)) wrong.push("ε must be above 0: at 0 an answer tells nothing.");
     if (!(delta >= 0 && delta < 1)) wrong.push("δ must be at least 0 and below 1.");
@@ -120,7 +126,7 @@ class RunForm {
     const spent = chosen.filter(({ budget }) => budget && epsilon > budget.epsilon_left);
     if (tight.length) wrong.push(`${few(tight)} ${tight.length > 1 ? "allow" : "allows"} less ε in one run.`);
     if (strict.length) wrong.push(`${few(strict)} ${strict.length > 1 ? "allow" : "allows"} less δ in one run.`);
-    for (const { name, budget } of spent) wrong.push(`ε = ${number(epsilon)} is beyond the budget of ${name}: ε = ${number(budget.epsilon_left, 3)} is left.`);
+    for (const { name, budget } of spent) wrong.push(`ε = ${number(epsilon)} is beyond the budget of ${name}: at most ε = ${number(budget.epsilon_left, 3)} is left.`);
     const summed = this.secure.checked ? [] : those(({ facts }) => facts.require_secure_sum);
     if (summed.length) wrong.push(`${few(summed)} ${summed.length > 1 ? "need" : "needs"} a secure sum.`);
     this.say();
@@ -144,7 +150,7 @@ class RunForm {
       const name = this.study.value;
       this.studyDocuments[name] ??= await get(`/v1/studies/${encodeURIComponent(name)}`, signal);
       const answer = await post("/v1/forecasts", this.body, signal);
-      this.pane.take(answer, this.studyDocuments[name], this.parties);
+      this.pane.take(answer, this.studyDocuments[name], this.possible);
       this.refused.push(...this.pane.refusals(answer));
     } catch (error) {
       if (signal.aborted) return;

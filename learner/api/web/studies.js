@@ -2,8 +2,9 @@
 
 import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
-import { count, debounced, few, field, h, number, sentence, table, showNotice, showError } from "./dom.js";
+import { count, debounced, few, field, h, number, percent, sentence, table, showNotice, showError } from "./dom.js";
 
+const OWN_VIEW = "Budgets are shown as far as this learner's own runs go: other learners, and the owner itself, may have spent more.";
 const SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise";
 
 export async function show(main, _, signal) {
@@ -23,8 +24,9 @@ export async function show(main, _, signal) {
   for await (const _ of changes(signal)) await draw().catch(showError);
 }
 
-/** The owners of a study: the parties that hold it. */
-export const ownersOf = (study, parties) => parties.filter((party) => party.facts?.study_digest === study.digest);
+/** The owners of a study: the parties that hold it, each with its facts about it and the budget of its runs. */
+export const ownersOf = ({ digest }, parties) => parties.flatMap(({ name, facts, budgets }) =>
+  (facts?.studies ?? []).filter((held) => held.study_digest === digest).map((held) => ({ name, facts: held, budget: budgets[digest] })));
 
 /** What a study is, in pairs of name and value. */
 export function factsOf(study) {
@@ -51,16 +53,18 @@ function card(study, parties) {
     facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
     owners.length ? table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner))
       : h("p", { class: "warn" }, "No owner that answers holds it."),
-    owners.some(({ budget }) => budget) ? h("p", { class: "hint" }, `Spent is ${SPENT_MEANS}.`) : "");
+    owners.some(({ budget }) => budget) ? h("p", { class: "hint" }, `${OWN_VIEW} Spent is ${SPENT_MEANS}.`) : "");
 }
 
-function owner(party) {
-  const { budget, facts: publicFacts } = party;
-  return [party.name, count(publicFacts.n_examples), h("span", { class: "good" }, "answers"),
-    budget ? [budgetBar(budget), h("span", { class: "hint" }, `${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(budget.epsilon_limit)}`)] : "not told",
+function owner({ name, budget, facts: publicFacts }) {
+  return [[name, publicFacts.people ? h("p", { class: "hint" }, `people: ${publicFacts.people}`) : ""], count(publicFacts.n_examples), h("span", { class: "good" }, "answers"),
+    budget ? [budgetBar(budget), h("span", { class: "hint" }, `${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(budget.epsilon_limit)}${part(budget)}`)] : "not told",
     budget ? `ε ${number(budget.epsilon_left, 3)}` : "not told",
     publicFacts.adjacency === "whole_party" ? "all its data" : "one record"];
 }
+
+/** The part of a budget that is set aside for a study, in words; nothing for the whole budget. */
+const part = ({ units: { share } }) => share < 1e6 ? `, ${percent(share / 1e6)} of it for this study` : "";
 
 function unreached(parties) {
   const silent = parties.filter((party) => party.facts === null);

@@ -143,11 +143,25 @@ async def test_says_what_a_curator_would_achieve_whom_nobody_runs(
 async def test_a_party_whose_budget_cannot_be_read_is_forecast_without(owners: Cluster, parties: Parties) -> None:
     parties["party-2"].intercept = unreachable("/v1/budget")
     parties["party-3"].intercept = always(403, b"{}", "/v1/budget")
+    parties["party-4"].intercept = always(403, b"{}", "/v1/budget/room")
     async with learner_of(owners, parties, deadline_seconds=DEADLINE) as client:
         answer = await ask(client, ROSTER)
     budgets = {owner["name"]: owner["epsilon_now"] for owner in answer["owners"]}
     assert budgets == BUDGETS | {"party-2": None, "party-3": None}
+    fits = {owner["name"]: owner["fits"] for owner in answer["owners"]}
+    assert fits == {"party-1": True, "party-2": None, "party-3": None, "party-4": None, "party-5": False}
     assert answer["outcome"] is not None
+
+
+async def test_a_run_that_others_have_left_no_room_for_is_said_not_to_fit(owners: Cluster, parties: Parties) -> None:
+    parties["party-1"].intercept = always(200, b'{"fits": false}', "/v1/budget/room")
+    async with learner_of(owners, parties, deadline_seconds=DEADLINE) as client:
+        first = (await ask(client, ROSTER))["owners"][0]
+        asked = [path for path in parties["party-1"].seen if "/v1/budget" in path]
+    assert (first["fits"], first["epsilon_now"], first["epsilon_left"]) == (False, BUDGETS["party-1"], None)
+    assert first["exhausted"].endswith("other studies or learners of this owner have spent or reserved what your own "
+                                       "runs have left")  # fmt: skip
+    assert len(asked) == 2, "what its own runs have left, and whether this one fits"
 
 
 async def test_a_party_that_is_silent_is_named(owners: Cluster, parties: Parties) -> None:

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from parley.common.encoding.npy import pack_array
-from parley.common.wire.party_api import PartyFacts
+from parley.common.wire.party_api import PartyFacts, StudyFacts
 from tests.support.alone import learner_alone
 from tests.support.cluster import DEADLINE, Cluster, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
@@ -21,11 +21,10 @@ from tests.support.intercepted import Intercept, Intercepted, always, learner_of
 Parties = dict[str, Intercepted]
 GOOD: dict[str, Any] = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5}
 NPY = {"content-type": "application/x-npy"}
-FACTS = PartyFacts(
-    name="party-2",
-    version="0",
+ABOUT = StudyFacts(
     study_digest="0" * 64,
     n_examples=41,
+    people=None,
     algorithms=("dp_gd",),
     view="transcript",
     adjacency="replace_one",
@@ -39,6 +38,7 @@ FACTS = PartyFacts(
     round_bytes=2**28,
     body_bytes=2**24,
 )
+FACTS = PartyFacts(name="party-2", version="0", studies=(ABOUT,))
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,12 @@ async def test_asks_everybody_for_a_token(cluster: Cluster, parties: dict[str, I
         (
             always(200, FACTS.model_dump_json().encode(), "/v1/party"),
             "party-refused",
-            "party-2 cannot take part: it holds another study",
+            "for this learner (it has 000000000000): a run names its parties",
+        ),
+        (
+            always(200, FACTS.model_copy(update={"studies": ()}).model_dump_json().encode(), "/v1/party"),
+            "party-refused",
+            "for this learner (it has none): a run names its parties",
         ),
         (
             always(200, FACTS.model_dump_json().replace("41", str(2**31)).encode(), "/v1/party"),

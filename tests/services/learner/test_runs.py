@@ -281,9 +281,14 @@ async def test_measures_rounds_on_public_data(cluster: Cluster, parties: Parties
 
 async def test_lists_parties_and_algorithms(client: httpx.AsyncClient, parties: Parties) -> None:
     parties["party-2"].intercept = always(307, location="http://elsewhere/")
-    first, second, _ = (await client.get("/v1/parties")).json()
-    assert (first["name"], first["facts"]["n_examples"], first["problem"]) == ("party-1", 40, None)
-    assert second["facts"] is None
+    parties["party-3"].intercept = always(403, b"{}", "/v1/budget")
+    first, second, third = (await client.get("/v1/parties")).json()
+    assert (first["name"], first["problem"]) == ("party-1", None)
+    (about,) = first["facts"]["studies"]
+    assert about["n_examples"] == 40
+    assert first["budgets"].keys() == {about["study_digest"]}
+    assert (second["facts"], second["budgets"]) == (None, {})
+    assert (third["facts"]["name"], third["budgets"], third["problem"]) == ("party-3", {}, None), "it does not say"
     assert "redirects are not followed" in second["problem"]["detail"]
     algorithms = (await client.get("/v1/algorithms")).json()
     assert algorithms["gop"]["curator"]

@@ -125,7 +125,7 @@ def test_every_other_operation_answers_as_it_says(generated: Generated, cluster:
     table = generated.types.File(payload=io.BytesIO(cluster.public_table()))
     rows = generated.ask("upload_public_rows", body=table, study="made-up")
     assert (rows.rows, generated.ask("list_public_rows").rows) == (6, [rows])
-    assert [party.facts.n_examples for party in generated.ask("list_parties")] == [40, 41]
+    assert [party.facts.studies[0].n_examples for party in generated.ask("list_parties")] == [40, 41]
     assert "dp_gd" in generated.ask("list_algorithms").additional_properties
     forecast = generated.ask("forecast_run", body=models.ForecastRequest(study="made-up", epsilon=1, delta=1e-5))
     assert [owner.name for owner in forecast.owners] == ["party-1", "party-2"]

@@ -79,7 +79,7 @@ class Neighbours:
         entry = next(peer for other in self.owners.names if other != name
                      for peer in self.owners.party_settings(other).peers if peer.name == name)  # fmt: skip
         party = PartyClient(name, line_over(entry, httpx.ASGITransport(self.apps[name])))
-        return (await party.budget()).units.spent[0] / 1e6
+        return (await party.budget(self.owners.study.digest)).units.spent[0] / 1e6
 
 
 @pytest.fixture

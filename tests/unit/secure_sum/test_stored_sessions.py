@@ -605,13 +605,14 @@ def test_objections_are_those_of_the_partys_own_policy() -> None:
     def refuse(_: object) -> Policy:
         raise ForbiddenError("no sums")
 
-    facts = cast("Any", SimpleNamespace(name="ann"))
-    pins = cast("Any", {"ann": SimpleNamespace(policy=lambda of: Policy() if of is facts else None)})
+    rules = cast("Any", object())
+    pins = cast("Any", {"ann": SimpleNamespace(policy=lambda of: Policy() if of is rules else None)})
     foreseen = ForeseenSum("key", {"kim": "k"}, {"bob": "b"}, pins, 2048, {}, ())
-    assert list(foreseen.objections(facts)) == [("secure_sum", "a wrong pin"), ("minimum_key_bits", "2048 are few")]
+    raised = [("secure_sum", "a wrong pin"), ("minimum_key_bits", "2048 are few")]
+    assert list(foreseen.objections("ann", rules)) == raised
     assert asked == [("key", {"kim": "k"}, {"bob": "b"})]
     unknown = ForeseenSum("key", {}, {}, pins, None, {}, ())
-    assert list(unknown.objections(facts)) == [("secure_sum", "a wrong pin")]
+    assert list(unknown.objections("ann", rules)) == [("secure_sum", "a wrong pin")]
     refusing = ForeseenSum("key", {}, {}, cast("Any", {"ann": SimpleNamespace(policy=refuse)}), 2048, {}, ())
-    assert list(refusing.objections(facts)) == [("secure_sum", "no sums")]
-    assert list(refusing.objections(cast("Any", SimpleNamespace(name="bob")))) == []
+    assert list(refusing.objections("ann", rules)) == [("secure_sum", "no sums")]
+    assert list(refusing.objections("bob", rules)) == []
