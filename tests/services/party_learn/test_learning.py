@@ -13,12 +13,12 @@ import pytest
 from fastapi import FastAPI
 
 from parley.common.client.endpoints import PeerEntry
-from parley.common.client.party import PartyClient
 from parley.common.client.peer import Line
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError, ParleyError, PartyRefusedError, QuorumLostError
 from parley.common.learning.gradients import gradient_sum
+from parley.common.privacy.account import MICRO
 from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.simulation import simulate
@@ -74,12 +74,10 @@ class Neighbours:
     def connect(self, entry: PeerEntry) -> Line:
         return line_over(entry, self.wires[entry.name])
 
-    async def spent(self, name: str) -> float:
-        """What an owner's ledger says is spent."""
-        entry = next(peer for other in self.owners.names if other != name
-                     for peer in self.owners.party_settings(other).peers if peer.name == name)  # fmt: skip
-        party = PartyClient(name, line_over(entry, httpx.ASGITransport(self.apps[name])))
-        return (await party.budget(self.owners.study.digest)).units.spent[0] / 1e6
+    def spent(self, name: str) -> float:
+        """What an owner's ledger says is spent, by all."""
+        spent: int = self.apps[name].state.ledger.books.account.spent.epsilon
+        return spent / MICRO
 
 
 @pytest.fixture
@@ -99,7 +97,7 @@ async def test_every_owner_has_a_model_of_its_own(neighbours: Neighbours) -> Non
         assert model["own"]["epsilon"] is None
         assert "without noise" in model["own"]["protection"]
         assert [guarantee["epsilon"] for guarantee in model["guarantees"]] == pytest.approx([1.0], rel=1e-6)
-    spent = [await neighbours.spent(name) for name in neighbours.owners.names]
+    spent = [neighbours.spent(name) for name in neighbours.owners.names]
     assert spent == pytest.approx([2.0] * 3, abs=1e-4)  # each answered two runs, and nothing for its own
     print(f"three owners, three models: each ledger charged {spent[0]:.4f} for two others' runs, 0 for its own")
 
@@ -133,7 +131,7 @@ async def test_by_the_feature_method_models_come_in_and_nothing_goes_out(tmp_pat
         neighbours = Neighbours(owners, apps)
         model = await neighbours.learn("party-3", **order)
         assert neighbours.wires["party-1"].rounds() == [1]
-        assert [await neighbours.spent(name) for name in owners.names] == pytest.approx([1.0, 1.0, 0.0], abs=1e-4)
+        assert [neighbours.spent(name) for name in owners.names] == pytest.approx([1.0, 1.0, 0.0], abs=1e-4)
     parameters = order["parameters"] | {"second": "own", "aggregator": "party-3"}
     others = run_spec(owners, algorithm="feature", parameters=parameters)
     others = others.model_copy(update={"parties": others.parties[:2], "minimum_contributors": 2}).settled()[0]
@@ -174,7 +172,7 @@ async def test_a_run_that_failed_is_taken_up_at_no_cost(neighbours: Neighbours) 
     neighbours.wires["party-2"].intercept = silent("never")
     model = await neighbours.learn("party-1")
     assert model["rounds"] == 6
-    assert [await neighbours.spent(name) for name in ("party-2", "party-3")] == pytest.approx([1.0, 1.0], abs=1e-4)
+    assert [neighbours.spent(name) for name in ("party-2", "party-3")] == pytest.approx([1.0, 1.0], abs=1e-4)
 
 
 async def test_it_goes_on_without_a_silent_owner_where_the_others_are_enough(neighbours: Neighbours) -> None:
