@@ -55,7 +55,7 @@ LIMIT = Account(100, 12, composition="basic")
 PRICE = Price((6, 6, 6), (5, 5, 5), (7, 7, 8), (1, 1, 1), "whole_party")
 FREE = Price((0,), (0,), (0,), (0,), "whole_party")
 STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("no", "yes")))
-OTHER_STUDY = STUDY.model_copy(update={"name": "other"})
+OTHER_STUDY = STUDY.model_copy(update={"title": "other"})
 IDENTITY = Identity("party", KEY)
 SPEC = RunSpec(
     study=STUDY,
@@ -451,15 +451,22 @@ def test_so_many_questions_of_a_learner_wait_at_a_time(
         assert [(learner, each.question.run) for learner, each in store.questions.pending()] == [("ann", "three")]
 
 
+def data_pin(study: Study = STUDY, source: str = "rows.csv", people: str = "", content: bytes = b"file") -> DataPin:
+    return DataPin(source, {"t": "rows"}, study, people, 9, b"rows", (content,))
+
+
 def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, clock: Clock) -> None:
     """The learners' runs end then, not the owner's; no entry has a digest of rows that anyone can confirm."""
-    data = DataPin("rows.csv", {"t": "rows"}, STUDY, b"rows")
+    data = data_pin()
     with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
         assert store.pin(data) == []
         entry = store.entries()[-1]
         salt = store.chain.attachment(entry.number, SALT)
         assert len(salt) == 32
-        assert entry.record == Pinned("rows.csv", {"t": "rows"}, data.study.digest, data.keyed(salt))
+        assert entry.record == data.pinned(salt)
+        assert isinstance(entry.record, Pinned)
+        assert (entry.record.study, entry.record.name) == (data.study.digest, "s")
+        assert entry.record.rows == hmac.new(salt, b"rows", "sha256").hexdigest()
         approve(store, price=FREE)
         assert (other.pin(data, accept=True), store.pin(data)) == ([], [])
         assert (len(store.entries()), store.consents.open_runs()) == (4, [("ann", "run")])
@@ -468,7 +475,10 @@ def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, cloc
             (replace(data, study=OTHER_STUDY), ["the study"]),
             (replace(data, source="rows.db"), ["where they come from"]),
             (replace(data, tables={"t": "others"}), ["where they come from"]),
-            (DataPin("", {}, OTHER_STUDY, b""), ["the rows", "the study", "where they come from"]),
+            (
+                replace(data, source="", tables={}, study=OTHER_STUDY, rows=b""),
+                ["the rows", "the study", "where they come from"],
+            ),
         ):
             assert store.pin(changed) == parts
         assert store.consents.open_runs() == [("ann", "run")]
@@ -478,12 +488,12 @@ def test_data_are_pinned_once_and_others_by_the_owners_word(tmp_path: Path, cloc
         ended, pinned = other.entries()[5:]
         assert ended.record == Ended("ann", "run", "owner")
         assert isinstance(pinned.record, Pinned)
-        assert pinned.record.rows == later.keyed(other.chain.attachment(pinned.number, SALT))
+        assert pinned.record == later.pinned(other.chain.attachment(pinned.number, SALT))
         assert other.books.runs[OWNER, "mine"].ended is None
 
 
 def test_a_process_answers_about_the_data_that_it_has_loaded_alone(tmp_path: Path, clock: Clock) -> None:
-    data = DataPin("rows.csv", {"t": "rows"}, STUDY, b"rows")
+    data = data_pin()
     with open_ledger(tmp_path, LIMIT) as store, open_ledger(tmp_path, LIMIT) as other:
         assert store.pin(data) == []
         assert other.pin(replace(data, rows=b"others"), accept=True) == ["the rows"]
