@@ -175,6 +175,12 @@ def terms_of(settings: PartySettings) -> dict[str, StudyTerms]:
     }
 
 
+def allot(store: Ledger, settings: PartySettings) -> None:
+    """Have a ledger's accounts pay as the settings say from now on. Raises what `Accounts.check_shares` raises."""
+    store.allot(budget_of(settings.policy), terms_of(settings))
+    store.accounts.check_shares()
+
+
 def open_witness(settings: Callable[[], PartySettings]) -> Witness:
     """Open the store of receipts of those services whose keys the owner has compared: key holders and other parties."""
 
@@ -298,14 +304,16 @@ class Party:
         Runs of studies in which the owner takes part no more end. Raises what `Holdings.take_up` raises, and
         InvalidInputError for shares that an account does not have; then all stays as it was.
         """
-        before = self.settings
-        self.holdings.take_up(settings)
-        self.store.allot(budget_of(settings.policy), terms_of(settings))
+        store = self._opened
         try:
-            self.store.accounts.check_shares()
-        except InvalidInputError:
-            self.store.allot(budget_of(before.policy), terms_of(before))
-            self.holdings.take_up(before)
+            if store is not None:
+                allot(store, settings)
+            self.holdings.take_up(settings)
+            if store is None:
+                self.store.accounts.check_shares()
+        except BaseException:
+            if store is not None:
+                allot(store, self.settings)
             raise
         self.settings = settings
         self._agreed.clear()

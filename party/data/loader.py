@@ -33,8 +33,8 @@ def _arrays() -> Iterator[AnyArray]:
     from parley.common.files.tables import table_contents  # noqa: PLC0415
 
     task = Task.model_validate_json(sys.stdin.buffer.read())
-    contents = table_contents(task.source)
     loaded = load_source(task.source, task.study, clip=task.clip)
+    contents = table_contents(task.source)
     if task.study.sparse:
         from parley.common.data.sparse import SparseShard  # noqa: PLC0415 -- loads SciPy
 

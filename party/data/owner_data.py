@@ -98,8 +98,8 @@ def load_here(data: Data, study: Study) -> Loaded:
     from parley.common.files.examples import load_source  # noqa: PLC0415 -- pyarrow, for as long as the process lives
     from parley.common.files.tables import table_contents  # noqa: PLC0415
 
-    contents = table_contents(data)
-    return replace(load_source(data, study, clip=data.out_of_bounds == "clip"), contents=contents)
+    loaded = load_source(data, study, clip=data.out_of_bounds == "clip")
+    return replace(loaded, contents=table_contents(data))
 
 
 def load_apart(data: Data, study: Study) -> Loaded:

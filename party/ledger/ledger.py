@@ -185,7 +185,7 @@ class LedgerChain(SignedChain):
         about, pins = self.about.get(study), self.books.pins.get(study)
         if about is not None and pins and pins[-1][0] != about:
             raise DataChangedError(
-                f"the owner has accepted other data of {study} since this service loaded its own: ask again"
+                f"the owner has accepted other data since this service loaded its own: it loads those of {study} now"
             )
 
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
@@ -603,8 +603,8 @@ class Ledger:
             self._check_people(data)
             earlier = self._pin_before(data)
             changes = [] if earlier is None else data.changes_since(earlier[1], self._salt(earlier[0]))
-            if accept and changes:
-                self._end_runs(appending, study)
+            if accept and changes and earlier is not None:
+                self._end_runs(appending, lambda name: name == study or self._replaces(name, earlier[1].name))
             is_complete = earlier is not None and earlier[1].name == study and earlier[1].people == data.people
             if (accept or not changes) and not (is_complete and not changes):
                 salt = secrets.token_bytes(32)
@@ -622,7 +622,7 @@ class Ledger:
         """End all learners' runs of a study in which the owner takes part no more; return them."""
         self.chain.about.pop(study, None)
         with self.chain.transaction() as appending:
-            return self._end_runs(appending, study)
+            return self._end_runs(appending, lambda name: name == study)
 
     def entries(self) -> list[Entry]:
         """Return all entries, oldest first."""
@@ -642,9 +642,9 @@ class Ledger:
         self.chain.look()
         self.chain.probe(room)
 
-    def _end_runs(self, appending: Appending, study: str) -> list[RunKey]:
-        """End the learners' open runs of a study; return them."""
-        keys = [key for key, run in self.books.open_runs() if run.use.study == study]
+    def _end_runs(self, appending: Appending, is_over: Callable[[str], bool]) -> list[RunKey]:
+        """End the learners' open runs of the studies that are over, by name; return them."""
+        keys = [key for key, run in self.books.open_runs() if is_over(run.use.study)]
         for key in keys:
             _append(appending, Ended(*key, "owner"))
         return keys
@@ -652,14 +652,21 @@ class Ledger:
     def _pin_before(self, data: DataPin) -> tuple[int, Pinned] | None:
         """Return the entry that pins a study's data now, and its number; None if there is none.
 
-        That of an older version, which has no name, is of the study that it names by its digest, or of the first.
+        That of an older version, which has no name, is of the study that it names by its digest. A study that the
+        settings name by its file alone replaces the last one that they do not name.
         """
-        pins = self.books.pins
-        if data.study.name in pins:
-            return pins[data.study.name][-1]
-        if "" in pins and (len(pins) == 1 or data.study.has_digest(pins[""][-1][1].study)):
+        pins, terms, study = self.books.pins, self.accounts.terms, data.study
+        if study.name in pins:
+            return pins[study.name][-1]
+        if "" in pins and study.has_digest(pins[""][-1][1].study):
             return pins[""][-1]
-        return None
+        if study.name in terms:
+            return None
+        return max((pins[name][-1] for name in pins if name not in terms), key=lambda pin: pin[0], default=None)
+
+    def _replaces(self, study: str, pinned: str) -> bool:
+        """Say whether the runs of a study were about data that were pinned by this name; older pins have none."""
+        return study == pinned or (not pinned and study not in self.accounts.terms)
 
     def _check_people(self, data: DataPin) -> None:
         """Raise InvalidInputError if the people in a table have another account already, under whichever path."""

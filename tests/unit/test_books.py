@@ -13,6 +13,7 @@ import pytest
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, LedgerError, VersionError
 from parley.common.privacy.account import Account, Cost
 from parley.common.privacy.guarantee import Adjacency
+from parley.party.ledger.accounts import Accounts
 from parley.party.ledger.books import Books, RoundEntries, learner_day
 from parley.party.ledger.records import (
     Answered,
@@ -241,24 +242,24 @@ def test_a_charge_is_taken_first_from_what_is_reserved_for_its_run() -> None:
     books = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)))
     one = books.runs["ann", "one"]
     for allowed in (Cost(20, 5), Cost(100, 5)):  # the second: more than is reserved, and no more than the limit
-        books.require(one, allowed)
+        Accounts(books).require_charge(one, allowed)
     with pytest.raises(BudgetExhaustedError):
-        books.require(one, Cost(101, 5))
+        Accounts(books).require_charge(one, Cost(101, 5))
     released = told(approved("one", Cost(60, 5)), approved("two", Cost(40, 5)), Released("ann", "one"))
-    released.require(released.runs["ann", "one"], Cost(60, 5))
+    Accounts(released).require_charge(released.runs["ann", "one"], Cost(60, 5))
     for more in (Cost(61, 5), Cost(60, 6)):
         with pytest.raises(BudgetExhaustedError):
-            released.require(released.runs["ann", "one"], more)
+            Accounts(released).require_charge(released.runs["ann", "one"], more)
 
 
 def test_a_limit_that_was_lowered_allows_what_fits_below_it() -> None:
     lowered = Limited(50, 10, "replace_one", "basic")
     books = told(approved("one", Cost(60, 0)), approved("two", Cost(40, 5)), approved("three", Cost(60, 5)), lowered)
-    books.require(books.runs["ann", "one"], Cost(50, 0))
-    books.require(books.runs["ann", "two"], Cost(40, 5))
+    Accounts(books).require_charge(books.runs["ann", "one"], Cost(50, 0))
+    Accounts(books).require_charge(books.runs["ann", "two"], Cost(40, 5))
     for run, cost in (("one", Cost(51, 0)), ("three", Cost(60, 5)), ("three", Cost(10, 5))):
         with pytest.raises(BudgetExhaustedError):
-            books.require(books.runs["ann", run], cost)
+            Accounts(books).require_charge(books.runs["ann", run], cost)
 
 
 OLD = [Cost(4, 3, 5), Cost(2, 0, 5), Cost(1, 0, 5)]
@@ -296,7 +297,7 @@ def test_what_waits_for_the_owner_is_what_it_has_not_answered_and_still_may() ->
         book = books.owner["ann", run]
         assert (book.number, book.question, book.expires) == (number, asked[run], 999 + number + 50)
     assert (books.owner["ann", "two"].denied, books.owner["ann", "one"].denied) == ("no", None)
-    assert books.pinned == (9, pinned)
+    assert books.pins == {"": [(9, pinned)]}
     for now, waiting in ((1002, ["one", "four"]), (1052, ["four"]), (1054, ["four"]), (1055, [])):
         assert [run for (_, run), _ in books.pending(now)] == waiting
 

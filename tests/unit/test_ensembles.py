@@ -401,7 +401,7 @@ def test_exact_votes_are_for_owners_who_fear_the_model_alone(name: str, calibrat
     public = PublicRows.of(cluster.public_rows())
     spec = run_spec(cluster, algorithm=name, parameters={"calibration": calibration}, public=public)
     policy = cluster.party_settings("party-1").policy
-    terms = ("party-1", cluster.study, cluster.n_examples, spec.names)
+    terms = ("party-1", cluster.study.digest, cluster.n_examples, spec.names)
     if calibration == "tight":
         total = review(spec, rules_of(policy), *terms).total
         assert total.epsilon == pytest.approx(10**6, rel=1e-4)

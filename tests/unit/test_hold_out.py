@@ -142,9 +142,9 @@ def test_a_party_refuses_too_few_rows_by_itself(tmp_path: Path) -> None:
     policy = Cluster(tmp_path, n_parties=2).party_settings("party-1").policy
     proposed = spec(0.2, {"party-1": 10, "party-2": 4})
     with pytest.raises(InvalidInputError, match="none of the 4 rows of party-2"):
-        review(proposed, rules_of(policy), "party-1", proposed.study, 10)
+        review(proposed, rules_of(policy), "party-1", proposed.study.digest, 10)
     fitting = spec(0.2, {"party-1": 10, "party-2": 5})
-    assert review(fitting, rules_of(policy), "party-1", fitting.study, 10).total.epsilon > 0
+    assert review(fitting, rules_of(policy), "party-1", fitting.study.digest, 10).total.epsilon > 0
 
 
 def test_what_is_about_held_out_rows_needs_some() -> None:

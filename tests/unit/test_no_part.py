@@ -84,6 +84,6 @@ def test_a_run_without_any_part_is_refused(tmp_path: Path, monkeypatch: pytest.M
     spec = run_spec(cluster, n_rounds=5)
     monkeypatch.setattr(RunSpec, "build", lambda _: ALGORITHM)
     policy = rules_of(cluster.party_settings("party-1").policy)
-    assert review(spec, policy, "party-1", cluster.study, 40).total.epsilon > 0
+    assert review(spec, policy, "party-1", cluster.study.digest, 40).total.epsilon > 0
     with pytest.raises(InvalidInputError, match="this party has no part in any round of the run"):
-        review(spec, policy, "party-3", cluster.study, 42)
+        review(spec, policy, "party-3", cluster.study.digest, 42)

@@ -43,7 +43,7 @@ def test_all_that_reports_a_charge_says_what_it_hides(cluster: Cluster, adjacenc
     assert price(spec.build(), spec.facts().of(0)).adjacency == hidden
     chosen = settings(cluster, adjacency)
     with TestClient(create_party_app(chosen), headers=ASKING) as client:
-        assert client.get("/v1/party").json()["adjacency"] == adjacency
+        assert client.get("/v1/party").json()["studies"][0]["adjacency"] == adjacency
         assert propose(client, spec).raise_for_status().json()["adjacency"] == hidden
         answered = ask(client, 1, message, step=step)
         receipt = read_receipt(answered.raise_for_status().headers[RECEIPT])

@@ -46,13 +46,15 @@ def kind(response: httpx.Response) -> str:
 def test_says_of_itself_what_a_learner_may_know(client: httpx.Client, cluster: Cluster) -> None:
     facts = client.get("/v1/party").json()
     assert facts["name"] == "party-1"
-    assert facts["n_examples"] == cluster.n_examples
-    assert facts["study_digest"] == cluster.study.digest
-    assert set(facts) == {
-        "name",
-        "version",
+    assert set(facts) == {"name", "version", "studies"}
+    (of_study,) = facts["studies"]
+    assert of_study["n_examples"] == cluster.n_examples
+    assert of_study["study_digest"] == cluster.study.digest
+    assert of_study["people"] is None
+    assert set(of_study) == {
         "study_digest",
         "n_examples",
+        "people",
         "adjacency",
         "algorithms",
         "view",
@@ -79,6 +81,7 @@ def test_names_its_price_once_and_charges_its_epsilon_at_once_and_its_squares_ro
         "rounds": 4,
         "epsilon": pytest.approx(1.0, abs=1e-5),
         "delta": 1e-5,
+        "people": None,
         "adjacency": "replace_one",
         "prepared": True,
     }

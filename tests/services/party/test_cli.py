@@ -73,7 +73,7 @@ def test_check_says_what_the_party_is_and_refuses(config: Path) -> None:
     assert "other algorithms than dp_gd" in text.stdout
     assert text.stderr == ""
     facts = json.loads(run("check", "--config", config, "--format", "json").stdout)
-    assert facts["party"]["n_examples"] == 40
+    assert facts["party"]["studies"][0]["n_examples"] == 40
     assert facts["budget"]["epsilon_left"] == 3
     assert "tokens of others than learner" in facts["refuses"]
 
@@ -245,7 +245,10 @@ def test_parquet_is_read_too(config: Path, cluster: Cluster, monkeypatch: pytest
     columns = {name: rng.uniform(-1, 1, 20) for name in cluster.study.feature_names}
     pq.write_table(pa.table(columns | {"y": ["yes", "no"] * 10}), cluster.root / "data.parquet")
     monkeypatch.setenv("PARLEY_PARTY_DATA__SOURCE", str(cluster.root / "data.parquet"))
-    assert json.loads(run("check", "--config", config, "--format", "json").stdout)["party"]["n_examples"] == 20
+    assert (
+        json.loads(run("check", "--config", config, "--format", "json").stdout)["party"]["studies"][0]["n_examples"]
+        == 20
+    )
 
 
 @pytest.mark.parametrize("values", [["a", None], [b"\xff", b"x"], [[1], [2]]], ids=["null", "bytes", "lists"])

@@ -42,7 +42,7 @@ OWNERS: dict[str, Any] = {
 def price(cluster: Cluster, spec: RunSpec, **policy: object) -> Price:
     """The first party's price of a run, whose owner pins all other parties."""
     owner = rules_of(Policy.model_validate(OWNERS | policy))
-    return review(spec, owner, "party-1", cluster.study, cluster.n_examples, spec.names)
+    return review(spec, owner, "party-1", cluster.study.digest, cluster.n_examples, spec.names)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Pat
     for n_compared, least in ((5, 0), (4, 1), (3, 2), (2, 3)):
         for colluders in range(5):
             spec = run_spec(cluster, secure_sum="paillier", colluders=colluders, minimum_contributors=5)
-            terms = spec, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:n_compared]
+            terms = spec, policy, "party-1", cluster.study.digest, cluster.n_examples, spec.names[:n_compared]
             if colluders >= least:
                 assert review(*terms)
                 continue
@@ -94,10 +94,12 @@ def test_each_party_that_is_not_pinned_counts_as_one_more_colluder(tmp_path: Pat
         spec = run_spec(cluster, secure_sum="paillier", colluders=3, minimum_contributors=5)
         fewer = spec.model_copy(update={"minimum_contributors": min(fewest, 6) - 1, "colluders": 0})
         with pytest.raises(ForbiddenError, match=f"at least {fewest} contributors") as refused:
-            review(fewer, policy, "party-1", cluster.study, cluster.n_examples, spec.names[:n_compared])
+            review(fewer, policy, "party-1", cluster.study.digest, cluster.n_examples, spec.names[:n_compared])
         assert refused.value.facts == {"rule": "minimum_contributors"}
     plain = run_spec(cluster, minimum_contributors=2)
-    assert review(plain, policy, "party-1", cluster.study, cluster.n_examples, ()), "each answer has its whole noise"
+    assert review(plain, policy, "party-1", cluster.study.digest, cluster.n_examples, ()), (
+        "each answer has its whole noise"
+    )
 
 
 def test_each_rule_holds_by_the_letter_and_not_one_beyond(cluster: Cluster) -> None:
@@ -164,7 +166,7 @@ def test_a_run_fits_the_limits_of_its_party_to_the_byte(cluster: Cluster, kind: 
     for most in (max(most_bytes, answered), max(most_bytes, answered) - 1):
         limits = Limits.model_construct(**(Limits().model_dump() | {limit: most}))
         rules = rules_of(Policy.model_validate(OWNERS), limits)
-        terms = spec, rules, "party-1", cluster.study, cluster.n_examples, spec.names
+        terms = spec, rules, "party-1", cluster.study.digest, cluster.n_examples, spec.names
         if most == max(most_bytes, answered):
             assert review(*terms)
             continue
@@ -188,9 +190,9 @@ def test_a_curators_run_is_one_partys_alone(cluster: Cluster) -> None:
 def test_where_the_owner_pins_nobody_there_are_no_sums(cluster: Cluster) -> None:
     policy, spec = rules_of(Policy.model_validate(OWNERS)), run_spec(cluster, secure_sum="paillier", colluders=1)
     with pytest.raises(ForbiddenError, match="pins no public key of key holders") as refused:
-        review(spec, policy, "party-1", cluster.study, cluster.n_examples)
+        review(spec, policy, "party-1", cluster.study.digest, cluster.n_examples)
     assert refused.value.facts == {"rule": "secure_sum"}
-    assert review(spec, policy, "party-1", cluster.study, cluster.n_examples, ["party-2"]), "itself it knows"
+    assert review(spec, policy, "party-1", cluster.study.digest, cluster.n_examples, ["party-2"]), "itself it knows"
     by_answers = run_spec(cluster, secure_sum="paillier", algorithm="local", parameters={})
     with pytest.raises(ForbiddenError, match="local reveals each answer, so it has no secure sum") as refused:
         price(cluster, by_answers)
@@ -379,9 +381,9 @@ def test_no_budget_allows_a_run_without_noise(cluster: Cluster) -> None:
 def test_a_run_that_names_another_party_or_size_is_not_this_partys(cluster: Cluster) -> None:
     spec = run_spec(cluster)
     with pytest.raises(InvalidInputError, match="does not name the party"):
-        review(spec, rules_of(Policy.model_validate(OWNERS)), "party-3", cluster.study, cluster.n_examples)
+        review(spec, rules_of(Policy.model_validate(OWNERS)), "party-3", cluster.study.digest, cluster.n_examples)
     with pytest.raises(ForbiddenError, match=r"misstates the size of .* ask for a new run"):
-        review(spec, rules_of(Policy.model_validate(OWNERS)), "party-1", cluster.study, cluster.n_examples + 1)
+        review(spec, rules_of(Policy.model_validate(OWNERS)), "party-1", cluster.study.digest, cluster.n_examples + 1)
 
 
 @pytest.mark.parametrize(("view", "epsilon"), [("model", 1.0), ("transcript", 4.0)])
@@ -450,7 +452,7 @@ def test_weights_that_are_not_numbers_touch_no_data(cluster: Cluster, monkeypatc
         for bad in BAD:
             with pytest.raises(InvalidInputError, match="must be finite"):
                 owner.answer("learner", "run", Query(1, "gradient", np.full(d, bad)))
-        assert (touched, owner.budget().epsilon_spent) == ([], 0.0)
+        assert (touched, owner.budget("learner").epsilon_spent) == ([], 0.0)
         owner.answer("learner", "run", Query(1, "gradient", np.zeros(d)))
         assert touched == ["data"]
 

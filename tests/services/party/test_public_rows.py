@@ -85,11 +85,13 @@ def test_an_owner_may_pin_the_rows_that_runs_may_ask_about(cluster: Cluster, row
     spec = run_spec(cluster, **NO_ROWS, public=name)
     for allowed in ((name.digest,), (other.digest, name.digest), None):
         pinned = rules_of(Policy.model_validate(policy | {"public_rows": allowed}))
-        assert review(spec, pinned, "party-1", cluster.study, cluster.n_examples).total.epsilon > 0
+        assert review(spec, pinned, "party-1", cluster.study.digest, cluster.n_examples).total.epsilon > 0
     for forbidden in ((other.digest,), ()):
         pinned = rules_of(Policy.model_validate(policy | {"public_rows": forbidden}))
         with pytest.raises(ForbiddenError) as refused:
-            review(spec, pinned, "party-1", cluster.study, cluster.n_examples)
+            review(spec, pinned, "party-1", cluster.study.digest, cluster.n_examples)
         assert refused.value.facts == {"rule": "public_rows"}
         assert refused.value.detail == "the owner does not allow these public rows"
-        assert review(run_spec(cluster), pinned, "party-1", cluster.study, cluster.n_examples), "which asks about none"
+        assert review(run_spec(cluster), pinned, "party-1", cluster.study.digest, cluster.n_examples), (
+            "which asks about none"
+        )
