@@ -373,6 +373,16 @@ class PartySettings(ServiceSettings):
             return self.studies
         return StudySettings.model_construct(name="", study=self.study, data=self.data), *self.studies
 
+    def study_named(self, name: str | None) -> StudySettings:
+        """Return the study of this name, or the only one for None. Raises InvalidInputError."""
+        if name is None and len(self.held) == 1:
+            return self.held[0]
+        named = next((entry for entry in self.studies if entry.name == name), None)
+        if named is None:
+            names = ", ".join(entry.name or str(entry.study) for entry in self.held)
+            raise InvalidInputError(f"--study: name one of {names}")
+        return named
+
     @property
     def certificates(self) -> tuple[Path, ...]:
         """The certificate files of this service, of other owners' parties, and for learners that it connects to."""

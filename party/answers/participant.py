@@ -122,6 +122,10 @@ class SecureSumParticipant:
         """Draw no more obfuscators for a run."""
         self._obfuscators.forget(session_of(run, self._owner.agreed(learner, run).consent.spec))
 
+    def take_up(self) -> None:
+        """Ask the owner's present settings again whom it trusts with the sums that were joined before."""
+        self._member.cache_clear()
+
     def _spec(self, learner: str, run: str) -> RunSpec:
         """Return the specification of an approved run. Raises ConflictError where it has no secure sum."""
         spec = self._owner.agreed(learner, run).consent.spec

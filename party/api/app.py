@@ -183,7 +183,12 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         round_paths=_ROUND_PATHS,
         shares=settings.shares,
     )
-    app.state.ledger, app.state.take_up = party.store, party.take_up
+
+    def take_up(changed: PartySettings) -> None:
+        party.take_up(changed)
+        sums.take_up()
+
+    app.state.ledger, app.state.take_up = party.store, take_up
     desk = PartyDesk(party.store.chain, worker, party, sums)
     _add_facts(app, desk)
     _add_runs(app, desk)

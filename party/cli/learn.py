@@ -51,6 +51,9 @@ def learn_command(
         int | None, typer.Option(min=1, help="Least number of others in each round; all if not given.")
     ] = None,
     deadline: Annotated[float, typer.Option(min=0.01, help="Seconds that a silent party is waited for.")] = 5.0,
+    study: Annotated[
+        str | None, typer.Option(help="The study of the examples, where the settings have several.")
+    ] = None,
     run: Annotated[str | None, typer.Option(help="The name of a run that failed, to take it up again.")] = None,
     save: Annotated[Path | None, typer.Option(help="File for the model; standard output if not given.")] = None,
     *,
@@ -80,7 +83,7 @@ def learn_command(
             minimum_contributors=minimum_contributors,
             deadline=deadline,
         )
-        holding = owner_data.load_holding(settings)
+        holding = owner_data.load_holding(settings, settings.study_named(study))
         typer.echo(
             f"run {order.run}; of your own examples: {learning.protection(order, settings.name, holding)}", err=True
         )
