@@ -4,8 +4,8 @@ A fit is a run of the owner's own. It is approved, charged in full and ended in 
 drawn. So a crash loses the fit at most, and its charge stays.
 
 The ledger is opened for each look and each payment, and closed again. So it may be shared with the party's service and
-with other processes, such as those of a search with ``n_jobs`` above 1; whatever is open is of this process alone, and
-a program that is left open keeps nobody from restoring the ledger.
+with other processes, such as those of a search with ``n_jobs`` above 1. No process inherits an open file, and a notebook
+that is left open keeps nobody from restoring the ledger.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LedgerBudget(Payer):
 
     @property
     def fits(self) -> int:
-        """How many fits, of whichever budget, the ledger has been charged for."""
+        """How many fits the ledger has been charged for, of all studies."""
         with self._opened() as ledger:
             return sum(learner == OWNER and run.startswith(_FIT) for learner, run in ledger.books.runs)
 

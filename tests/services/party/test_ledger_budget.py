@@ -17,9 +17,18 @@ from sklearn.model_selection import GridSearchCV
 from typer.testing import CliRunner
 
 from parley import LedgerBudget, PrivateClassifier, PrivateLinearRegression, PrivateLogisticRegression
-from parley.common.errors import BudgetExhaustedError, ForbiddenError, InvalidInputError, LedgerError, UnavailableError
+from parley.common.errors import (
+    BudgetExhaustedError,
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    LedgerError,
+    UnavailableError,
+)
 from parley.common.privacy.account import Cost, Price
 from parley.common.privacy.payer import Fit
+from parley.common.runs.specification import Budget, Member, RunSpec
+from parley.common.wire.party_api import RunProposal
 from parley.learner.estimators.array_runs import ArrayRun
 from parley.learner.estimators.budget import EstimatorError, PrivacyBudget
 from parley.party.answers.party import open_store
@@ -101,6 +110,8 @@ def test_a_fit_is_three_records(config: Path) -> None:
         "fit", PRICE.total, "replace_one", Cost(0, 0),
     )  # fmt: skip
     assert (book.ended, book.charged) == ("owner", PRICE.total.epsilon)
+    with opened(config) as ledger, pytest.raises(ConflictError, match=r"there is a run fit-\w+ already"):
+        ledger.consents.charge_fit(approved.run, "dp_gd", b"{}", PRICE)
 
 
 def test_the_commands_show_it(config: Path) -> None:
@@ -151,18 +162,18 @@ def test_a_fit_that_costs_more_than_is_left_is_refused(cluster: Cluster) -> None
     fitted(budget, epsilon=left / 2)
 
 
-def test_what_is_reserved_for_a_run_is_not_to_be_spent(config: Path) -> None:
+def test_what_is_reserved_for_a_learners_run_is_not_to_be_spent(cluster: Cluster, config: Path) -> None:
+    member = Member(name="party-1", n_examples=40, budget=Budget(epsilon=3, delta=1e-5))
+    spec = RunSpec(study=cluster.study, algorithm="dp_gd", parameters={}, parties=(member,), minimum_contributors=1)
     with opened(config) as ledger:
-        ledger.consents.begin_own("stream", "ftrl", b"{}", 9, Price.at_once(_all_of(ledger)))
+        account = ledger.account()
+        all_of_it = Cost(account.epsilon_limit, account.delta_limit, account.gdp_limit(slack=False))
+        ledger.consents.approve(
+            "learner", RunProposal(run="first", spec=spec, user="ann", purpose=""), Price.at_once(all_of_it)
+        )
         refused(config, BudgetExhaustedError, "epsilon 0, delta 1e-05 are left")
-        ledger.consents.release(OWNER, "stream")
+        ledger.consents.end("learner", "first")
     fitted(LedgerBudget(config))
-
-
-def _all_of(ledger: Ledger) -> Cost:
-    """All that the account has."""
-    account = ledger.account()
-    return Cost(account.epsilon_limit, account.delta_limit, account.gdp_limit(slack=False))
 
 
 def test_the_policy_for_one_run_holds(cluster: Cluster) -> None:
@@ -211,14 +222,52 @@ def test_what_is_no_budget_is_told_at_once(config: Path, tmp_path: Path) -> None
 # ── which study ──────────────────────────────────────────────────────────────
 
 
-def test_the_ledger_keeps_which_study_a_fit_is_about(config: Path) -> None:
-    LedgerBudget(config, study="made-up").pay(FIT)
+def config_of_two(cluster: Cluster, **first: object) -> Path:
+    """Settings of a second study, "beside", of other people, next to "made-up", whose settings are ``first``."""
+    settings = make_ledger(cluster.party_settings("party-1"))
+    dumped = settings.model_dump(mode="json", exclude_none=True, include={"name", "state", "learners"})
+    study = cluster.study.model_copy(update={"name": "beside"})
+    (cluster.root / "beside.json").write_text(study.model_dump_json())
+    studies: list[dict[str, Any]] = [
+        {"name": "made-up", "study": cluster.study_path, "data": {"source": cluster.root / "party-1.csv"}, **first},
+        {
+            "name": "beside",
+            "study": cluster.root / "beside.json",
+            "data": {"source": cluster.root / "party-2.csv"},
+            "people": "ward-7",
+            "policy": {"max_epsilon_per_run": 0.75},
+        },
+    ]
+    return write(cluster.root / "party.toml", dumped | {"policy": POLICY, "studies": studies})
+
+
+def test_the_people_of_a_study_pay_for_it(cluster: Cluster) -> None:
+    config = config_of_two(cluster)
+    budgets = {study: LedgerBudget(config, study) for study in ("", "made-up", "beside")}
+    fitted(budgets["beside"], epsilon=0.75)
+    assert budgets["beside"].epsilon_left < budgets[""].epsilon_left == budgets["made-up"].epsilon_left == 3
+    with pytest.raises(ForbiddenError, match=r"one may cost 0\.75"):
+        fitted(budgets["beside"], epsilon=1)
+    fitted(budgets["made-up"], epsilon=1)
+    assert budgets[""].account == budgets["made-up"].account
     with opened(config) as ledger:
-        assert [record.study for record in _approvals(ledger)] == ["made-up"]
+        approvals = [entry.record for entry in ledger.entries() if isinstance(entry.record, Approved)]
+    assert [(record.study, record.people) for record in approvals] == [("beside", "ward-7"), ("made-up", "")]
 
 
-def _approvals(ledger: Ledger) -> list[Approved]:
-    return [entry.record for entry in ledger.entries() if isinstance(entry.record, Approved)]
+def test_a_share_that_is_set_aside_is_for_its_study(cluster: Cluster) -> None:
+    config = config_of_two(cluster, policy={"share": 0.5})
+    of_study, of_none = LedgerBudget(config, "made-up"), LedgerBudget(config)
+    assert 0 < of_study.epsilon_left < 3
+    for _ in range(2):
+        with pytest.raises(BudgetExhaustedError):
+            of_study.pay(
+                Fit("dp_gd", {}, Price.at_once(Cost(10**6, 10**12, of_study.account.gdp_limit(slack=False) + 1)))
+            )
+        of_study, of_none = of_none, of_study
+    before = of_none.account
+    fitted(of_study)
+    assert of_none.account == before
 
 
 # ── copies, and other processes ──────────────────────────────────────────────
