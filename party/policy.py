@@ -69,10 +69,12 @@ def own_policy(settings: PartySettings, study: str) -> Policy:
 
     Raises InvalidInputError for a study that the settings do not name.
     """
-    entries = {entry.name or read_study(entry.study).name: entry for entry in settings.held} if study else {}
-    if study and study not in entries:
+    if not study:
+        return settings.policy
+    entries = {entry.name or read_study(entry.study).name: entry for entry in settings.held}
+    if study not in entries:
         raise InvalidInputError(f"there is no study {study}; the settings name {', '.join(sorted(entries))}")
-    return entries[study].policy.over(settings.policy) if study else settings.policy
+    return entries[study].policy.over(settings.policy)
 
 
 def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is checked against

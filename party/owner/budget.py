@@ -4,8 +4,8 @@ A fit is a run of the owner's own. It is approved, charged in full and ended in 
 drawn. So a crash loses the fit at most, and its charge stays.
 
 The ledger is opened for each look and each payment, and closed again. So it may be shared with the party's service and
-with other processes, such as those of a search with ``n_jobs`` above 1. No process inherits an open file, and a notebook
-that is left open keeps nobody from restoring the ledger.
+with other processes, such as those of a search with ``n_jobs`` above 1. No process inherits an open file, and a
+notebook that is left open keeps nobody from restoring the ledger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from parley.common.privacy.payer import Fit, Payer
 from parley.common.service import logs
 from parley.party.answers.party import open_store
 from parley.party.ledger.books import OWNER, Use
-from parley.party.ledger.ledger import Ledger
 from parley.party.policy import check_cost, own_policy, rules_of
 from parley.party.settings import PartySettings
 
@@ -43,26 +42,28 @@ class LedgerBudget(Payer):
 
     def __init__(self, config: str | Path, study: str = "") -> None:
         self._config, self._study = Path(config).resolve(), study
-        own_policy(PartySettings.load(self._config), study)
-        self._opened().close()
+        settings = self._settings()
+        own_policy(settings, study)
+        open_store(settings).close()
 
     @property
     def account(self) -> Account:
         """The account as it is now, or the part of it that is set aside for the study."""
-        with self._opened() as ledger:
+        with open_store(self._settings()) as ledger:
             return ledger.accounts.part(Use(ledger.accounts.people(self._study), self._study, OWNER))
 
     @property
     def fits(self) -> int:
         """How many fits the ledger has been charged for, of all studies."""
-        with self._opened() as ledger:
+        with open_store(self._settings()) as ledger:
             return sum(learner == OWNER and run.startswith(_FIT) for learner, run in ledger.books.runs)
 
     def pay(self, fit: Fit) -> None:
         """Charge a fit; raises what the class says, and BudgetExhaustedError, which says what is left."""
-        check_cost(fit.price, rules_of(own_policy(PartySettings.load(self._config), self._study)))
+        settings = self._settings()
+        check_cost(fit.price, rules_of(own_policy(settings, self._study)))
         spec = canonical({"algorithm": fit.algorithm, **fit.terms})
-        with self._opened() as ledger:
+        with open_store(settings) as ledger:
             ledger.consents.charge_fit(f"{_FIT}{uuid.uuid4().hex}", fit.algorithm, spec, fit.price, self._study)
 
     def __repr__(self) -> str:
@@ -71,6 +72,7 @@ class LedgerBudget(Payer):
         except ParleyError:  # an estimator that was saved may be shown where there is no ledger
             return f"{type(self).__name__}({str(self._config)!r}, which cannot be opened)"
 
-    def _opened(self) -> Ledger:
+    def _settings(self) -> PartySettings:
+        """Read the settings as they are now."""
         logs.quiet_by_default()
-        return open_store(PartySettings.load(self._config))
+        return PartySettings.load(self._config)

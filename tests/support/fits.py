@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.errors import BudgetExhaustedError
 from parley.common.privacy.account import Cost, Price
-from parley.common.privacy.payer import Fit
+from parley.common.privacy.payer import Fit, Payer
 from parley.learner.estimators.array_runs import ArrayRun
 from parley.learner.estimators.private import PrivateClassifier
 from parley.party.owner.budget import LedgerBudget
@@ -29,30 +30,30 @@ def examples() -> tuple[FloatArray, IntArray]:
     return X, (X.sum(axis=1) > 0).astype(np.int64)
 
 
-def fitted(budget: LedgerBudget, **parameters: Any) -> PrivateClassifier:  # noqa: ANN401 -- those of an estimator
+def fitted(budget: Payer, **parameters: Any) -> PrivateClassifier:  # noqa: ANN401 -- those of an estimator
     """A classifier of the examples, which has paid."""
     terms: dict[str, Any] = {"bounds": (-1, 1), "classes": (0, 1), "epsilon": 0.5, "delta": 1e-6, "budget": budget}
     return PrivateClassifier(**(terms | parameters)).fit(*examples())
 
 
-def start_paying(config: Path, granted: Path) -> BaseProcess:
-    """A process that pays for fits until it is refused, and then writes how many there were."""
-    return _start(_pay_until_refused, config, granted)
+def start_paying(budget: LedgerBudget, granted: Path) -> BaseProcess:
+    """A process that is sent a budget, pays until it is refused, and then writes for how many fits."""
+    return _start(_pay_until_refused, budget, granted)
 
 
-def start_dying(config: Path) -> BaseProcess:
+def start_dying(budget: LedgerBudget) -> BaseProcess:
     """A process that is killed after it has paid for a fit, before any noise is drawn."""
-    return _start(_die_once_charged, config)
+    return _start(_die_once_charged, budget)
 
 
-def _start(target: Any, *places: Path) -> BaseProcess:  # noqa: ANN401 -- a function of this module
-    process = processes._CONTEXT.Process(target=target, args=places, daemon=True)
+def _start(target: Callable[..., None], *arguments: object) -> BaseProcess:
+    process = processes._CONTEXT.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
 
 
-def _pay_until_refused(config: Path, granted: Path) -> None:
-    budget, n_fits = LedgerBudget(config), 0
+def _pay_until_refused(budget: LedgerBudget, granted: Path) -> None:
+    n_fits = 0
     try:
         while True:
             budget.pay(FIT)
@@ -61,6 +62,6 @@ def _pay_until_refused(config: Path, granted: Path) -> None:
         granted.write_text(str(n_fits))
 
 
-def _die_once_charged(config: Path) -> None:
+def _die_once_charged(budget: LedgerBudget) -> None:
     ArrayRun.model = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-    fitted(LedgerBudget(config))
+    fitted(budget)

@@ -41,6 +41,7 @@ from parley.party.settings import PartySettings
 from tests.support.cluster import Cluster
 from tests.support.fits import FIT, PRICE, examples, fitted, start_dying, start_paying
 from tests.support.ledgers import make_ledger
+from tests.support.nightly import nightly
 from tests.support.toml import write
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "python.md"
@@ -294,33 +295,35 @@ def test_a_saved_estimator_pays_again_and_predicts_without_a_ledger(config: Path
         model.fit(*examples())
 
 
+@pytest.mark.long
 def test_two_processes_that_pay_at_once_never_overspend(cluster: Cluster) -> None:
     """Of a budget for exactly 20 fits that add up."""
     config = settings_file(cluster, epsilon=2.0, delta=1e-5, composition="basic")
-    granted = [cluster.root / name for name in ("one", "other")]
-    processes = [start_paying(config, place) for place in granted]
+    budget, granted = LedgerBudget(config), [cluster.root / name for name in ("one", "other")]
+    processes = [start_paying(budget, place) for place in granted]
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
     counts = [int(place.read_text()) for place in granted]
     print(f"two processes paid for {counts[0]} and {counts[1]} fits of a budget for 20")
-    assert sum(counts) == LedgerBudget(config).fits == 20
+    assert sum(counts) == budget.fits == 20
     with opened(config) as ledger:
         assert ledger.account().spent == PRICE.total * 20
 
 
+@pytest.mark.long
 def test_a_crash_after_the_charge_loses_the_fit_and_keeps_the_charge(config: Path) -> None:
-    process = start_dying(config)
+    budget, once = LedgerBudget(config), PrivacyBudget(3.0, 1e-5)
+    process = start_dying(budget)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
-    budget, once = LedgerBudget(config), PrivacyBudget(3.0, 1e-5)
-    fitted(once)  # type: ignore[arg-type]
+    fitted(once)
     assert (budget.fits, budget.account.spent) == (1, once.account.spent)
     fitted(budget)
     assert budget.fits == 2
 
 
-@pytest.mark.slow
+@nightly
 def test_a_search_in_several_processes_pays_for_each_fit(config: Path) -> None:
     estimator = PrivateClassifier(bounds=(-1, 1), classes=(0, 1), epsilon=0.2, delta=1e-6, budget=LedgerBudget(config))
     search = GridSearchCV(estimator, {"fit_intercept": [True, False]}, cv=3, n_jobs=2).fit(*examples())
