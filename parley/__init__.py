@@ -1,8 +1,8 @@
 """Differentially private learning across parties that do not pool their data.
 
 What a program needs most is here: ``from parley import FederatedClassifier, Learner``. Each name is loaded when it is
-first used; the estimators need the extra ``sklearn``. `parley.common`, `parley.learner` and `parley.party` are the
-folders of these names beside this one.
+first used; the estimators need the extra ``sklearn``. By `LedgerBudget` an owner's fits pay from its party's ledger.
+`parley.common`, `parley.learner` and `parley.party` are the folders of these names beside this one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
         PrivateLinearRegression,
         PrivateLogisticRegression,
     )
+    from parley.party.owner.budget import LedgerBudget
 
 __all__ = [
     "AsyncLearner",
     "FederatedClassifier",
     "FederatedRegressor",
     "Learner",
+    "LedgerBudget",
     "PrivacyBudget",
     "PrivateClassifier",
     "PrivateLinearRegression",
@@ -42,5 +44,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 -- what one of the two packag
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _CLIENTS:
         return getattr(import_module("parley.learner.client"), name)
+    if name == "LedgerBudget":
+        return import_module("parley.party.owner.budget").LedgerBudget
     require_extra("sklearn", f"parley.{name}")
     return getattr(import_module("parley.learner.estimators"), name)

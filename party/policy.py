@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from parley.common.algorithms import REGISTRY
 from parley.common.data.study import Study
 from parley.common.errors import ForbiddenError, InvalidInputError
+from parley.common.files.studies import read_study
 from parley.common.learning.classifiers import LocalClassifier
 from parley.common.privacy.account import Cost, Price
 from parley.common.privacy.guarantee import delta_caution
@@ -61,6 +62,19 @@ def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
     values = {name: getattr(policy, name) for name in OwnerRules.model_fields.keys() & Policy.model_fields.keys()}
     limits = limits or Limits()
     return OwnerRules(**values, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes)
+
+
+def own_policy(settings: PartySettings, study: str) -> Policy:
+    """Return the owner's policy for runs of its own about a study, or, without a name, about no study in particular.
+
+    Raises InvalidInputError for a study that the settings do not name.
+    """
+    if not study:
+        return settings.policy
+    entries = {entry.name or read_study(entry.study).name: entry for entry in settings.held}
+    if study not in entries:
+        raise InvalidInputError(f"there is no study {study}; the settings name {', '.join(sorted(entries))}")
+    return entries[study].policy.over(settings.policy)
 
 
 def review(  # noqa: PLR0913, PLR0917 -- a run, and all that it is checked against

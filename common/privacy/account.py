@@ -331,6 +331,11 @@ class Price:
     slack: tuple[int, ...]
     adjacency: Adjacency = "replace_one"
 
+    @classmethod
+    def at_once(cls, cost: Cost, adjacency: Adjacency = "replace_one") -> Price:
+        """Return the price of a run that pays this cost with its first round."""
+        return cls((cost.epsilon,), (cost.delta,), (cost.gdp,), (cost.slack,), adjacency)
+
     @property
     def total(self) -> Cost:
         """The cost of all rounds."""

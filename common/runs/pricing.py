@@ -218,10 +218,8 @@ def price(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> P
 def price_at_once(event: Event, epsilon: float, delta: float) -> Price:
     """Return the price of a run whose first round pays for all: one event, within an agreed epsilon and delta."""
     spent_delta = 0.0 if epsilon_after([event], 0.0) <= epsilon * (1 + 1e-9) else delta
-    gdp, slack = _filtered([event])
-    return Price(
-        (_micro_units(epsilon_after([event], spent_delta)),), (delta_units(spent_delta),), tuple(gdp), tuple(slack)
-    )
+    (gdp,), (slack,) = _filtered([event])
+    return Price.at_once(Cost(_micro_units(epsilon_after([event], spent_delta)), delta_units(spent_delta), gdp, slack))
 
 
 def schedule(algorithm: Algorithm, facts: OwnFacts, view: View = "transcript") -> tuple[Cost, ...]:

@@ -93,6 +93,15 @@ def configure(log_format: Literal["json", "text"] = "json", level: int = logging
     root.setLevel(logging.WARNING)
 
 
+def quiet_by_default() -> None:
+    """Log only warnings and errors, on standard error, in a program that has not said where Parley's logs go."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=lambda *_: structlog.WriteLogger(_standard_error()),
+        )
+
+
 def _standard_error() -> TextIO:
     """Return standard error as it is now, in a stream that loses what cannot be written."""
     return cast("TextIO", _Lossy(sys.stderr))

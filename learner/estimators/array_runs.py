@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,15 +17,16 @@ from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import Model
-from parley.common.privacy.account import Cost
+from parley.common.privacy.account import Cost, Price
 from parley.common.privacy.guarantee import Guarantee, delta_caution
 from parley.common.privacy.noise import Noise, SeededNoise, SystemNoise
+from parley.common.privacy.payer import Fit, Payer
 from parley.common.protocol.algorithm import Algorithm, Choice
 from parley.common.protocol.cautions import cautions
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.pricing import price, transcript
-from parley.learner.estimators.budget import EstimatorError, PrivacyBudget, check_number
+from parley.learner.estimators.budget import EstimatorError, check_number
 from parley.learner.experiments.datasets import deal, shard_sizes
 
 if TYPE_CHECKING:
@@ -45,8 +46,12 @@ _ASSUMED = (
 
 @dataclass(frozen=True, slots=True)
 class ArrayRun:
-    """A settled run of owners who hold the examples in equal parts. Nothing in it depends on the examples."""
+    """A settled run of the algorithm ``name``, of owners who hold the examples in equal parts.
 
+    Nothing in it depends on the examples.
+    """
+
+    name: str
     facts: FederationFacts
     algorithm: Algorithm
     choices: dict[str, Choice]
@@ -79,19 +84,19 @@ class ArrayRun:
         )
         algorithm, choices = settle(name, parameters, facts)
         algorithm.check_noise(facts.of(0))
-        return cls(facts, algorithm, choices)
+        return cls(name, facts, algorithm, choices)
 
     def promise(self, *assumptions: str) -> Guarantee:
         """Return the guarantee for each record, under the ``assumptions`` and those of every fit on arrays."""
         return transcript(self.algorithm, self.facts.of(0)).assuming(*_ASSUMED, *assumptions)
 
-    def warn(self, budget: PrivacyBudget | None) -> None:
+    def warn(self, budget: Payer | None) -> None:
         """Warn the caller of ``fit`` about parameters and budgets; warnings depend only on public numbers."""
         of_budget = () if budget is None else delta_caution(budget.delta, self.facts.n_total)
         for caution in dict.fromkeys((*cautions(self.algorithm, self.facts), *of_budget)):
             warnings.warn(caution, UserWarning, stacklevel=4)
 
-    def paid(self, budget: PrivacyBudget | None, seed: Seed) -> None:
+    def paid(self, budget: Payer | None, seed: Seed) -> None:
         """Charge a budget, if there is one. The owners' budgets are equal, and so are their noise and their costs.
 
         Raises BudgetExhaustedError if the fit costs more than the budget has, EstimatorError if a ``seed`` voids the
@@ -101,8 +106,22 @@ class ArrayRun:
             return
         if seed is not None:
             raise EstimatorError("a random_state voids the promise that a budget counts: give one of the two")
-        costs = [price(self.algorithm, self.facts.of(i)).total.units for i in range(len(self.facts.parties))]
-        budget.pay(Cost(*map(max, *costs)) if len(costs) > 1 else Cost(*costs[0]))
+        budget.pay(self.fit())
+
+    def fit(self) -> Fit:
+        """Return what a fit costs its owner, and its public terms."""
+        facts = self.facts
+        costs = [price(self.algorithm, facts.of(i)).total.units for i in range(len(facts.parties))]
+        cost = Cost(*map(max, *costs)) if len(costs) > 1 else Cost(*costs[0])
+        terms = {
+            "parameters": asdict(self.algorithm),  # type: ignore[call-overload]  # a dataclass, see `Algorithm`
+            "n_examples": facts.n_total,
+            "n_features": facts.n_features,
+            "owners": len(facts.parties),
+            "epsilon": float(facts.epsilon.max()),
+            "delta": float(facts.delta.max()),
+        }
+        return Fit(self.name, terms, Price.at_once(cost, self.algorithm.adjacency))
 
     def model(self, examples: Shard, seed: Seed) -> Model:
         """Train on the examples (n, d), which are dealt to the owners in order."""
@@ -122,8 +141,8 @@ def check_kinds(estimator: Any) -> None:  # noqa: ANN401 -- one of this package,
         raise EstimatorError(f"owners must be a whole number, at least 1, not {owners!r}")
     if not isinstance(calibration := getattr(estimator, "calibration", ""), str):
         raise EstimatorError(f"calibration must be a word, not {calibration!r}")
-    if not isinstance(budget, PrivacyBudget | None):
-        raise EstimatorError(f"budget must be a PrivacyBudget, not {budget!r}")
+    if not isinstance(budget, Payer | None):
+        raise EstimatorError(f"budget must be a PrivacyBudget or a LedgerBudget, not {budget!r}")
 
 
 def features_of(bounds: Bounds | None, n_features: int) -> tuple[Feature, ...]:

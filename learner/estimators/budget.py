@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
 from threading import Lock
-from typing import Any, Self
 
 from pydantic import ValidationError
 
 from parley.common.errors import InvalidInputError
-from parley.common.privacy.account import DELTA_UNITS, Account, Cost, limit
+from parley.common.privacy.account import Account, limit
 from parley.common.privacy.calibration import check_budget
+from parley.common.privacy.payer import Fit, Payer
 from parley.common.strict import faults
 
 
@@ -56,7 +56,7 @@ def as_estimator_errors() -> Iterator[None]:
         raise EstimatorError(error.detail) from None
 
 
-class PrivacyBudget:
+class PrivacyBudget(Payer):
     """The (epsilon, delta) that all fits with this budget may cost together; it refuses a fit that would cost more.
 
     >>> budget = PrivacyBudget(2.0, 1e-5)
@@ -67,6 +67,7 @@ class PrivacyBudget:
     that each candidate, fold and refit pays. A fit that costs more than is left raises BudgetExhaustedError before any
     noise is drawn. Costs compose as in a party's ledger (`parley.common.privacy.account`), so many fits cost less than
     their sum. The budget lives in this process: searches need ``n_jobs`` = 1, and saved models have a `SavedBudget`.
+    Fits of an owner that has a party pay from its ledger, by `parley.LedgerBudget`.
     """
 
     def __init__(self, epsilon: float, delta: float = 0.0) -> None:
@@ -77,50 +78,20 @@ class PrivacyBudget:
         self._account, self._fits, self._lock = limit(epsilon, delta), 0, Lock()
 
     @property
+    def account(self) -> Account:
+        """The account as it is now."""
+        return self._account
+
+    @property
     def fits(self) -> int:
         """How many fits have paid."""
         return self._fits
 
-    @property
-    def delta(self) -> float:
-        """The delta that all fits may cost together."""
-        return self._account.delta_limit / DELTA_UNITS
-
-    @property
-    def epsilon_spent(self) -> float:
-        """The epsilon of all fits so far together, at the budget's delta.
-
-        This is their cost if no fit depended on an earlier result; only the budget itself is a promise.
-        """
-        return self._account.epsilon_spent
-
-    @property
-    def epsilon_left(self) -> float:
-        """The largest epsilon of one more fit at `delta_left`."""
-        return self._account.epsilon_left
-
-    @property
-    def delta_left(self) -> float:
-        """The delta of one more fit."""
-        return self._account.delta_left
-
-    def pay(self, cost: Cost) -> None:
+    def pay(self, fit: Fit) -> None:
         """Charge a fit; raises BudgetExhaustedError, which says what is left, if the fit costs more."""
         with self._lock:
-            self._account = self._account.charge(cost)
+            self._account = self._account.charge(fit.price.total)
             self._fits += 1
-
-    def __repr__(self) -> str:
-        remaining = f"epsilon_left={self.epsilon_left:g}, delta_left={self.delta_left:g}"
-        return f"{type(self).__name__}({remaining}, fits={self.fits})"
-
-    def __copy__(self) -> Self:
-        """Return this budget itself, so that copies of an estimator pay from it."""
-        return self
-
-    def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        """Return this budget itself, so that copies of an estimator pay from it."""
-        return self
 
     def __reduce__(self) -> tuple[Callable[..., PrivacyBudget], tuple[Account, int]]:
         """Make a `SavedBudget` when this is saved or sent to another process."""
@@ -133,11 +104,11 @@ class SavedBudget(PrivacyBudget):
     It pays for no fit, because it does not know what the original has spent since.
     """
 
-    def pay(self, cost: Cost) -> None:  # noqa: ARG002
+    def pay(self, fit: Fit) -> None:  # noqa: ARG002
         """Raise EstimatorError: a saved budget pays for nothing."""
         raise EstimatorError(
-            "a privacy budget counts in the process that made it, and this is a copy: take n_jobs = 1, and give an "
-            "estimator that was loaded a budget of its own before it is fitted again"
+            "a privacy budget counts in the process that made it, and this is a copy: take n_jobs = 1 or a "
+            "LedgerBudget, and give an estimator that was loaded a budget of its own before it is fitted again"
         )
 
 

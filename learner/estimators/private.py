@@ -27,8 +27,9 @@ from parley.common.data.study import HuberLoss, LogisticLoss, SoftmaxLoss, Study
 from parley.common.encoding.classes import MAX_CLASSES, encode_classes
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.mechanisms.site import SiteCalibration
+from parley.common.privacy.payer import Payer
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import EstimatorError, PrivacyBudget, as_estimator_errors, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, refuse_weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -73,7 +74,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     `predict_proba`.
 
     ``owners`` simulates that many owners, who hold the rows in equal parts in their order and show only sums; the
-    mechanism is then descent. Each fit charges the `PrivacyBudget`, which refuses a fit that costs more than is left.
+    mechanism is then descent. Each fit charges ``budget``, a `PrivacyBudget` or the ledger of the owner's party
+    (`parley.LedgerBudget`), which refuses a fit that costs more than is left.
 
     Noise is the operating system's; with a ``random_state`` a fit can be repeated, and nothing is promised. *Each fit
     costs its epsilon*: so does each candidate, fold and refit of a `GridSearchCV`, whose scores are not private at all.
@@ -102,7 +104,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         fit_intercept: bool = True,
         classes: npt.ArrayLike | None = None,
         owners: int = 1,
-        budget: PrivacyBudget | None = None,
+        budget: Payer | None = None,
         random_state: Seed = None,
     ) -> None:
         self.bounds = bounds

@@ -19,8 +19,9 @@ from parley.common.data.loading import shard_of
 from parley.common.data.records import rows_of_columns
 from parley.common.data.study import SquaredLoss, Study
 from parley.common.privacy.calibration import check_budget
+from parley.common.privacy.payer import Payer
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import EstimatorError, PrivacyBudget, as_estimator_errors, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, refuse_weights
 from parley.learner.estimators.private import PrivateClassifier
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         fit_intercept: bool = True,
         classes: npt.ArrayLike | None = None,
         owners: int = 1,
-        budget: PrivacyBudget | None = None,
+        budget: Payer | None = None,
         random_state: Seed = None,
     ) -> None:
         self.epsilon = epsilon
@@ -99,7 +100,7 @@ class PrivateLinearRegression(RegressorMixin, BaseEstimator):  # type: ignore[mi
         regularization: float | Literal["auto"] = "auto",
         fit_intercept: bool = True,
         owners: int = 1,
-        budget: PrivacyBudget | None = None,
+        budget: Payer | None = None,
         random_state: Seed = None,
     ) -> None:
         self.epsilon = epsilon

@@ -19,6 +19,7 @@ with deferred():
     import pydantic
 
     from parley.common import strict
+    from parley.party import policy as party_policy
     from parley.party import settings as party_settings
     from parley.party.answers import party
     from parley.party.owner import stream as owner_stream
@@ -50,6 +51,9 @@ def stream_command(
         Literal["whole", "rest"],
         typer.Option("--input", help="Whose cost the first line is: round 1's, or (rest) that of the round to come."),
     ] = "whole",
+    study: Annotated[
+        str, typer.Option(help="The study whose people the costs are about; not given: the account of all pays.")
+    ] = "",
     receipt: Annotated[
         Path | None,
         typer.Option(help="A file for the ledger's newest receipt, with which recover knows of the charge."),
@@ -81,14 +85,15 @@ def stream_command(
         try:
             terms = owner_stream.StreamTerms(
                 name=name, actions=actions, horizon=horizon, bound=bound, epsilon=epsilon, delta=delta,
-                calibration=calibration, adversary=adversary,
+                calibration=calibration, adversary=adversary, study=study,
             )  # fmt: skip
         except pydantic.ValidationError as error:
             raise InvalidInputError(f"the stream's terms: {strict.faults(error)}") from None
+        policy = party_policy.own_policy(settings, study)
         with party.open_store(settings) as ledger:
             if receipt is not None and receipt.exists():
                 _check_own(ledger, receipt)
-            stream = owner_stream.Stream(ledger, settings.policy, terms)
+            stream = owner_stream.Stream(ledger, policy, terms)
             for words in _beforehand(stream, terms, from_start=begins == "whole"):
                 out.aside(f"{name}: {words}")
             for place, action in enumerate(owner_stream.play(stream, _lines(stream), from_start=begins == "whole")):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from parley.common.encoding.canonical_json import check_counts, read_json
-from parley.common.encoding.texts import text_of
+from parley.common.encoding.texts import so_many, text_of
 from parley.common.errors import LedgerError, ParleyError, TooLargeError
 from parley.common.privacy.account import Cost, Price
 from parley.common.protocol.receipts import Head, Receipt, verify_receipt
@@ -68,7 +68,7 @@ class RunSummary:
         failed = "that work on the data failed" if self.ended == "failed" else ""
         if not self.rounds:
             return failed or "nothing"
-        answers = f"{self.rounds} noisy answers ({', '.join(sorted(self.steps))})"
+        answers = f"{so_many(self.rounds, 'noisy answer')} ({', '.join(sorted(self.steps))})"
         hidden = self.approved is not None and self.approved.secure_sum != "none"
         seen = f"only sums of {answers} and of other owners' answers" if hidden else answers
         return f"{seen}; {failed}" if failed else seen

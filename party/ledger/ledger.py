@@ -251,28 +251,7 @@ class Consents:
         self._chain.expire()
         with self._chain.transaction() as appending:
             if (OWNER, run) not in self._books.runs:
-                people = self._chain.accounts.people(study)
-                self._chain.accounts.require(Use(people, study, OWNER), price.total)
-                approved = Approved(
-                    learner=OWNER,
-                    run=run,
-                    user="",
-                    purpose="",
-                    study=study,
-                    algorithm=algorithm,
-                    spec=digest,
-                    secure_sum="none",
-                    rounds=rounds,
-                    reserved=price.total,
-                    adjacency=price.adjacency,
-                    lasts=_FOR_EVER,
-                    people=people,
-                )
-                _append(
-                    appending,
-                    approved,
-                    {"spec": spec, "price": packed_price(price), SALT: secrets.token_bytes(32)},
-                )
+                self._approve_own(appending, run, algorithm, spec, rounds, price, study)
         book = self._books.runs[OWNER, run]
         if self.record(book).spec != digest:
             terms = _other_terms(self._chain.attachment(book.number, "spec"), spec)
@@ -280,6 +259,21 @@ class Consents:
         if book.ended is not None:
             raise ConflictError(f"{run} has ended")
         return book
+
+    def charge_fit(self, run: str, algorithm: str, spec: bytes, price: Price, study: str = "") -> None:
+        """Store a fit of the owner's own as a new run: approved, charged in full and ended, in one transaction.
+
+        Its answer is empty: the model is not stored. The account that pays is as in `begin_own`. Raises ConflictError
+        where there is such a run, BudgetExhaustedError where too little is left.
+        """
+        self._chain.expire()
+        with self._chain.transaction() as appending:
+            if (OWNER, run) in self._books.runs:
+                raise ConflictError(f"there is a run {run} already")
+            self._approve_own(appending, run, algorithm, spec, 1, price, study)
+            query = hashlib.sha256(spec).hexdigest()
+            _append(appending, Answered(OWNER, run, 1, query, "fit", price.total, price.adjacency), {"body": b""})
+            _append(appending, Ended(OWNER, run, "owner"))
 
     def find(self, learner: str, run: str) -> Consent | None:
         """Return the consent to a run, or None."""
@@ -337,6 +331,29 @@ class Consents:
         """Return the learners' runs that have not ended, oldest first."""
         self._chain.look()
         return [key for key, _ in self._books.open_runs()]
+
+    def _approve_own(  # noqa: PLR0913, PLR0917 -- what its record says
+        self, appending: Appending, run: str, algorithm: str, spec: bytes, rounds: int, price: Price, study: str
+    ) -> None:
+        """Store a new run of the owner's own, and reserve its price. Raises BudgetExhaustedError."""
+        people = self._chain.accounts.people(study)
+        self._chain.accounts.require(Use(people, study, OWNER), price.total)
+        approved = Approved(
+            learner=OWNER,
+            run=run,
+            user="",
+            purpose="",
+            study=study,
+            algorithm=algorithm,
+            spec=hashlib.sha256(spec).hexdigest(),
+            secure_sum="none",
+            rounds=rounds,
+            reserved=price.total,
+            adjacency=price.adjacency,
+            lasts=_FOR_EVER,
+            people=people,
+        )
+        _append(appending, approved, {"spec": spec, "price": packed_price(price), SALT: secrets.token_bytes(32)})
 
     def _read(self, number: int) -> Consent:
         """Read the consent that an entry holds. Raises ConflictError if an older version described it otherwise."""
@@ -761,8 +778,8 @@ def _check_open(run: str, book: RunBook) -> None:
 def _other_terms(begun: bytes, present: bytes) -> str:
     """Say how the terms that a run of the owner's was begun with differ from the present ones."""
     was, now = json.loads(begun), json.loads(present)
-    differ = [name for name in now if was.get(name) != now[name]]
-    return "other terms, " + ", ".join(f"{name} {was.get(name)}, not {now[name]}" for name in differ)
+    differ = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+    return "other terms, " + ", ".join(f"{name} {was.get(name)}, not {now.get(name)}" for name in differ)
 
 
 def _limited(account: Account, people: str) -> Limited:

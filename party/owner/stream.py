@@ -42,7 +42,10 @@ _SEAL_BYTES = 32
 
 
 class StreamTerms(Strict):
-    """The terms that a stream is charged by, see `parley.common.online.Leader`; ``name`` is its run in the ledger."""
+    """The terms that a stream is charged by, see `parley.common.online.Leader`; ``name`` is its run in the ledger.
+
+    ``study`` is the one whose people the costs are about; the account of all people pays if it is empty.
+    """
 
     name: Identifier
     actions: int
@@ -52,6 +55,7 @@ class StreamTerms(Strict):
     delta: FiniteFloat
     calibration: Calibration = "tight"
     adversary: Adversary = "adaptive"
+    study: str = ""
 
     def leader(self, noise: Noise | None = None, state: LeaderState | None = None) -> Leader:
         """Return a leader of these terms. Raises InvalidInputError where there is none."""
@@ -111,8 +115,8 @@ class Stream:
         leader = terms.leader()
         price = price_at_once(leader.terms.event, terms.epsilon, terms.delta)
         check_cost(price, rules_of(policy))
-        spec = canonical(terms.model_dump(mode="json"))
-        self._book = ledger.consents.begin_own(terms.name, "ftrl", spec, terms.horizon, price)
+        spec = canonical(terms.model_dump(mode="json", exclude=None if terms.study else {"study"}))
+        self._book = ledger.consents.begin_own(terms.name, "ftrl", spec, terms.horizon, price, terms.study)
         self._ledger, self._name, self._noise = ledger, terms.name, noise
         self._salt = ledger.chain.attachment(self._book.number, SALT)
         self._owner_input = b""

@@ -49,6 +49,7 @@ CLIENT = (
     "parley.learner.estimators.PrivateLogisticRegression",
     "parley.learner.estimators.PrivateLinearRegression",
     "parley.learner.estimators.PrivacyBudget",
+    "parley.party.owner.budget.LedgerBudget",
     "parley.learner.models.verification.verify_document",
     "parley.learner.models.card.model_card",
     "parley.common.runs.predictions.predict",

@@ -40,7 +40,13 @@ from tests.support.cluster import Cluster
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    [__name__, "pyarrow.csv", "dp_accounting.pld.privacy_loss_distribution", forest.__name__]
+    [
+        __name__,
+        "pyarrow.csv",
+        "dp_accounting.pld.privacy_loss_distribution",
+        forest.__name__,
+        "tests.support.fits",
+    ]
 )
 _START_SECONDS = 60.0
 REGISTRY.add("probe", "tests.support.probe:Probe")  # which services in other processes know too

@@ -277,7 +277,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"loss": ["huber"]}, "no private"),
     ({"owners": 1.5}, "owners must be a whole number, at least 1, not 1.5"),
     ({"owners": 0}, "owners must be a whole number, at least 1, not 0"),
-    ({"budget": 5}, "budget must be a PrivacyBudget, not 5"),
+    ({"budget": 5}, "budget must be a PrivacyBudget or a LedgerBudget, not 5"),
     ({"bounds": (np.nan, 1)}, "finite"),
     ({"epsilon": 0}, "epsilon"),
     ({"delta": 1}, "delta"),
@@ -348,7 +348,7 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": 10**400}, "epsilon is beyond what floating point holds, 1.8e308"),
     ({"regularization": None}, "regularization must be a number, not None"),
     ({"owners": "2"}, "owners must be a whole number, at least 1, not '2'"),
-    ({"budget": (1.0, 0.0)}, "budget must be a PrivacyBudget, not (1.0, 0.0)"),
+    ({"budget": (1.0, 0.0)}, "budget must be a PrivacyBudget or a LedgerBudget, not (1.0, 0.0)"),
 ]
 
 

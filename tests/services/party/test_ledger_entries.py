@@ -339,7 +339,9 @@ def test_a_run_of_the_owners_own_is_begun_once_and_keeps_its_terms(tmp_path: Pat
         assert store.consents.open_runs() == []
         with pytest.raises(ConflictError, match=r"^mine was begun with other terms, epsilon 1, not 2: say the same"):
             store.consents.begin_own("mine", "leader", b'{"epsilon": 2, "model": "tree"}', 9, PRICE)
-        with pytest.raises(ConflictError, match="other terms, model tree, not bush, depth None, not 3: "):
+        with pytest.raises(
+            ConflictError, match="terms, epsilon 1, not None, model tree, not bush, depth None, not 3: "
+        ):
             store.consents.begin_own("mine", "leader", b'{"model": "bush", "depth": 3}', 9, PRICE)
         store.consents.begin_own("second", "leader", TERMS, 9, FREE)
         assert store.chain.attachment(6, SALT) != salt

@@ -69,6 +69,15 @@ def test_acts_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert [json.loads(line)["epsilon"] for line in spent.stdout.splitlines()] == [1.0, 0, 0, 0, 0, 0]
 
 
+def test_a_stream_keeps_the_study_that_it_is_about(config: Path) -> None:
+    command(config, LINES[0], study="made-up")
+    log = CliRunner().invoke(party_app, ["log", "--by-run", "--format", "json", "--config", str(config)])
+    assert json.loads(log.stdout)["study"] == "made-up"
+    assert "prices was begun with other terms, study made-up, not None" in command(config, "", status=3).stderr
+    words = "there is no study ward-9; the settings name made-up"
+    assert words in command(config, "", name="other", study="ward-9", status=3).stderr
+
+
 def test_the_documents_show_what_it_prints(config: Path) -> None:
     block = DOCUMENT.read_text(encoding="utf-8").partition("$ printf '")[2].partition("```")[0]
     lines, _, expected = block.partition("' > costs.jsonl\n$ ")
