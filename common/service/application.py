@@ -387,10 +387,12 @@ def _sent(scope: Scope, name: str) -> str | None:
     return value if _SANE_ID.fullmatch(value) else None
 
 
-async def metrics_response(metrics: Metrics, ready: Callable[[], Awaitable[None]], *, times: bool) -> Response:
-    """Return the metrics as a response, and whether the service is ready among them."""
+async def metrics_response(
+    metrics: Metrics, ready: Callable[[], Awaitable[None]], render: Callable[[], bytes]
+) -> Response:
+    """Return metrics as a response, as ``render`` does, after asking whether the service is ready."""
     await metrics.ask_ready(ready)
-    return Response(await asyncio.to_thread(metrics.render, times=times), media_type=METRICS_TYPE)
+    return Response(await asyncio.to_thread(render), media_type=METRICS_TYPE)
 
 
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:
@@ -409,14 +411,14 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
 
     @app.get(
         "/metrics",
-        summary="Counters for Prometheus",
+        summary="Metrics for Prometheus",
         tags=["operations"],
         response_class=Response,
         responses={200: {"content": {METRICS_TYPE.partition(";")[0]: {"schema": {"type": "string"}}}}},
     )
     async def show_metrics() -> Response:
-        """Counters and gauges in Prometheus' text format; no private value, nor a time that one could have changed."""
-        return await metrics_response(metrics, ready, times=metrics.times_are_public)
+        """Show what everybody may know, in Prometheus' text format; the listener of ``[metrics]`` shows all."""
+        return await metrics_response(metrics, ready, metrics.render_public)
 
 
 def _complete_document(app: FastAPI, public_paths: frozenset[str]) -> None:

@@ -4,18 +4,18 @@ A party does one thing at a time, because its ledger does: in one thread of its 
 locked database keeps the service from answering. Each request shows the newest receipt that its sender holds, and each
 answer carries a newer one.
 
-The gauges show no more of the budget than a learner may read at ``/v1/budget``.
+The gauges show what all learners have spent, so the owner's listener of metrics alone shows them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, get_args
+from typing import Annotated, NamedTuple, get_args
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -70,27 +70,52 @@ _FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {
 }
 
 
-class BudgetGauges(Collector):
-    """Prometheus gauges of one study's account; each scrape calls ``account``, from any thread, for the newest."""
+class Spending(NamedTuple):
+    """The part of the account of ``people`` that the runs of a ``learner`` for a ``study`` have spent."""
 
-    def __init__(self, study: str, account: Callable[[], Account]) -> None:
-        self._study, self._account = study, account
+    people: str
+    study: str
+    learner: str
+    part: float
+
+
+class BudgetGauges(Collector):
+    """Prometheus gauges of the accounts, and of who spent them: for the owner alone.
+
+    Each scrape asks for the newest, from any thread: ``accounts`` by the owner's word for the people in them, which is
+    empty for the account of all, and ``spending``.
+    """
+
+    def __init__(
+        self, accounts: Callable[[], Mapping[str, Account]], spending: Callable[[], Iterable[Spending]]
+    ) -> None:
+        self._accounts, self._spending = accounts, spending
 
     def collect(self) -> Iterable[Metric]:
-        """Yield gauges of epsilon, delta and the budget's parts, labelled with study and adjacency."""
-        account = self._account()
+        """Yield gauges of epsilon, delta and each budget's parts, and what each learner has spent for each study."""
+        accounts, labels = self._accounts(), ["people", "adjacency"]
         for name, (meaning, figure) in _FIGURES.items():
-            gauge = GaugeMetricFamily(name, meaning, labels=["study", "adjacency"])
-            gauge.add_metric([self._study, account.adjacency], figure(account))
+            gauge = GaugeMetricFamily(name, meaning, labels=labels)
+            for people, account in accounts.items():
+                gauge.add_metric([people, account.adjacency], figure(account))
             yield gauge
         parts = GaugeMetricFamily(
             "parley_budget_part",
             "Part of the budget that is spent, reserved or left; these add up to 1.",
-            labels=["study", "adjacency", "state"],
+            labels=[*labels, "state"],
         )
-        for state, part in account.parts.items():
-            parts.add_metric([self._study, account.adjacency, state], part)
+        for people, account in accounts.items():
+            for state, part in account.parts.items():
+                parts.add_metric([people, account.adjacency, state], part)
         yield parts
+        spent_by = GaugeMetricFamily(
+            "parley_budget_spent_by",
+            "Part of the budget that the runs of a learner for a study have spent.",
+            labels=["people", "study", "learner"],
+        )
+        for people, study, learner, part in self._spending():
+            spent_by.add_metric([people, study, learner], part)
+        yield spent_by
 
 
 ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]
@@ -153,7 +178,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
 
     for caution in key_cautions(settings):
         structlog.get_logger().warning("not compared", caution=caution)
-    metrics.registry.register(BudgetGauges(party.holding.study.name, lambda: party.store.books.account))
+    metrics.registry.register(BudgetGauges(lambda: {"": party.store.books.account}, list[Spending]))
 
     room = AnswerRoom(party.store)
 
