@@ -45,6 +45,7 @@ from parley.common.service.http.pages import EVENT_SCHEMA, event_schema, referen
 from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from parley.common.service.prometheus import Metrics
+from parley.common.service.readiness import Readiness
 from parley.common.service.settings import Limits, Shares
 from parley.common.service.tokens import AnyCaller, KnownToken, SignInError, Tokens
 from parley.common.service.tracing import traced_answers
@@ -131,12 +132,12 @@ def service(  # noqa: PLR0913 -- all by keyword
     """Make an application with everything but its own routes.
 
     ``tokens`` are those of the callers; a route gets the caller's name from `caller`. ``ready`` raises a ParleyError
-    while the service cannot work. A body may have ``limits.round_bytes`` on ``round_paths``, and ``limits.body_bytes``
-    on all others; routes may allow less. ``shares`` bound what each caller may have; where too many connections are
-    open, callers for whom it ``keeps_room_for`` are still served. The application's ``state`` has ``tokens`` and
-    ``metrics``, which `serve` maintains while it runs, and ``ready``.
+    while the service cannot work; it is asked at most four times a second. A body may have ``limits.round_bytes`` on
+    ``round_paths``, and ``limits.body_bytes`` on all others; routes may allow less. ``shares`` bound what each caller
+    may have; where too many connections are open, callers for whom it ``keeps_room_for`` are still served. The
+    application's ``state`` has ``tokens`` and ``metrics``, which `serve` maintains while it runs, and ``ready``.
     """
-    shares = shares or Shares()
+    shares, ready = shares or Shares(), Readiness(ready)
     app = FastAPI(
         title=title,
         description=description,

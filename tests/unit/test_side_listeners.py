@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from structlog.testing import capture_logs
 
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service import prometheus, side_listeners
+from parley.common.service import prometheus, readiness, side_listeners
 from parley.common.service.application import service
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import ServiceSettings
@@ -99,6 +99,7 @@ async def test_a_services_own_port_shows_what_callers_change_if_it_keeps_no_secr
 async def test_a_service_that_is_not_ready_says_so_and_one_that_is_busy_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readiness, "_FRESH", 0.0)
     made = Service(tmp_path, None)
     made.error = UnavailableError("the disk is full")
     assert "parley_ready 0.0" in (await made.get(made.app)).text

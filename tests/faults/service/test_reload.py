@@ -79,7 +79,7 @@ tokens = [{", ".join(lines)}]
 
     def metrics(self) -> str:
         """What the owner's monitor reads."""
-        return httpx.get(f"http://127.0.0.1:{self.watched}/metrics", trust_env=False).text
+        return shown_at(self.watched)
 
     def status(self, token: str) -> int:
         """What a token gets on a connection of its own."""
@@ -97,6 +97,11 @@ tokens = [{", ".join(lines)}]
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(Cluster(tmp_path, n_parties=1), free_port(), free_port())
+
+
+def shown_at(port: int) -> str:
+    """The metrics of a listener that asks for no token."""
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -226,8 +231,7 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
             assert status(url, trusting(first)) == 0
             assert client.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"
             assert settings.metrics
-            shown = httpx.get(f"http://127.0.0.1:{settings.metrics.port}/metrics", trust_env=False).text
-            assert 'parley_expiry_days{what="certificate"} 1.0' in shown
+            assert 'parley_expiry_days{what="certificate"} 1.0' in shown_at(settings.metrics.port)
             used.key.write_text("no key")
             assert status(url, trusting(second)) == 200
     log = (tmp_path / "site" / "party-1.log").read_text()
