@@ -45,6 +45,7 @@ from parley.common.service.http.pages import EVENT_SCHEMA, event_schema, referen
 from parley.common.service.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from parley.common.service.prometheus import METRICS_MEDIA_TYPE as METRICS_TYPE
 from parley.common.service.prometheus import Metrics
+from parley.common.service.readiness import Readiness
 from parley.common.service.settings import Limits, Shares
 from parley.common.service.tokens import AnyCaller, KnownToken, SignInError, Tokens
 from parley.common.service.tracing import traced_answers
@@ -131,12 +132,12 @@ def service(  # noqa: PLR0913 -- all by keyword
     """Make an application with everything but its own routes.
 
     ``tokens`` are those of the callers; a route gets the caller's name from `caller`. ``ready`` raises a ParleyError
-    while the service cannot work. A body may have ``limits.round_bytes`` on ``round_paths``, and ``limits.body_bytes``
-    on all others; routes may allow less. ``shares`` bound what each caller may have; where too many connections are
-    open, callers for whom it ``keeps_room_for`` are still served. The application's ``state`` has ``tokens`` and
-    ``metrics``, which `serve` maintains while it runs, and ``ready``.
+    while the service cannot work; it is asked at most four times a second. A body may have ``limits.round_bytes`` on
+    ``round_paths``, and ``limits.body_bytes`` on all others; routes may allow less. ``shares`` bound what each caller
+    may have; where too many connections are open, callers for whom it ``keeps_room_for`` are still served. The
+    application's ``state`` has ``tokens`` and ``metrics``, which `serve` maintains while it runs, and ``ready``.
     """
-    shares = shares or Shares()
+    shares, ready = shares or Shares(), Readiness(ready)
     app = FastAPI(
         title=title,
         description=description,
@@ -387,10 +388,12 @@ def _sent(scope: Scope, name: str) -> str | None:
     return value if _SANE_ID.fullmatch(value) else None
 
 
-async def metrics_response(metrics: Metrics, ready: Callable[[], Awaitable[None]], *, times: bool) -> Response:
-    """Return the metrics as a response, and whether the service is ready among them."""
+async def metrics_response(
+    metrics: Metrics, ready: Callable[[], Awaitable[None]], render: Callable[[], bytes]
+) -> Response:
+    """Return metrics as a response, as ``render`` does, after asking whether the service is ready."""
     await metrics.ask_ready(ready)
-    return Response(await asyncio.to_thread(metrics.render, times=times), media_type=METRICS_TYPE)
+    return Response(await asyncio.to_thread(render), media_type=METRICS_TYPE)
 
 
 def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitable[None]]) -> None:
@@ -409,14 +412,14 @@ def _add_operations(app: FastAPI, metrics: Metrics, ready: Callable[[], Awaitabl
 
     @app.get(
         "/metrics",
-        summary="Counters for Prometheus",
+        summary="Metrics for Prometheus",
         tags=["operations"],
         response_class=Response,
         responses={200: {"content": {METRICS_TYPE.partition(";")[0]: {"schema": {"type": "string"}}}}},
     )
     async def show_metrics() -> Response:
-        """Counters and gauges in Prometheus' text format; no private value, nor a time that one could have changed."""
-        return await metrics_response(metrics, ready, times=metrics.times_are_public)
+        """Show what everybody may know, in Prometheus' text format; the listener of ``[metrics]`` shows all."""
+        return await metrics_response(metrics, ready, metrics.render_public)
 
 
 def _complete_document(app: FastAPI, public_paths: frozenset[str]) -> None:

@@ -1,10 +1,13 @@
-"""Metrics for Prometheus: public facts for everybody, and times for those who run the service.
+"""Metrics for Prometheus: two public facts for everybody, and all the rest for those who run the service.
 
-How long an answer takes, and what the processor and the memory do, may depend on a private value: on a party's rows, on
-a key holder's key. A stranger who reads such times a thousand times averages the noise of a network away. So they are a
-registry apart (`Metrics.times`), which the service shows at its own port only if it keeps no secret, as a learner; a
-party and a key holder show it on the listener of ``[metrics]`` alone, which is its owner's. An answer's duration ends
-with its last byte, as the caller sees it: what a party draws again after that takes a time that nobody may learn.
+What a party or a key holder counts says to one learner what another does: requests by route, refusals, the budget of
+all. How long an answer takes, and what the processor and the memory do, may depend on a private value: on a party's
+rows, on a key holder's key. A stranger who reads such times a thousand times averages the noise of a network away. So
+the port that its callers reach shows what no caller can change (`Metrics.public`), and the listener of ``[metrics]``,
+which is the owner's, shows everything. A learner keeps no secret, and shows everything at both.
+
+An answer's duration ends with its last byte, as the caller sees it: what a party draws again after that takes a time
+that nobody may learn.
 """
 
 from __future__ import annotations
@@ -41,15 +44,19 @@ _PATIENCE = 2.0  # seconds that one who asks for metrics waits for the readiness
 class Metrics:
     """One application's metrics: every service counts its requests, and adds counters and gauges of its own.
 
-    ``times_are_public`` says whether the service's own port shows times too.
+    They are in ``registry``; ``public`` has those that no caller can change. ``all_public`` says whether the service's
+    own port shows both.
     """
 
-    def __init__(self, *, times_are_public: bool = False) -> None:
-        self.times_are_public = times_are_public
-        self.registry, self.times = CollectorRegistry(), CollectorRegistry()
+    def __init__(self, *, all_public: bool = False) -> None:
+        self.public, self.registry = CollectorRegistry(), CollectorRegistry()
+        self._all_public = all_public
         version = parley_version()
-        Info("parley_build", "What runs here.", registry=self.registry).info(
+        Info("parley_build", "What runs here.", registry=self.public).info(
             {"version": version, "revision": _revision(version), "python": platform.python_version()}
+        )
+        self._ready = Gauge(
+            "parley_ready", "1 if the service can do its work, as /readyz says, and 0 if not.", registry=self.public
         )
         self.requests = Counter(
             "parley_requests",
@@ -77,17 +84,14 @@ class Metrics:
             ["what"],
             registry=self.registry,
         )
-        self._ready = Gauge(
-            "parley_ready", "1 if the service can do its work, as /readyz says, and 0 if not.", registry=self.registry
-        )
         self._durations = Histogram(
             "parley_request_seconds",
             "Seconds from a request's head to its answer's last byte, or to the beginning of a stream of events.",
             ["method", "route"],
             buckets=_SECONDS,
-            registry=self.times,
+            registry=self.registry,
         )
-        ProcessCollector(registry=self.times)
+        ProcessCollector(registry=self.registry)
 
     def count_request(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """Count an answered request, whose answer took so many seconds; None if it was not sent to its end."""
@@ -111,9 +115,13 @@ class Metrics:
                 else:
                     self._ready.set(1)
 
-    def render(self, *, times: bool = False) -> bytes:
-        """Return the public metrics in Prometheus' text format; with ``times``, the others as well."""
-        return generate_latest(self.registry) + (generate_latest(self.times) if times else b"")
+    def render(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.public) + generate_latest(self.registry)
+
+    def render_public(self) -> bytes:
+        """Return what the service's own port shows of them, in the same format."""
+        return self.render() if self._all_public else generate_latest(self.public)
 
 
 def _revision(version: str) -> str:

@@ -83,7 +83,7 @@ def create_metrics_app(settings: ServiceSettings, where: MetricsListener, servic
     metrics = service.state.metrics
 
     async def show_metrics(_: Request) -> Response:
-        return await metrics_response(metrics, service.state.ready, times=True)
+        return await metrics_response(metrics, service.state.ready, metrics.render)
 
     tokens = [KnownToken(where.token_hash, NamedCaller("monitor"))] if where.token_hash else []
     boundary = Middleware(

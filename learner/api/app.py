@@ -66,7 +66,7 @@ _EVERY = 5.0  # seconds between two checks that a watcher's token still counts
 
 def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> FastAPI:
     """Build the learner's application; ``connect`` makes the line to each party and key holder."""
-    metrics = Metrics(times_are_public=True)  # it keeps no secret that they could depend on
+    metrics = Metrics(all_public=True)  # a learner keeps no secret, neither of rows nor of one party from another
     learner = LearnerService.build(settings, connect, metrics)
     metrics.registry.register(RunGauge(learner.store))
     desk = _sign_in_desk(settings)

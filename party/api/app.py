@@ -4,14 +4,14 @@ A party does one thing at a time, because its ledger does: in one thread of its 
 locked database keeps the service from answering. Each request shows the newest receipt that its sender holds, and each
 answer carries a newer one.
 
-The gauges show no more of the budget than a learner may read at ``/v1/budget``.
+The gauges show what all learners have spent, so the owner's listener of metrics alone shows them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +21,6 @@ from urllib.parse import parse_qsl
 import numpy as np
 import structlog
 from fastapi import BackgroundTasks, FastAPI, Path, Query, Request
-from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 from pydantic import Field, FiniteFloat, TypeAdapter
 from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, Response
@@ -31,8 +28,7 @@ from starlette.responses import JSONResponse, Response
 from parley.common.encoding.canonical_json import JSON
 from parley.common.encoding.npy import NPY, unpack_array
 from parley.common.errors import InvalidInputError, ParleyError, UnsupportedMediaError, WorkFailedError
-from parley.common.privacy.account import MICRO, Account, Cost
-from parley.common.privacy.statement import SPENT_MEANS
+from parley.common.privacy.account import Cost
 from parley.common.protocol.messages import Query as Question
 from parley.common.protocol.messages import Reveal
 from parley.common.protocol.receipts import RECEIPT_HEADER
@@ -58,41 +54,11 @@ from parley.party.answers.noise_pool import NoisePool
 from parley.party.answers.obfuscator_pool import Obfuscators
 from parley.party.answers.participant import SecureSumParticipant
 from parley.party.answers.party import NoiseFactory, Party, open_witness
+from parley.party.api.gauges import BudgetGauges
 from parley.party.ledger.ledger import AnswerRoom
 from parley.party.owner.questions import Notifier
 from parley.party.policy import key_cautions, pins_of
 from parley.party.settings import PartySettings
-
-_FIGURES: dict[str, tuple[str, Callable[[Account], float]]] = {
-    "parley_epsilon_limit": ("Epsilon that the owner allows in total.", lambda account: account.epsilon_limit / MICRO),
-    "parley_epsilon_spent": (f"Epsilon that was charged: {SPENT_MEANS}.", lambda account: account.epsilon_spent),
-    "parley_epsilon_left": ("Epsilon that one more run may cost.", lambda account: account.epsilon_left),
-    "parley_delta_left": ("Delta that one more run may cost.", lambda account: account.delta_left),
-}
-
-
-class BudgetGauges(Collector):
-    """Prometheus gauges of one study's account; each scrape calls ``account``, from any thread, for the newest."""
-
-    def __init__(self, study: str, account: Callable[[], Account]) -> None:
-        self._study, self._account = study, account
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield gauges of epsilon, delta and the budget's parts, labelled with study and adjacency."""
-        account = self._account()
-        for name, (meaning, figure) in _FIGURES.items():
-            gauge = GaugeMetricFamily(name, meaning, labels=["study", "adjacency"])
-            gauge.add_metric([self._study, account.adjacency], figure(account))
-            yield gauge
-        parts = GaugeMetricFamily(
-            "parley_budget_part",
-            "Part of the budget that is spent, reserved or left; these add up to 1.",
-            labels=["study", "adjacency", "state"],
-        )
-        for state, part in account.parts.items():
-            parts.add_metric([self._study, account.adjacency, state], part)
-        yield parts
-
 
 OfStudy = Annotated[Digest | None, Query(description="the study's digest; the first that the learner may ask about")]
 ApprovedRun = Annotated[Identifier, Path(description="a run that the party has approved")]
@@ -154,9 +120,8 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         witness = stack.enter_context(closing(open_witness(lambda: party.settings)))
         opened = stack.pop_all()
 
-    for caution in key_cautions(settings):
-        structlog.get_logger().warning("not compared", caution=caution)
-    metrics.registry.register(BudgetGauges("", lambda: party.store.books.account))
+    _warn(settings)
+    metrics.registry.register(BudgetGauges(party.store.accounts.statements))
 
     room = AnswerRoom(party.store)
 
@@ -183,13 +148,8 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         round_paths=_ROUND_PATHS,
         shares=settings.shares,
     )
-
-    def take_up(changed: PartySettings) -> None:
-        party.take_up(changed)
-        sums.take_up()
-
-    app.state.ledger, app.state.take_up = party.store, take_up
     desk = PartyDesk(party.store.chain, worker, party, sums)
+    app.state.ledger, app.state.take_up = party.store, desk.take_up
     _add_facts(app, desk)
     _add_runs(app, desk)
     add_witness(app, desk, witness)
@@ -199,12 +159,23 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
     return app
 
 
+def _warn(settings: PartySettings) -> None:
+    """Log which keys the owner has not compared."""
+    for caution in key_cautions(settings):
+        structlog.get_logger().warning("not compared", caution=caution)
+
+
 @dataclass(frozen=True, slots=True)
 class PartyDesk(Desk):
     """Passes requests to the party, in the party's own thread."""
 
     party: Party
     sums: SecureSumParticipant
+
+    def take_up(self, settings: PartySettings) -> None:
+        """Take up changed settings while the service runs. Raises what `Party.take_up` raises."""
+        self.party.take_up(settings)
+        self.sums.take_up()
 
 
 def _add_facts(app: FastAPI, desk: PartyDesk) -> None:

@@ -113,7 +113,7 @@ def _print_account(statement: Statement, policy: Policy) -> None:
             ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}"),
         ]
     )
-    if statement.lines:
+    if statement.usages:
         print_table([("study", "learner", "spent", "reserved"), *_parts(statement)])
     for study, share in statement.set_aside.items():
         typer.echo(f"{share:.4g} of it is set aside for {study}")
@@ -123,10 +123,10 @@ def _print_account(statement: Statement, policy: Policy) -> None:
 
 def _parts(statement: Statement) -> Iterator[tuple[str, ...]]:
     """Yield rows of what studies and learners have had of an account, and all together."""
-    lines = statement.lines
-    spent, reserved = sum(line.spent for line in lines), sum(line.reserved for line in lines)
+    usages = statement.usages
+    spent, reserved = sum(usage.spent for usage in usages), sum(usage.reserved for usage in usages)
     for study, learner, *parts in (
-        *((line.study or "-", line.learner, line.spent, line.reserved) for line in lines),
+        *((usage.study or "-", usage.learner, usage.spent, usage.reserved) for usage in usages),
         ("together", "", spent, reserved),
     ):
         yield study, learner, *(f"{part:.2%}" for part in parts)

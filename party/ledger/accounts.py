@@ -34,7 +34,7 @@ EARLIER = "(earlier)"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Usage:
     """What the runs of one learner in one study have spent of an account, and have reserved, as parts of it."""
 
     study: str
@@ -54,7 +54,7 @@ class Statement:
 
     people: str
     account: Account
-    lines: tuple[Line, ...]
+    usages: tuple[Usage, ...]
     set_aside: Mapping[str, float]
 
     @property
@@ -65,8 +65,8 @@ class Statement:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         report = BudgetReport.of(self.account).model_dump(mode="json")
-        lines = [asdict(line) for line in self.lines]
-        return {"people": self.people, "budget": report, "uses": lines, "set_aside": dict(self.set_aside)}
+        usages = [asdict(usage) for usage in self.usages]
+        return {"people": self.people, "budget": report, "uses": usages, "set_aside": dict(self.set_aside)}
 
 
 def whose(people: str) -> str:
@@ -141,19 +141,23 @@ class Accounts:
             "left of the owner's budget: others than this learner have spent or reserved the rest"
         )
 
+    def statements(self) -> list[Statement]:
+        """Return what each use has had of each account, that of all first."""
+        return [self.statement(people) for people in sorted(self._books.accounts)]
+
     def statement(self, people: str) -> Statement:
         """Return what each use has had of an account, the largest first, in parts of it that add up."""
         account, uses = self._books.accounts[people], list(self._books.uses.items())
-        lines = [
-            Line(use.study, use.learner, account.part_of(cost.spent), account.part_of(cost.reserved))
+        usages = [
+            Usage(use.study, use.learner, account.part_of(cost.spent), account.part_of(cost.reserved))
             for use, cost in uses
             if use.people == people and cost.spent + cost.reserved != NOTHING
         ]
         spent = sum((cost.spent for use, cost in uses if use.people == people), NOTHING)
         if (earlier := account.spent - spent) != NOTHING:
-            lines.append(Line("", EARLIER, account.part_of(earlier), 0.0))
-        lines.sort(key=lambda line: -line.taken)
-        return Statement(people, account, tuple(lines), self._set_aside(people))
+            usages.append(Usage("", EARLIER, account.part_of(earlier), 0.0))
+        usages.sort(key=lambda usage: -usage.taken)
+        return Statement(people, account, tuple(usages), self._set_aside(people))
 
     def _set_aside(self, people: str) -> dict[str, float]:
         return {

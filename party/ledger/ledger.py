@@ -603,7 +603,7 @@ class Ledger:
     def statements(self) -> list[Statement]:
         """Return what each use has had of each account, that of all first, after expired runs have ended."""
         self.chain.expire()
-        return [self.accounts.statement(people) for people in sorted(self.books.accounts)]
+        return self.accounts.statements()
 
     def pin(self, data: DataPin, *, accept: bool = False) -> list[str]:
         """Return what has changed in a study's data since they were pinned, in words; pin them if none were.

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from structlog.testing import capture_logs
 
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service import prometheus, side_listeners
+from parley.common.service import prometheus, readiness, side_listeners
 from parley.common.service.application import service
 from parley.common.service.prometheus import Metrics
 from parley.common.service.settings import ServiceSettings
@@ -40,10 +40,10 @@ class Watched(ServiceSettings):
 class Service:
     """A service whose readiness is said here, and its metrics at both places."""
 
-    def __init__(self, folder: Path, token: str | None, *, times_are_public: bool = False) -> None:
+    def __init__(self, folder: Path, token: str | None, *, all_public: bool = False) -> None:
         self.error: Exception | None = None
         self.seconds = 0.0
-        self.metrics = Metrics(times_are_public=times_are_public)
+        self.metrics = Metrics(all_public=all_public)
         metrics = {"port": 9464, "token_hash": token and hash_token(token)}
         self.settings = Watched(name="clinic", state=folder, metrics=metrics)
         tokens = [KnownToken(hash_token(ANN), NamedCaller("ann"))]
@@ -83,19 +83,23 @@ async def test_without_a_token_all_of_the_machine_may_read_and_do_nothing_else(t
     assert (await made.get(made.aside, path="/v1/words")).status_code == 401
 
 
-@pytest.mark.parametrize("times_are_public", [False, True])
-async def test_a_services_own_port_shows_times_if_it_keeps_no_secret(tmp_path: Path, *, times_are_public: bool) -> None:
-    made = Service(tmp_path, MONITOR, times_are_public=times_are_public)
-    text = (await made.get(made.app)).text
-    text = (await made.get(made.app)).text
-    assert 'parley_requests_total{method="GET",route="/metrics",status="200"} 1.0' in text
-    for name in ("process_cpu_seconds_total", "parley_request_seconds_bucket", "process_start_time_seconds"):
-        assert (name in text) == times_are_public, name
+@pytest.mark.parametrize("all_public", [False, True])
+async def test_a_services_own_port_shows_what_callers_change_if_it_keeps_no_secret(
+    tmp_path: Path, *, all_public: bool
+) -> None:
+    made = Service(tmp_path, MONITOR, all_public=all_public)
+    first, text = [(await made.get(made.app)).text for _ in range(2)]
+    assert ("parley_build_info" in text, "parley_ready 1.0" in text) == (True, True)
+    counted = 'parley_requests_total{method="GET",route="/metrics",status="200"} 1.0'
+    for name in (counted, "parley_failed_sign_ins", "parley_expiry_days", "process_cpu_seconds", "_seconds_bucket"):
+        assert (name in text) == all_public, name
+    assert (first == text) == (not all_public), "who asks changes nothing of it"
 
 
 async def test_a_service_that_is_not_ready_says_so_and_one_that_is_busy_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readiness, "_FRESH", 0.0)
     made = Service(tmp_path, None)
     made.error = UnavailableError("the disk is full")
     assert "parley_ready 0.0" in (await made.get(made.app)).text
@@ -131,7 +135,7 @@ async def test_a_duration_ends_with_the_last_byte_and_a_streams_with_its_beginni
 
     for path in ("slow", "events"):
         await made.get(made.app, ANN, f"/healthz/{path}")
-    text = made.metrics.render(times=True).decode()
+    text = made.metrics.render().decode()
     assert 'parley_request_seconds_sum{method="GET",route="/healthz/slow"} 1.0' in text
     assert 'parley_request_seconds_sum{method="GET",route="/healthz/events"} 0.0' in text
 

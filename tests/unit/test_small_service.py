@@ -121,9 +121,9 @@ def test_the_document_says_what_is_asked_what_is_answered_and_what_needs_a_token
         "/metrics": {
             "get": {
                 "tags": ["operations"],
-                "summary": "Counters for Prometheus",
-                "description": "Counters and gauges in Prometheus' text format; no private value, nor a time that one "
-                "could have changed.",
+                "summary": "Metrics for Prometheus",
+                "description": "Show what everybody may know, in Prometheus' text format; the listener of "
+                "``[metrics]`` shows all.",
                 "operationId": "show_metrics",
                 "responses": refused("text/plain", type="string"),
                 "security": [],
@@ -403,16 +403,25 @@ async def test_requests_and_refusals_are_counted_by_what_is_public() -> None:
         for number in (0, 1, 2, 5, 9):
             await client.put(f"/v1/words/{number}", headers=ANN, **WORD)
         app.state.metrics.expiry_days.labels("token").set(3)
-        text = (await client.get("/metrics")).text
+        text = app.state.metrics.render().decode()
+        public = (await client.get("/metrics")).text
     version = parley_version()
     python, revision = platform.python_version(), version.partition("+g")[2].partition(".")[0]
-    assert text == (
-        f"""\
+    assert (
+        public
+        == f"""\
 # HELP parley_build_info What runs here.
 # TYPE parley_build_info gauge
 parley_build_info{{python="{python}",revision="{revision}",version="{version}"}} 1.0
+# HELP parley_ready 1 if the service can do its work, as /readyz says, and 0 if not.
+# TYPE parley_ready gauge
+parley_ready 1.0
 """
-        """\
+    )
+    counted = text[text.index("# HELP parley_requests_total") : text.index("# HELP parley_request_seconds")]
+    assert (
+        counted
+        == """\
 # HELP parley_requests_total Requests by method, route and status.
 # TYPE parley_requests_total counter
 parley_requests_total{method="HEAD",route="/healthz",status="200"} 1.0
@@ -440,9 +449,6 @@ parley_refusals_total{kind="policy-refusal",rule=""} 1.0
 # HELP parley_expiry_days Days until the first of the tokens, and of the certificates, expires; absent if none does.
 # TYPE parley_expiry_days gauge
 parley_expiry_days{what="token"} 3.0
-# HELP parley_ready 1 if the service can do its work, as /readyz says, and 0 if not.
-# TYPE parley_ready gauge
-parley_ready 1.0
 """
     )
 

@@ -26,6 +26,7 @@ from parley.common.protocol.receipts import RECEIPT_HEADER as RECEIPT
 from parley.common.wire.party_api import RunProposal
 from parley.party.api.app import create_party_app
 from tests.support.cluster import LEARNER, Cluster
+from tests.support.metrics import metrics_of
 from tests.support.processes import free_port, start_party, stopped_at_exit, wait_until_ready
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
@@ -312,7 +313,7 @@ def test_hostile_requests(
         if any(secret in response.text + str(response.headers) for secret in SECRETS):
             leaks.append(name)
     charges = client.get("/v1/budget").json() != before
-    written = "".join([client.get("/metrics").text, caplog.text, *capfd.readouterr()])
+    written = "".join([metrics_of(client), caplog.text, *capfd.readouterr()])
     figures = f"{len(crashed)} answered 5xx, {int(charges)} charges, {len(leaks)} private bytes"
     print(f"{len(hostile)} hostile requests: {figures}")
     assert answered == []

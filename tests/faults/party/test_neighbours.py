@@ -26,6 +26,7 @@ from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
 from parley.party.ledger.records import LedgerRecord, Pinned
 from tests.support.cluster import Cluster
+from tests.support.metrics import metrics_of
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
 Edit = Callable[[str], str]
@@ -33,6 +34,10 @@ Edit = Callable[[str], str]
 
 CLOCK = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+Z)?")
 """The time of a log's line: the only thing in it that two runs do not share."""
+
+
+TIMED = re.compile("_seconds|^process_")
+"""Metrics of times, and of the process: its owner's monitor alone sees them, as its machine does."""
 
 
 class Quiet(NoNoise):
@@ -48,6 +53,7 @@ class Seen:
 
     responses: tuple[tuple[int, tuple[tuple[str, str], ...], bytes], ...]
     answers: tuple[bytes, ...]
+    counted: tuple[str, ...]
     written: str
     ledger: tuple[object, ...]
 
@@ -104,11 +110,12 @@ def watch(cluster: Cluster, beginning: Path, edit: Edit, capfd: pytest.CaptureFi
                 body = response.content if not (is_answer and response.is_success) else b"%d" % len(response.content)
                 responses.append((response.status_code, visible(response), body))
                 answers += [response.content] if is_answer else []
+            counted = tuple(line for line in metrics_of(client).splitlines() if not TIMED.search(line))
     finally:
         data.write_text(original)
     with open_store(cluster.party_settings("party-1")) as store:
         entries = [unsalted(entry.record) for entry in store.entries()]
-    return Seen(tuple(responses), tuple(answers), CLOCK.sub("", "".join(capfd.readouterr())), tuple(entries))
+    return Seen(tuple(responses), tuple(answers), counted, CLOCK.sub("", "".join(capfd.readouterr())), tuple(entries))
 
 
 def unsalted(record: LedgerRecord) -> LedgerRecord:

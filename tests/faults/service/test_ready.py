@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from tests.support.processes import stopped_at_exit, wait_until_ready
 from tests.support.services import NEEDS_IT, TOKENS, service
 
 UNLIMITED = resource.RLIM_INFINITY
+FRESH = 0.3
+"""Seconds after which a service looks again whether it is ready."""
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Running:
 
     def readiness(self) -> tuple[int, str]:
         """The status of ``/readyz`` and what it says, while ``/healthz`` is well."""
+        time.sleep(FRESH)
         assert httpx.get(f"{self.url}/healthz", trust_env=False).status_code == 200
         answer = httpx.get(f"{self.url}/readyz", trust_env=False)
         return answer.status_code, answer.json().get("detail", "")

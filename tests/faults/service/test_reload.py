@@ -40,6 +40,7 @@ class Site:
 
     cluster: Cluster
     port: int
+    watched: int
 
     @property
     def path(self) -> Path:
@@ -61,6 +62,8 @@ name = "party-1"
 state = "{self.cluster.root / "party-1"}"
 port = {self.port}
 study = "{self.cluster.study_path}"
+[metrics]
+port = {self.watched}
 [data]
 source = "{self.cluster.root / "party-1.csv"}"
 [policy]
@@ -73,6 +76,10 @@ name = "learner"
 tokens = [{", ".join(lines)}]
 """)
         draft.rename(self.path)
+
+    def metrics(self) -> str:
+        """What the owner's monitor reads."""
+        return shown_at(self.watched)
 
     def status(self, token: str) -> int:
         """What a token gets on a connection of its own."""
@@ -89,7 +96,12 @@ tokens = [{", ".join(lines)}]
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    return Site(Cluster(tmp_path, n_parties=1), free_port())
+    return Site(Cluster(tmp_path, n_parties=1), free_port(), free_port())
+
+
+def shown_at(port: int) -> str:
+    """The metrics of a listener that asks for no token."""
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -114,7 +126,7 @@ def test_tokens_change_without_a_stop(site: Site) -> None:
         site.write({OLD: 20, NEW: 400})
         waited = until(lambda: site.status(NEW) == 200)
         assert site.status(OLD) == 200, "tokens overlap"
-        until(lambda: 'parley_expiry_days{what="token"} 20.0' in client.get("/metrics").text)
+        until(lambda: 'parley_expiry_days{what="token"} 20.0' in site.metrics())
         site.path.write_text("neither = settings")
         until(lambda: "kept" in site.log())
         assert site.status(NEW) == 200, "an unusable file changes nothing"
@@ -171,7 +183,9 @@ async def test_expiry_is_told_once_a_day(site: Site, capfd: pytest.CaptureFixtur
 
 def tls_party(root: Path, **tls: Path) -> PartySettings:
     """The settings of a party that speaks TLS."""
-    return Cluster(root, n_parties=1).party_settings("party-1", port=free_port(), tls=tls)
+    return Cluster(root, n_parties=1).party_settings(
+        "party-1", port=free_port(), tls=tls, metrics={"port": free_port()}
+    )
 
 
 def status(url: str, client: httpx.Client) -> int:
@@ -216,7 +230,8 @@ async def test_certificates_change_without_a_stop(tmp_path: Path) -> None:
             assert status(url, trusting(second)) == 200
             assert status(url, trusting(first)) == 0
             assert client.get(f"{url}/v1/party", headers=bearer(LEARNER)).status_code == 200, "a connection stays"
-            assert 'parley_expiry_days{what="certificate"} 1.0' in client.get(f"{url}/metrics").text
+            assert settings.metrics
+            assert 'parley_expiry_days{what="certificate"} 1.0' in shown_at(settings.metrics.port)
             used.key.write_text("no key")
             assert status(url, trusting(second)) == 200
     log = (tmp_path / "site" / "party-1.log").read_text()

@@ -113,11 +113,11 @@ def test_very_many_faults_are_not_told_one_by_one(clients: dict[str, httpx.Clien
 
 
 def test_a_failed_sign_in_is_logged_and_counted(
-    clients: dict[str, httpx.Client], capfd: pytest.CaptureFixture[str]
+    clients: dict[str, httpx.Client], apps: dict[str, FastAPI], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for authorization in ("Bearer sesame", "Basic sesame"):
         assert clients["party"].get("/v1/party", headers={"Authorization": authorization}).status_code == 401
-    metrics = clients["party"].get("/metrics").text
+    metrics = apps["party"].state.metrics.render().decode()
     output = "".join(capfd.readouterr())
     assert 'parley_failed_sign_ins_total{why="unknown"} 1.0' in metrics
     assert 'parley_failed_sign_ins_total{why="absent"} 1.0' in metrics

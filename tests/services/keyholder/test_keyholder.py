@@ -39,6 +39,7 @@ from tests.support.keyholder import (
     open_round,
     send,
 )
+from tests.support.metrics import metrics_of
 
 Serve = Callable[[], AbstractContextManager[httpx.Client]]
 Refused = Callable[[httpx.Response, Reason], None]
@@ -256,7 +257,7 @@ def test_logs_and_metrics_hold_no_key(
 ) -> None:
     with serve() as client, caplog.at_level(logging.DEBUG):
         session = begin(client)
-        metrics = client.get("/metrics").text
+        metrics = metrics_of(client)
     printed = capsys.readouterr()
     (holder,) = session.roster.key_holders
     assert holder.modulus not in printed.out + printed.err + caplog.text + metrics

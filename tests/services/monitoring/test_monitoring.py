@@ -84,7 +84,7 @@ async def shown(tmp_path: Path) -> dict[str, set[str]]:
         texts = [(await client.get("/metrics")).text]
         for service in services.values():
             assert isinstance(service.inner, httpx.ASGITransport)
-            texts.append(service.inner.app.state.metrics.render(times=True).decode())  # type: ignore[attr-defined]
+            texts.append(service.inner.app.state.metrics.render().decode())  # type: ignore[attr-defined]
     for family in (family for text in texts for family in families_of(text)):
         series[f"{family.name}_total" if family.type == "counter" else family.name] |= set()
         for sample in family.samples:
@@ -156,8 +156,10 @@ async def test_budget_rounds_and_refusals_are_counted(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {LEARNER}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://party", headers=headers) as asking:
             budget = (await asking.get("/v1/budget")).json()
-            text = (await asking.get("/metrics")).text
-    labels = '{adjacency="replace_one",study="made-up"}'
+            shown = (await asking.get("/metrics")).text
+    assert "parley_epsilon" not in shown, "the owner's listener alone shows the budget of all"
+    text = apps["party-1"].state.metrics.render().decode()
+    labels = '{adjacency="replace_one",people=""}'
     assert f"parley_epsilon_limit{labels} 3.0" in text
     for figure in ("epsilon_spent", "epsilon_left", "delta_left"):
         assert f"parley_{figure}{labels} {budget[figure]}" in text
@@ -174,7 +176,6 @@ async def test_a_refusal_of_the_owner_is_counted_by_its_rule(tmp_path: Path) -> 
         party = httpx.ASGITransport(apps["party-1"])
         async with asgi_learner(cluster.learner_settings(), lambda _: party) as client:
             events = await watch(client, await submit(client))
-        async with httpx.AsyncClient(transport=party, base_url="http://party") as asking:
-            text = (await asking.get("/metrics")).text
+        text = apps["party-1"].state.metrics.render().decode()
     assert events[-1][1]["state"] == "failed"
     assert 'parley_refusals_total{kind="policy-refusal",rule="max_epsilon_per_run"} 1.0' in text

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as families_of
 from starlette.testclient import TestClient
 
 from parley.common.arrays import IntArray
@@ -268,7 +269,8 @@ def test_strangers_learn_nothing_but_that_it_lives(cluster: Cluster) -> None:
     with TestClient(create_party_app(cluster.party_settings("party-1"))) as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         assert client.get("/readyz").json() == {"status": "ready"}
-        assert "parley_requests_total" in client.get("/metrics").text
+        families = {family.name for family in families_of(client.get("/metrics").text)}
+        assert families == {"parley_build_info", "parley_ready"}
         for path in ("/v1/party", "/v1/budget", "/v1/nothing", "/nothing"):
             refused = client.get(path)
             assert kind(refused) == "unauthorized"

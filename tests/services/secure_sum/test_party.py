@@ -26,6 +26,7 @@ from parley.party.answers.party import NoiseFactory, open_store
 from parley.party.api.app import create_party_app
 from parley.party.policy import review, rules_of, terms
 from tests.support.ledgers import make_ledger
+from tests.support.metrics import metrics_of
 from tests.support.noises import OnlyOnce
 from tests.support.rounds import ASKING, answer_of, ask, propose, run_spec, weights
 from tests.support.secure_cluster import SecureCluster, signing_key
@@ -360,12 +361,12 @@ def test_obfuscators_are_drawn_ahead_and_used_once(cluster: SecureCluster) -> No
             for round in rounds:
                 content = stage.ask(client, round, stage.query(round, weights(cluster, 1))).raise_for_status().content
                 used += stage.obfuscators(content)
-            metrics = client.get("/metrics").text
+            metrics = metrics_of(client)
             assert f'parley_obfuscators{{session="{stage.roster.session}"}}' in metrics
     assert len(set(used)) == len(used) == 5 * stage.roster.layout.blocks
     with party(cluster) as client:
         client.delete("/v1/runs/run")
-        assert stage.roster.session not in client.get("/metrics").text
+        assert stage.roster.session not in metrics_of(client)
 
 
 def test_contributions_hide_what_they_hold(client: httpx.Client, cluster: SecureCluster) -> None:
