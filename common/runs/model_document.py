@@ -149,13 +149,18 @@ DOCUMENT_FIELDS = frozenset(LinearModel.model_fields)
 
 
 def model_document(
-    spec: RunSpec, guarantees: Sequence[Mapping[str, Any]], model: Model, contributors: Sequence[str]
+    spec: RunSpec,
+    guarantees: Sequence[Mapping[str, Any]],
+    model: Model,
+    contributors: Sequence[str],
+    assumed: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return a run's model as a `ModelDocument` in JSON: weights, how to make rows, and the run's promises.
 
     A row of the weights is an array, as `document_lines` writes it.
 
-    ``contributors`` are the names of the parties in the last round.
+    ``contributors`` are the names of the parties in the last round; ``assumed`` is what the parties' approvals assume,
+    in words, beside what each guarantee does.
     """
     study, evaluation = spec.study, evaluation_of(spec, model, contributors)
     return {
@@ -174,7 +179,9 @@ def model_document(
         "public": spec.public and spec.public.model_dump(mode="json"),
         "contributors": list(contributors),
         "adjacency": spec.build().adjacency,
-        "guarantees": [dict(guarantee) for guarantee in guarantees],
+        "guarantees": [
+            dict(guarantee) | {"assumptions": [*guarantee["assumptions"], *assumed]} for guarantee in guarantees
+        ],
         "evaluation": evaluation and evaluation.model_dump(mode="json"),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -13,6 +13,7 @@ from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import ForbiddenError, InvalidInputError, UnknownMembersError
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost
 from parley.common.privacy.guarantee import Adjacency, Composition
+from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.consent import NO_KEY_HOLDER, NO_SUMS, OwnerRules
 from parley.common.runs.specification import MemberColumns, RunOutline, RunSpec
 from parley.common.secure_sum.party import PartyPolicy
@@ -242,3 +243,25 @@ class Approval(Strict):
     adjacency: Adjacency
     prepared: bool
     people: PlainName | None = None
+
+
+_NOBODY = "nobody among "
+_RESTS = ", as the owner says: what all runs together promise a person rests on it"
+
+
+def assumptions_of(approvals: Mapping[str, SignedApproval]) -> tuple[str, ...]:
+    """Return what owners say of people who have an account of their own, in words, in the order of parties' names.
+
+    Raises ValidationError for an approval that cannot be read.
+    """
+    read = {name: Approval.model_validate_json(approvals[name].approval) for name in sorted(approvals)}
+    return tuple(
+        f"{_NOBODY}{approval.people}, of {name}, is in its owner's tables of other people{_RESTS}"
+        for name, approval in read.items()
+        if approval.people is not None
+    )
+
+
+def is_of_people(assumption: str) -> bool:
+    """Return whether an assumption is one of `assumptions_of`."""
+    return assumption.startswith(_NOBODY) and assumption.endswith(_RESTS)

@@ -64,7 +64,7 @@ from parley.common.runs.specification import RunSpec
 from parley.common.service import logs, problems
 from parley.common.service.fair_use import CallerTurns, Turn
 from parley.common.service.worker import Worker
-from parley.common.wire.party_api import RunProposal, StudyFacts
+from parley.common.wire.party_api import RunProposal, StudyFacts, assumptions_of
 from parley.learner.execution.round_report import PublicExamples, Reporter
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.runs.plan import Plan
@@ -455,12 +455,13 @@ class Engine:
 
         Returns the identifier of the evaluation, or None.
         """
-        document = model_document(run.spec, plan.guarantees, model, contributors) | {"chosen": run.terms.chosen}
+        approvals, sums = self._store.approvals(run.id), self._store.sessions.signed(run.id)
+        document = model_document(run.spec, plan.guarantees, model, contributors, assumptions_of(approvals))
+        document |= {"chosen": run.terms.chosen}
         news: dict[str, object] = {"evaluation": document["evaluation"]} if document["evaluation"] else {}
         measured_on = self._examples.get(run.spec.study.digest)
         if measured_on and model.kind in {"linear", "softmax"}:
             news |= measured_on.measure(model.weights)
-        approvals, sums = self._store.approvals(run.id), self._store.sessions.signed(run.id)
         certificate = certify(run.id, run.spec, document, approvals, sums, self._sums.key)
         document |= {"certificate": certificate.model_dump(mode="json")}
         evaluation = self._store.evaluation(run.id)

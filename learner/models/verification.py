@@ -38,7 +38,7 @@ from parley.common.runs.specification import RunSpec, digest_of_rows
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Opened, Roster
 from parley.common.strict import PublicKey, Strict
-from parley.common.wire.party_api import Approval
+from parley.common.wire.party_api import Approval, assumptions_of, is_of_people
 
 _EQUAL = 1e-6  # epsilons of two machines agree up to this relative difference
 _MOST_NAMED = 5
@@ -126,6 +126,8 @@ def _verified(document: Mapping[str, Any], trusted: PublicKeys | None) -> Verifi
         ),
         _Check("" if refused else _prices(certificate), refused),
     ]
+    if not refused:
+        checks.extend(_of_people(read, assumptions_of(certificate.approvals)))
     if unstated := "; ".join(_unstated(read, derived)):
         checks.append(
             _Check(f"the guarantees hold only under further assumptions, which the document does not say: {unstated}")
@@ -207,6 +209,15 @@ def _unstated(read: ModelDocument, derived: Sequence[Promise]) -> dict[str, None
     """Return the assumptions of derived guarantees that a document does not state: older versions stated fewer."""
     stated = {words for promise in read.guarantees for words in promise.assumptions}
     return dict.fromkeys(words for promise in derived for words in promise.assumptions if words not in stated)
+
+
+def _of_people(read: ModelDocument, assumed: Sequence[str]) -> Iterator[_Check]:
+    """Yield the check that each guarantee states what owners ``assumed`` of their people when they approved the run."""
+    stated = [{words for words in promise.assumptions if is_of_people(words)} for promise in read.guarantees]
+    if assumed or any(stated):
+        differs = any(words != set(assumed) for words in stated)
+        fault = "guarantees: not what owners signed about the people in their rows"
+        yield _Check("the guarantees state what owners signed about the people in their rows", (fault,) * differs)
 
 
 def _promises(model: _SignedModel, derived: Sequence[Promise]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from parley.common.client.party import PartyClient
 from parley.common.client.peer import Line, ask_all
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.errors import InvalidInputError
+from parley.common.learning.model import Model
 from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.driver import Federation, MemoryLog, drive
@@ -36,7 +37,7 @@ from parley.common.runs.model_document import model_document
 from parley.common.runs.pricing import guarantees
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.strict import faults
-from parley.common.wire.party_api import RunProposal
+from parley.common.wire.party_api import RunProposal, assumptions_of
 
 if TYPE_CHECKING:
     from parley.party.data.owner_data import Holding
@@ -106,13 +107,17 @@ async def learn(
         recruited = await recruit(order.run, parties, draft, order.deadline)
         spec, _ = recruited.spec.settled()
         proposal = RunProposal(run=order.run, spec=spec, user=name, purpose="a model of the owner's own")
-        await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
-        document = await _train(order, name, holding, spec, parties)
+        consents, _ = await propose(parties, proposal, APPROVAL_SECONDS, PREPARATION_SECONDS)
+        model, contributors = await _train(order, name, holding, spec, parties)
         await ask_all(parties, lambda party: party.end(order.run), order.deadline)
     finally:
         for party in parties:
             await party.close()
-    return document
+    promised = [guarantee.to_json() for guarantee in guarantees(spec.build(), spec.facts())]
+    assumed = assumptions_of({party: signed for party, (_, signed) in consents.items()})
+    own_part = {"party": name, "n_examples": holding.n_examples, "epsilon": None, "protection": protection_of(spec)}
+    document = model_document(spec, promised, model, [*contributors, name], assumed)
+    return document | {"own": own_part, "guarantees_cover": list(spec.names)}
 
 
 def protection(order: Order, name: str, holding: Holding) -> str:
@@ -122,8 +127,8 @@ def protection(order: Order, name: str, holding: Holding) -> str:
 
 async def _train(
     order: Order, name: str, holding: Holding, spec: RunSpec, parties: Sequence[PartyClient]
-) -> dict[str, Any]:
-    """Run the algorithm's program to its model."""
+) -> tuple[Model, list[str]]:
+    """Run the algorithm's program to its model; also return the names of the parties that answered the last round."""
     algorithm = spec.build()
     shard = holding.parts[algorithm.rows]
     facts = joined(spec.facts(), name, int(shard.n_examples))
@@ -131,10 +136,7 @@ async def _train(
     own_facts = facts.of(len(parties))
     federation = OwnShard(others, len(spec.questions()), algorithm, algorithm.prepare(shard, own_facts), own_facts)
     model = await drive(algorithm.program(facts), federation, order.run, MemoryLog())
-    contributors = [*(spec.names[index] for index in others.active), name]
-    promised = [guarantee.to_json() for guarantee in guarantees(algorithm, spec.facts())]
-    own_part = {"party": name, "n_examples": holding.n_examples, "epsilon": None, "protection": protection_of(spec)}
-    return model_document(spec, promised, model, contributors) | {"own": own_part, "guarantees_cover": list(spec.names)}
+    return model, [spec.names[index] for index in others.active]
 
 
 def protection_of(spec: RunSpec) -> str:
