@@ -104,7 +104,7 @@ def test_a_party_loads_the_same_parts_here_and_apart(tmp_path: Path) -> None:
     made.study_path.write_text(agreed.model_dump_json())
     settings = made.party_settings("party-1")
     holding = load_holding(settings)
-    apart = load_apart(settings.data, agreed)
+    apart = load_apart(settings.held[0].data, agreed)
     for name, part in Holding(agreed, apart).parts.items():
         assert np.array_equal(part.X, holding.parts[name].X)
     assert [len(holding.parts[name].y) for name in ("training", "held_out")] == [30, 10]

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from parley.common.privacy.account import Cost
-from parley.party.ledger.books import NOTHING, RunBook
+from parley.party.ledger.books import NOTHING, RunBook, Use
 from parley.party.ledger.ledger_log import log_records
 from parley.party.ledger.records import (
     Answered,
@@ -28,7 +28,7 @@ ANSWERED = Answered(*OF, 4, "query", "step", HALF, "replace_one")
 
 
 def lines_of(record: LedgerRecord, others: LedgerRecord | None = None) -> list[dict[str, Any]]:
-    book = RunBook(1, HALF, 8, 60, NOTHING, 0, charged=250_000)
+    book = RunBook(Use("", "study", "ann"), 1, HALF, 8, 60, NOTHING, 0, charged=250_000)
     book.answers.add(4, 2)
     books = cast("Any", SimpleNamespace(runs={OF: book}))
     with capture_logs() as lines:

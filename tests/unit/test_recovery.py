@@ -229,7 +229,7 @@ def test_a_file_is_read_up_to_the_first_entry_that_nobody_understands(tmp_path: 
 
 def test_books_count_what_is_reserved_as_spent() -> None:
     books = begun({})
-    books.account = replace(books.account, spent=Cost(1, 2), reserved=Cost(10, 0, 1))
+    books.accounts[""] = replace(books.account, spent=Cost(1, 2), reserved=Cost(10, 0, 1))
     assert of_books(books, [ONE, ONE, OTHER]) == Evidence(ONE, 3, OTHER, 0, Cost(11, 2, 1), "whole_party")
 
 

@@ -158,7 +158,7 @@ def start_with_files(settings: PartySettings, files: int) -> subprocess.Popen[st
     """A party's own command, which may have so many files open."""
     lines = [
         f'name = "party-1"\nport = {settings.port}\nstate = "{settings.state}"\nstudy = "{settings.study}"',
-        f'[data]\nsource = "{settings.data.source}"',
+        f'[data]\nsource = "{settings.held[0].data.source}"',
         "[policy]\nepsilon = 100.0\ndelta = 0.1\nmax_epsilon_per_run = 100.0\nmax_delta_per_run = 0.1",
         'algorithms = ["dp_gd", "psgd", "local_average"]\nminimum_contributors = 1',
         f'[[learners]]\nname = "learner"\ntoken_hash = "{hash_token(LEARNER)}"',

@@ -324,7 +324,7 @@ def test_an_algorithm_that_reveals_each_answer_has_no_secure_sum(cluster: Secure
     policy = cluster.party_settings("party-1").policy.model_copy(update={"algorithms": ("local",)})
     summed = plain.model_copy(update={"secure_sum": "paillier"})
     with pytest.raises(ForbiddenError, match="reveals each answer"):
-        review(summed, rules_of(policy), "party-1", cluster.study, plain.parties[0].n_examples, plain.names)
+        review(summed, rules_of(policy), "party-1", cluster.study.digest, plain.parties[0].n_examples, plain.names)
 
 
 def test_a_sum_over_one_party_is_no_run(client: httpx.Client, cluster: SecureCluster) -> None:
