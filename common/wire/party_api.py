@@ -35,7 +35,7 @@ class StudyFacts(OwnerRules):
 class PartyFacts(Strict):
     """Facts that a party states to a learner it knows, of no other studies than those that this learner may ask about.
 
-    So a learner sees the same whatever other learners ask.
+    So a learner sees the same if other learners have studies and runs here, or none.
     """
 
     name: Identifier

@@ -1,4 +1,4 @@
-"""The examples of all of an owner's studies, of which those are in memory that are asked about.
+"""The examples of all of an owner's studies: those that are asked about are in memory.
 
 Each study's examples are loaded apart (`parley.party.data.owner_data`), checked against what the ledger pins, and let
 go when nobody has asked about them for a while, or when those of other studies need the room. They are loaded again

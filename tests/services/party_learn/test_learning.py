@@ -104,7 +104,7 @@ async def test_every_owner_has_a_model_of_its_own(neighbours: Neighbours) -> Non
 
 
 class Wards(Owners):
-    """Owners of whom the first says that its people are in none of its other tables."""
+    """Owners; the first says that its people are in none of its other tables."""
 
     def party_settings(self, name: str, **changes: object) -> PartySettings:
         """A party's settings; the first party names its people."""
