@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -204,7 +204,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         round_paths=_ROUND_PATHS,
         shares=settings.shares,
     )
-    app.state.ledger = party.store
+    app.state.ledger, app.state.take_up = party.store, partial(_take_up, party)
     desk = PartyDesk(party.store.chain, worker, party, sums)
     _add_facts(app, desk)
     _add_runs(app, desk)
@@ -213,6 +213,13 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
     routes = app.router.routes
     routes.insert(0, routes.pop())  # the route of rounds first: nearly all requests match it
     return app
+
+
+def _take_up(party: Party, changed: PartySettings) -> Collection[str]:
+    """Take up the learners of changed settings, and where it connects to; returns the keys of these settings."""
+    taken_up = ("learners", "outbound")
+    party.settings = party.settings.model_copy(update={name: getattr(changed, name) for name in taken_up})
+    return taken_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from parley.common.client.endpoints import LearnerAddress
 from parley.common.client.outbound import (
     Dialer,
     OpenedProtocol,
+    Outbound,
+    _tasks_for,
     ask_as_member,
     open_to,
-    outbound,
     read_access,
     renew_for,
     renewing,
@@ -92,8 +93,7 @@ def test_a_member_dials_and_renews_the_certificate_that_it_has(tmp_path: Path) -
     plain = LearnerAddress(name="one", url=HttpUrl("http://127.0.0.1:1"), token=SecretStr("t"))
     files = {"certificate": tmp_path / "member.pem", "key": tmp_path / "member.key"}
     certified = LearnerAddress(name="two", url=HttpUrl("https://127.0.0.1:1"), token=SecretStr("t"), **files)
-    assert len(outbound([plain])) == 1
-    assert len(outbound([plain, certified])) == 3
+    assert [len(list(_tasks_for(address))) for address in (plain, certified)] == [1, 2]
 
 
 async def _echo(scope: Any, _: Any, send: Any) -> None:  # noqa: ANN401 -- as ASGI has them
@@ -112,7 +112,7 @@ async def _nothing() -> None:
 async def _serving(address: LearnerAddress) -> AsyncIterator[None]:
     """A service that dials a learner."""
     config = uvicorn.Config(_echo, host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none")
-    server = BoundedServer(config, Limits(), _nothing, outbound([address]))
+    server = BoundedServer(config, Limits(), _nothing, [Outbound([address]).keep])
     running = asyncio.create_task(server.serve())
     try:
         yield
