@@ -205,7 +205,7 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
 
 
 def take_up_nothing(_: ServiceSettings) -> Collection[str]:
-    """Leave a service as it is, whatever its settings say."""
+    """Leave a service as it is; what it may take up is the tokens alone."""
     return ()
 
 
