@@ -158,6 +158,8 @@ def work_on_data() -> Iterator[None]:
 # ── the party ────────────────────────────────────────────────────────────────
 
 RUNS_IN_MEMORY = 64
+TAKEN_UP = ("study", "data", "studies", "shards", "policy", "learners", "outbound", "secure_sum")
+"""The keys of settings that a party takes up while it runs; others count when it starts again."""
 
 
 def open_store(settings: PartySettings) -> Ledger:
@@ -305,6 +307,7 @@ class Party:
         InvalidInputError for shares that an account does not have; then all stays as it was.
         """
         store = self._opened
+        settings = self.settings.model_copy(update={name: getattr(settings, name) for name in TAKEN_UP})
         try:
             if store is not None:
                 allot(store, settings)

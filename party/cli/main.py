@@ -137,7 +137,7 @@ def party_serve(
     """
     with without_rich():
         create, serve = service_app.create_party_app, serving.serve
-        connections, owner_page = outbound.outbound, page.owner_page
+        connecting, owner_page = outbound.Outbound, page.owner_page
     with quietly():
         settings = party_settings.PartySettings.load(config)
         if output:
@@ -145,8 +145,9 @@ def party_serve(
         logs.configure(settings.log_format)
         if settings.tls:
             serving.tls_context(settings.tls)  # refuses before the ledger is opened
-        app = create(settings, apart=True)
-        serve(app, settings, [*connections(settings.outbound), *owner_page(settings, app.state.ledger)])
+        app, connections = create(settings, apart=True), connecting(settings.outbound)
+        beside = [connections.keep, *owner_page(settings, app.state.ledger)]
+        serve(app, settings, beside, [connections.take_up])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Literal
 
@@ -93,6 +93,12 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         lifespan=lifespan,
         shares=settings.shares,
     )
+
+    def take_up(changed: KeyHolderSettings) -> Collection[str]:
+        sessions.pins = changed.pins
+        return ("learners",)
+
+    app.state.take_up = take_up
     facts = KeyHolderFacts(
         name=identity.name,
         public_key=identity.key,

@@ -129,13 +129,14 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
     Exits with status 3 and one line on standard error if settings, keys or journal cannot be used.
     """
     with without_rich():
-        create, serve, connections = app.create_key_holder_app, serving.serve, outbound.outbound
+        create, serve, connecting = app.create_key_holder_app, serving.serve, outbound.Outbound
     with quietly():
         settings = keyholder_settings.KeyHolderSettings.load(config)
         if output:
             settings = settings.model_copy(update={"log_format": output})
         logs.configure(settings.log_format)
-        serve(create(settings), settings, connections(settings.outbound))
+        connections = connecting(settings.outbound)
+        serve(create(settings), settings, [connections.keep], [connections.take_up])
 
 
 @key_holder_app.command("init")
