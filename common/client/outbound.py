@@ -479,7 +479,7 @@ class Outbound:
         return ("outbound",)
 
     async def keep(self, server: BoundedServer) -> None:
-        """Do it, until the task is cancelled."""
+        """Keep up the connections and certificates of a server until the task is cancelled."""
         self._loop = asyncio.get_running_loop()
         tasks: dict[LearnerAddress, list[asyncio.Task[None]]] = {}
         try:
@@ -491,7 +491,8 @@ class Outbound:
                         tasks[address] = [asyncio.create_task(kept_up(task, server)) for task in _tasks_for(address)]
                 for address in tasks.keys() - set(addresses):
                     await _cancel(tasks.pop(address))
-                    structlog.get_logger().info("outbound", learner=address.name, connected=False, reason="removed")
+                    if address.name not in {other.name for other in addresses}:  # it is not merely reached otherwise
+                        structlog.get_logger().info("outbound", learner=address.name, connected=False, reason="removed")
                 await self._changed.wait()
         finally:
             await _cancel(task for each in tasks.values() for task in each)

@@ -1,8 +1,8 @@
 """Run an application on uvicorn, with TLS 1.3 by its settings, until it is told to stop.
 
 Meanwhile the settings file and the TLS files are watched (`Upkeep`): new tokens and certificates become valid without a
-restart, and so does what else the service can take up of its settings. No connection is dropped for it. SIGHUP makes it
-read the settings file at once.
+restart, and so does what else the service can take up of its settings. Connections stay, but for those to a learner
+that is gone. SIGHUP makes it read the settings file at once.
 
 It also schedules Python's collector of cyclic garbage (`FullCollections`), which stops all threads while it examines
 all objects. A run of 70,000 columns has a million objects while it is read, compared and written, and the collector
