@@ -35,6 +35,7 @@ from parley.party.cli.ledger import (
 from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from parley.party.cli.pin import pin_command
 from parley.party.cli.stream import STREAMS, stream_command
+from parley.party.cli.studies import studies_command, withdraw_command
 from parley.party.cli.study import study_fit_app
 from parley.party.commands import (
     DEFAULT_CONFIG,
@@ -86,6 +87,8 @@ party_app.add_typer(audit_app, name="audit")
 party_app.add_typer(study_fit_app, name="study")
 for name, command in (
     ("join", join_command),
+    ("studies", studies_command),
+    ("withdraw", withdraw_command),
     ("pin", pin_command),
     ("init", init_command),
     ("pending", pending_command),

@@ -116,8 +116,12 @@ def key_holder_join(
             keyholder_journal.create_journal(folder.state, session.Identity(invited.name, folder.key()))
         specific = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
         free, for_metrics = free_ports(2)
-        text = service_toml(invited, folder, specific, on_the_way, (port or free, for_metrics))
-        member = register(invited, folder, enrolment, text, "keyholder.toml")
+        text = (
+            folder.with_token(path, read_text(path))
+            if path.exists()
+            else service_toml(invited, folder, specific, on_the_way, (port or free, for_metrics))
+        )
+        member = register(invited, folder, enrolment, folder.key(), path, text)
         listeners = keyholder_settings.KeyHolderSettings.load(member.settings).side_ports
         report_joined(out, member, container, listeners)
 
