@@ -81,8 +81,8 @@ class InvitedParty:
             (each.name for each in settings.learners if each.public_key == invitation.learner.public_key), None
         )
         learner = known or _free_name(invitation.learner.name, settings)
-        secrets = learner if known is None else _folder_of_secrets(path, settings, known)
-        folder = Folder(path.parent, secrets, settings.state)
+        own_files = learner if known is None else _own_files_of(path, settings, known)
+        folder = Folder(path.parent, own_files, settings.state)
         return cls(invitation, folder, path, settings, learner, named_studies(settings))
 
     @property
@@ -174,6 +174,7 @@ class InvitedParty:
         refused = ", ".join(refused_for_sums(study))
         pins = self._new_pins(compared)
         specific = f"""\
+
 [policy]  # all that runs may do; change what you like: a service that runs takes it up by itself
 {limits}minimum_contributors = 2
 approval = "manual"  # runs wait for your word: parley-party pending
@@ -285,8 +286,8 @@ def _free_name(name: str, settings: PartySettings) -> str:
     return next(each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken)
 
 
-def _folder_of_secrets(config: Path, settings: PartySettings, learner: str) -> str:
-    """Return the name of the folder in ``secrets`` that has the tokens for a learner; empty for the first learner.
+def _own_files_of(config: Path, settings: PartySettings, learner: str) -> str:
+    """Return what the names of the files for a learner begin with; nothing for those of the first.
 
     Raises InvalidInputError where the service does not connect to the learner itself.
     """
@@ -295,5 +296,4 @@ def _folder_of_secrets(config: Path, settings: PartySettings, learner: str) -> s
         raise InvalidInputError(
             f"{config} has no [[outbound]] for {learner}, which it joined in another way: write [[studies]] by hand"
         )
-    at = address.token_file.resolve().parent
-    return at.name if at.parent == config.parent / "secrets" else ""
+    return address.token_file.name.removesuffix("connect.token").rstrip(".")

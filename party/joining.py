@@ -168,7 +168,6 @@ token_hash = "{folder.monitor_token_hash()}"
 
 def learner_toml(invited: Invitation, folder: Folder, name: str, proxy: ProxyAccess | None) -> str:
     """Return the settings of a learner that the service connects to; they call it ``name``."""
-    own = folder.secrets
     text = f"""\
 [[learners]]
 name = {toml_value(name)}
@@ -178,16 +177,20 @@ public_key = "{invited.learner.public_key}"
 [[outbound]]
 name = {toml_value(name)}
 url = {toml_value(invited.url)}
-token_file = {toml_value(own / "connect.token")}
+token_file = {toml_value(folder.secret("connect.token"))}
 """
     if invited.authority:
-        files = {"ca": own / "authority.pem", "certificate": folder.certificate, "key": own / "tls.key"}
+        files = {
+            "ca": folder.secret("authority.pem"),
+            "certificate": folder.certificate,
+            "key": folder.secret("tls.key"),
+        }
         text += "".join(f"{name} = {toml_value(file)}\n" for name, file in files.items())
     if proxy:
         text += f"proxy = {toml_value(proxy.url)}\n"
         if proxy.password:
-            write_in_place(own / "proxy.password", proxy.password)
-            text += f"proxy_password_file = {toml_value(own / 'proxy.password')}\n"
+            write_in_place(folder.secret("proxy.password"), proxy.password)
+            text += f"proxy_password_file = {toml_value(folder.secret('proxy.password'))}\n"
     return text
 
 

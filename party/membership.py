@@ -1,8 +1,8 @@
 """How an owner, or a key holder, becomes a learner's member: its folder, and its enrolment.
 
 An owner joins by an invitation. Keys, certificate, settings and ledger lie in one folder, and the service opens all
-connections itself. Tokens and TLS files of the first learner lie directly in ``secrets`` and ``state``; those of a
-further learner have its name.
+connections itself. Tokens and TLS files for a learner after the first begin with its name, so that no learner's
+replace another's.
 
 The steps that need a person come first, then those that need the network; those that need the disk come before the
 invitation is used up. Keys and tokens are stored in the folder before they are sent. So after any failure the same
@@ -37,6 +37,8 @@ from parley.common.storage.keys import identity_key, read_private, replace_priva
 from parley.common.strict import one_line
 from parley.common.wire.membership import Invitation, JoinRequest, Membership
 
+_DRAWN = ("connect.token", "learner.token", "tls.key")
+"""The files of secrets that are drawn for an invitation: as ``.new`` until the learner knows them."""
 _SKEW_SECONDS = 600.0
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 _NOT_YET, _EXPIRED = 9, 10  # OpenSSL's codes for a certificate that is not valid yet, and for one that has expired
@@ -61,18 +63,22 @@ class Folder:
 
     @property
     def secrets(self) -> Path:
-        """The folder of the tokens and the TLS key for the learner."""
-        return self.root / "secrets" / self.learner
+        """The folder of the tokens and TLS keys."""
+        return self.root / "secrets"
+
+    def secret(self, name: str) -> Path:
+        """Return the path of a file of this name for the learner."""
+        return self.secrets / self._named(name)
 
     @property
     def certificate(self) -> Path:
         """The file of the TLS certificate, which is no secret; it lies in ``state`` because the service renews it."""
-        return self.state / (f"tls.{self.learner}.pem" if self.learner else "tls.pem")
+        return self.state / self._named("tls.pem")
 
     @property
     def monitor_token(self) -> Path:
         """The file of the token that the owner's own monitor shows."""
-        return self.root / "secrets" / "metrics.token"
+        return self.secrets / "metrics.token"
 
     def key(self) -> Ed25519PrivateKey:
         """Return the key that the member signs with; the first call makes it."""
@@ -87,10 +93,10 @@ class Folder:
         with writing(self.root):
             if self._read("invitation.mark") == mark:
                 return
-            if (self.secrets / "invitation.mark").exists() and invitation.name != self._read("name"):
+            if self.secret("invitation.mark").exists() and invitation.name != self._read("name"):
                 raise ConflictError(f"{self.root} is {self._read('name')}'s: choose another folder by --out")
             if keeps_tokens and self._is_complete():
-                replace_private(self.secrets / "invitation.mark", mark.encode())
+                replace_private(self.secret("invitation.mark"), mark.encode())
                 return
             request, key = request_certificate(invitation.name)
             for name, text in (
@@ -101,7 +107,7 @@ class Folder:
                 ("tls.request", request),
                 ("invitation.mark", mark),  # the last: it says that all others were written
             ):
-                replace_private(self.secrets / name, text.encode())
+                replace_private(self.secret(name), text.encode())
 
     def request(self, invitation: Invitation, key: Ed25519PrivateKey) -> JoinRequest:
         """Return the request to join, signed with the member's key; it is the same each time for an invitation."""
@@ -118,16 +124,16 @@ class Folder:
         certificate = membership.certificate
         with writing(self.root, "; say the same again"):
             for file in ("connect.token", "tls.key"):
-                replace_private(self.secrets / file, self._drawn(file).encode())
+                replace_private(self.secret(file), self._drawn(file).encode())
             if certificate and invitation.authority:
                 replace_private(self.certificate, certificate.encode())
-                replace_private(self.secrets / "authority.pem", invitation.authority.encode())
+                replace_private(self.secret("authority.pem"), invitation.authority.encode())
             if not settings.exists() or settings.read_bytes() != text.encode():
                 replace_private(settings.resolve(), text.encode())
             # the last, because `with_token` finds the old token's hash in the settings by it
-            replace_private(self.secrets / "learner.token", self._drawn("learner.token").encode())
-            for drawn in self.secrets.glob("*.new"):
-                drawn.unlink()
+            replace_private(self.secret("learner.token"), self._drawn("learner.token").encode())
+            for file in _DRAWN:
+                self.secret(f"{file}.new").unlink(missing_ok=True)
 
     def with_token(self, settings: Path, text: str) -> str:
         """Return the text of settings with the hash of the learner's present token in place of the old one's.
@@ -154,14 +160,20 @@ class Folder:
 
     def _is_complete(self) -> bool:
         """Say whether the tokens are there, and no others were drawn that the learner may or may not know."""
-        return bool(self._read("connect.token") and self._read("learner.token")) and not any(self.secrets.glob("*.new"))
+        return bool(self._read("connect.token") and self._read("learner.token")) and not any(
+            self.secret(f"{file}.new").exists() for file in _DRAWN
+        )
 
     def _drawn(self, name: str) -> str:
         return self._read(f"{name}.new") or self._read(name)
 
+    def _named(self, name: str) -> str:
+        """Return the name of a file that is for the learner alone."""
+        return f"{self.learner}.{name}" if self.learner else name
+
     def _read(self, name: str) -> str:
         """Return a secret's text, or an empty one if there is no such file."""
-        path = self.secrets / name
+        path = self.secret(name)
         return read_private(path).decode().strip() if path.exists() else ""
 
 

@@ -173,8 +173,8 @@ def join_command(
 ) -> None:
     """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
 
-    Where you have settings, it adds the study to them, and the learner if you know it not yet: a service that runs
-    takes both up by itself. All studies share one account.
+    Where you have settings, it adds the study to them, and the learner if it is new to you: a service that runs takes
+    both up by itself. All studies share one account.
 
     Your service opens its connections to the learner itself: no port of yours is opened to anybody. Compare words
     by telephone, so that nobody is in between: the learner's with its operator, each key holder's with its own. A key

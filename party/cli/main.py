@@ -254,7 +254,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     """Yield what the owner's rules refuse, in words."""
     policy = settings.policy
     yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
-    yield f"other algorithms than {', '.join(policy.algorithms)}"
+    yield from _refusals_by_study(settings)
     yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
     if policy.adjacency == "whole_party":
         yield "runs that protect one record each, not all of the owner's data"
@@ -265,8 +265,6 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {so_many(policy.max_rounds, 'round')}"
     yield f"more than {so_many(policy.max_runs_per_day, 'run')} a day of one learner"
-    if policy.approval == "manual":
-        yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
     if settings.secure_sum is None or not settings.key_holder_pins:
@@ -278,3 +276,17 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     others = ", ".join(entry.name or str(entry.study) for entry in settings.held)
     yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {others}"
+
+
+def _refusals_by_study(settings: PartySettings) -> Iterator[str]:
+    """Yield what studies may have rules of their own about: algorithms, and who says yes."""
+    policies = {entry.name or str(entry.study): entry.policy.over(settings.policy) for entry in settings.held}
+    algorithms = {", ".join(policy.algorithms) for policy in policies.values()}
+    for allowed in sorted(algorithms):
+        studies = [name for name, policy in policies.items() if ", ".join(policy.algorithms) == allowed]
+        about = f"about {', '.join(studies)}, " if len(algorithms) > 1 else ""
+        yield f"{about}other algorithms than {allowed}"
+    if manual := [name for name, policy in policies.items() if policy.approval == "manual"]:
+        about = f"about {', '.join(manual)}, " if len(manual) < len(policies) else ""
+        hours = f"{settings.policy.approval_hours:g} hours"
+        yield f"{about}runs that the owner has not approved within {hours} (parley-party pending)"

@@ -65,7 +65,19 @@ def withdraw_command(
             settings_text.save_settings(config, text)
     lines = [f"withdrawn from {name}; what was charged stays charged, and its data stay where they are"]
     lines += [f"  run {run} of {learner} has ended" for learner, run in ended]
+    lines += [f"  {learner} may ask about nothing now; its connection stays" for learner in _left_out(settings, name)]
     out.done("\n".join(lines), withdrawn=name, ended=[{"learner": learner, "run": run} for learner, run in ended])
+
+
+def _left_out(settings: PartySettings, withdrawn: str) -> list[str]:
+    """Return the learners that may ask about no study but one that is withdrawn."""
+    others = [entry for name, entry in invited.named_studies(settings).items() if name != withdrawn]
+    allowed = [entry.policy.learners for entry in others]
+    return [
+        learner.name
+        for learner in settings.learners
+        if not any(names is None or learner.name in names for names in allowed)
+    ]
 
 
 @contextmanager
