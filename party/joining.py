@@ -31,6 +31,7 @@ with deferred():
     from parley.party import membership as party_membership
 
 if TYPE_CHECKING:
+    from parley.common.service.compose import Written
     from parley.common.service.forward import Place
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
@@ -236,17 +237,22 @@ def report_joined(
 
     ``listeners`` are the ports that its container publishes on this machine, if it is to run in one.
     """
-    start, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
-    lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
+    written, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
+    lines = [
+        *notes,
+        *written.notes,
+        f"joined {learner} as {name}; read these words of your key to its operator:",
+        f"  {member.words}",
+    ]
     facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
-    out.done("\n".join(lines), **facts, start=start)
-    out.next(start)
+    out.done("\n".join(lines), **facts, start=written.start)
+    out.next(written.start)
 
 
-def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> str:
+def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> Written:
     """Return the command that starts the service; for a container, write a Compose file, which the command uses."""
     if container is None:
-        return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
+        return compose.Written(f"{' '.join(member.service)} serve --config {quote(str(member.settings))}")
     name = "key-holder" if member.invited.role == "key_holder" else "party"
     return compose.ContainerService(
         name, member.service, member.settings, container.reads, reaches=container.reaches, listeners=listeners
