@@ -33,6 +33,7 @@ with deferred():
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    from parley.common.service.compose import Written
     from parley.common.service.forward import Place
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
@@ -260,7 +261,8 @@ def report_joined(  # noqa: PLR0913 -- what was done, and how it goes on
     ``listeners`` are the ports that its container publishes on this machine, if it is to run in one. ``study`` is one
     that a member has added, which reads out no words again. A service that ``has_run`` may be running.
     """
-    start, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
+    written, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
+    start, notes = written.start, [*notes, *written.notes]
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
     if study is not None:
         lines = [*notes, f"{study} is added to {member.settings}, for {learner}"]
@@ -269,10 +271,10 @@ def report_joined(  # noqa: PLR0913 -- what was done, and how it goes on
     out.next(f"a service that runs takes this up by itself; otherwise {start}" if has_run else start)
 
 
-def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> str:
+def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> Written:
     """Return the command that starts the service; for a container, write a Compose file, which the command uses."""
     if container is None:
-        return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
+        return compose.Written(f"{' '.join(member.service)} serve --config {quote(str(member.settings))}")
     name = "key-holder" if member.invited.role == "key_holder" else "party"
     return compose.ContainerService(
         name, member.service, member.settings, container.reads, reaches=container.reaches, listeners=listeners

@@ -44,7 +44,6 @@ with deferred():
     from parley.common import extras
     from parley.common.encoding import key_words
     from parley.common.files import sources
-    from parley.common.service import compose as service_compose
     from parley.party import invited as invited_party
     from parley.party import membership, settings_text
     from parley.party import policy as party_policy
@@ -363,16 +362,14 @@ def _compose_cautions(joining: InvitedParty, source: DataSource | None, containe
 
 def _mounted(data: DataSource, reach: Sequence[str] | None) -> tuple[Path, ...]:
     """Return the paths that a container must see beside its folder. Raises InvalidInputError if it could not work."""
-    places = list(data.tables.values()) if data.is_query else [data.source]
-    files = [at for at in places if isinstance(at, str)]
-    secrets = [at.postgres.partition(":") for at in places if not isinstance(at, str)]
-    if "env" in {kind for kind, _, _ in secrets}:
+    strings = [at for at in data.tables.values() if not isinstance(at, str)]
+    if any(at.secret_file is None for at in strings):
         raise InvalidInputError(
             "--compose: the container is given no variable: put the connection string into a file that others cannot "
             "read, and say --table NAME=file:PATH::TABLE"
         )
-    if secrets and not reach:
+    if strings and not reach:
         raise InvalidInputError("--compose: say --reach HOST:PORT of the database, as the connection string names it")
-    if secrets:
+    if strings:
         typer.echo("parley-party: the image has to be built with --build-arg EXTRAS=postgres", err=True)
-    return tuple(dict.fromkeys([*map(service_compose.data_folder, files), *(Path(path) for _, _, path in secrets)]))
+    return data.paths
