@@ -70,7 +70,8 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_
         directory = tmp_path / str(len(told))
         shutil.copytree(tmp_path / "old", directory)
         ended = ended_before(
-            STRIDE * len(told) + 1, partial(create_ledger, directory, ME, "replace_one", spent=spent, recovered={})
+            STRIDE * len(told) + 1,
+            partial(create_ledger, directory, ME, "replace_one", costs={"": spent}, recovered={}),
         )
         check_exists(directory)
         with Ledger(directory, ME, LIMIT) as store:
@@ -84,14 +85,14 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_the_receipts_shown_to_a_killed_recovery_are_charged_by_the_next(tmp_path: Path) -> None:
-    create_ledger(tmp_path / "old", ME, "replace_one", spent=Cost(7, 0), recovered={})
+    create_ledger(tmp_path / "old", ME, "replace_one", costs={"": Cost(7, 0)}, recovered={})
     ended, steps = KILLED, count(1, STRIDE)
     while ended == KILLED:
         step = next(steps)
         directory = tmp_path / str(step)
         shutil.copytree(tmp_path / "old", directory)
         ended = ended_before(step, partial(recover, directory, ME, LIMIT, [], []))
-        assert recover(directory, ME, LIMIT, [], []).spent == Cost(7, 0), step
+        assert recover(directory, ME, LIMIT, [], []).costs[""] == Cost(7, 0), step
 
 
 @pytest.mark.slow
@@ -137,7 +138,7 @@ def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr(chain, "Chain", lambda stem, *_: full(stem))
         with pytest.raises(UnavailableError):
-            create_ledger(tmp_path, ME, "replace_one", spent=Cost(1, 0), recovered={})
+            create_ledger(tmp_path, ME, "replace_one", costs={"": Cost(1, 0)}, recovered={})
     Ledger(tmp_path, ME, LIMIT).close()
     assert sorted(path.name for path in tmp_path.iterdir() if "-" not in path.name) == ["ledger.db", "ledger.head"]
 

@@ -102,15 +102,15 @@ def test_a_service_puts_a_new_ledger_in_the_place_of_an_old_one_by_its_own_word(
 
 
 def test_a_witness_keeps_the_newest_of_those_it_knows(tmp_path: Path) -> None:
-    with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:
-        assert witness.take([receipt(3), receipt(5), receipt(4), receipt(9, key=OTHER)]) == 2
-        assert witness.take([receipt(5), receipt(9, signer="another")]) == 0
+    with closing(Witness(tmp_path, lambda: {("party", MINE)}, ())) as witness:
+        assert witness.take([receipt(3), receipt(5), receipt(4), receipt(9, key=OTHER)], "ann") == 2
+        assert witness.take([receipt(5), receipt(9, signer="another")], "ann") == 0
         for none in ("junk", receipt(9)[:-8] + "AAAAAAA=", receipt(9, key=OTHER)[:-8] + "AAAAAAA="):
             with pytest.raises(InvalidReceiptError):
-                witness.take([receipt(7), none])
+                witness.take([receipt(7), none], "ann")
         assert witness.texts() == [receipt(5)]
-        assert witness.take([receipt(1, "B")]) == 1
-    with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:
+        assert witness.take([receipt(1, "B")], "ann") == 1
+    with closing(Witness(tmp_path, lambda: {("party", MINE)}, ())) as witness:
         assert sorted(witness.texts()) == sorted([receipt(5), receipt(1, "B")]), "of both ledgers, after a restart too"
-        witness.take([receipt(1, str(number)) for number in range(100)])
-        assert len(witness.texts()) == 16, "nobody fills its disk"
+        witness.take([receipt(1, str(number)) for number in range(100)], "ann")
+        assert len(witness.texts()) == 64, "nobody fills its disk"
