@@ -40,7 +40,7 @@ class Begun:
     spent: Cost
     adjacency: Adjacency
     groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    merged: Sequence[Mapping[str, str]] = ()
+    merged: Sequence[Mapping[str, str]] = field(default_factory=list)
 
     @property
     def costs(self) -> dict[str, Cost]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -21,6 +19,7 @@ from parley.common.storage.chain import Chain, has_begun
 from parley.party.keyholder.journal import create_journal, recover_journal
 from parley.party.ledger.ledger import Ledger, check_exists, create_ledger
 from parley.party.ledger.recovery import recover
+from tests.support.killing import KILLED, ended_before
 from tests.support.ledgers import KEY
 from tests.support.nightly import repeats
 
@@ -28,20 +27,8 @@ pytestmark = pytest.mark.long
 
 ME = Identity("party", KEY)
 LIMIT = Account(1, 0, composition="basic")
-KILLED, WHOLE = 9, 0
 STRIDE = repeats(3, 1)
 """By so many steps the next kill is later."""
-
-
-def ended_before(step: int, deed: Callable[[], object]) -> int:
-    """The exit status of a process that does a deed, and is gone before it asks the system for its n-th service."""
-    child = os.fork()
-    if not child:
-        steps = count(1)
-        sys.addaudithook(lambda _event, _arguments: None if next(steps) < step else os._exit(KILLED))
-        deed()
-        os._exit(WHOLE)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -145,18 +145,33 @@ def test_a_copy_that_was_written_on_is_charged_beside_what_it_forgot(cluster: Cl
 def test_without_every_learners_receipt_the_whole_budget_counts_as_spent(cluster: Cluster) -> None:
     with serving(cluster) as client:
         receipt = half_a_run(cluster, client, "first")
-    shutil.rmtree(cluster.root / "party-1")
+    (cluster.root / "party-1" / "ledger.db").unlink()
     done = recover(
         cluster, "recover", "--receipt", written(cluster, receipt), "--yes", "--format", "json", learners=("bob",)
     )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["without_receipt_of"] == ["bob"]
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        assert ledger.account().epsilon_left == 0
     with serving(cluster) as client:
-        digest = cluster.study.digest
-        room = client.get("/v1/budget/room", params={"study": digest, "epsilon": 1, "gdp": 1}).json()
-        assert room == {"fits": False}
-        assert client.get("/v1/budget").json()["epsilon_spent"] == 0, "which no run of this learner's has spent"
         assert propose(client, run_spec(cluster, epsilon=0.01), "next").json()["type"].endswith(":budget-exhausted")
+
+
+def test_a_receipt_that_was_sealed_with_a_lost_key_counts_as_not_shown(cluster: Cluster) -> None:
+    with serving(cluster) as client:
+        receipt = half_a_run(cluster, client, "first")
+    shutil.rmtree(cluster.root / "party-1")
+    done = recover(cluster, "recover", "--receipt", written(cluster, receipt), "--yes")
+    assert done.exit_code == 0, done.output
+    assert (
+        "the receipt of learner says what was spent in a part that is sealed with another identity key" in done.stderr
+    )
+    assert "no receipt of learner: the whole budget counts as spent" in done.stderr
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        assert ledger.account().spent.epsilon == 30 * 10**6
+    with serving(cluster) as client:
+        again = propose(client, run_spec(cluster), "next", **{RECEIPT_HEADER: receipt})
+        assert again.json()["type"].endswith(":budget-exhausted"), "what it shows is accounted for"
 
 
 def test_a_receipt_of_somebody_else_says_nothing(cluster: Cluster) -> None:
