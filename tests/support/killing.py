@@ -1,41 +1,23 @@
-"""A process that is killed before it asks the system for its n-th service."""
+"""Ask a service that is about to be killed."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Collection
-from itertools import count
-from types import FrameType
-from typing import Any
+import signal
+import threading
+from collections.abc import Callable
 
-KILLED, WHOLE, FAILED = 9, 0, 1
+import httpx
 
 
-def ended_before(step: int, deed: Callable[[], object], calls: Collection[str] = ()) -> int:
-    """The exit status of a process that does a deed, and is gone before it asks the system for its n-th service.
-
-    Python says when it asks for one, but not in each statement of a database: ``calls`` are names of functions in C
-    that count as well.
-    """
-    child = os.fork()
-    if not child:
-        steps = count(1)
-
-        def ask() -> None:
-            if next(steps) >= step:
-                os._exit(KILLED)
-
-        def see(_: FrameType, event: str, function: Any) -> None:  # noqa: ANN401 -- of whatever kind
-            if event == "c_call" and function.__name__ in calls:
-                ask()
-
-        sys.addaudithook(lambda _event, _arguments: ask())
-        if calls:
-            sys.setprofile(see)
-        try:
-            deed()
-        except BaseException:  # noqa: BLE001 -- the child must not go on with the tests
-            os._exit(FAILED)
-        os._exit(WHOLE)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def last_answer(ask: Callable[[], httpx.Response], pid: int, seconds: float | None) -> bytes | None:
+    """What a service answers that is killed so long after it was asked, or (None) right after it has answered."""
+    killer = threading.Timer(seconds or 0, os.kill, (pid, signal.SIGKILL))
+    if seconds is not None:
+        killer.start()
+    try:
+        return ask().content
+    except httpx.TransportError:
+        return None
+    finally:
+        killer.join() if seconds is not None else os.kill(pid, signal.SIGKILL)

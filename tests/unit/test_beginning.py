@@ -19,7 +19,7 @@ from parley.common.storage.chain import Chain, has_begun
 from parley.party.keyholder.journal import create_journal, recover_journal
 from parley.party.ledger.ledger import Ledger, check_exists, create_ledger
 from parley.party.ledger.recovery import recover
-from tests.support.killing import KILLED, ended_before
+from tests.support.interrupting import KILLED, ended_before
 from tests.support.ledgers import KEY
 from tests.support.nightly import repeats
 

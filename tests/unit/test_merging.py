@@ -24,7 +24,7 @@ from parley.party.ledger.ledger import Ask, Ledger, LedgerChain, OneTimeNoise, c
 from parley.party.ledger.merging import Owned, check_merged, merge
 from parley.party.ledger.records import Begun, Ended, Merged
 from parley.party.ledger.recovery import recover
-from tests.support.killing import KILLED, ended_before
+from tests.support.interrupting import KILLED, ended_before
 from tests.support.ledgers import KEY
 from tests.support.nightly import repeats
 
@@ -167,7 +167,7 @@ def test_a_new_ledger_that_charges_less_than_it_joins_is_found_out(pair: tuple[O
         ({"merged": [{**begun.merged[0], "key": THEIRS.key}]}, "not signed with the key"),
     ):
         with pytest.raises(LedgerError, match=words):
-            check_merged(replace(begun, **changed))  # type: ignore[arg-type]
+            check_merged(replace(begun, **changed))
     check_merged(Begun("party", "key", "nonce", {}, Cost(0, 0), "replace_one"))
 
 
@@ -198,7 +198,7 @@ def test_a_merge_that_was_killed_goes_on_when_it_is_called_again(tmp_path: Path)
 
 def states(ours: Owned, theirs: Owned) -> Iterator[str]:
     """What can be opened after a kill."""
-    opens = []
+    opens = list[Cost | None]()
     for owned in (ours, theirs):
         try:
             opens.append(spent(owned)[""])

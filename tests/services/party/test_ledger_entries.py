@@ -551,7 +551,7 @@ def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> N
 def test_what_a_learner_sees_does_not_say_whether_another_asks(tmp_path: Path, clock: Clock) -> None:
     """Nor whether somebody's question had an expired run of its own ended."""
 
-    def seen(name: str, *, is_busy: bool) -> list[tuple[str, Head, dict[str, object], int]]:
+    def seen(name: str, *, is_busy: bool) -> list[tuple[int, Head | None, dict[str, Any], int]]:
         clock.now, receipts = 1000, list[Receipt]()
         with open_ledger(tmp_path / name, LIMIT, reservation_days=1) as store:
             for run in ("one", "two"):

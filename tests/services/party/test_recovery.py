@@ -154,6 +154,10 @@ def test_without_every_learners_receipt_the_whole_budget_counts_as_spent(cluster
     with open_store(cluster.party_settings("party-1")) as ledger:
         assert ledger.account().epsilon_left == 0
     with serving(cluster) as client:
+        digest = cluster.study.digest
+        room = client.get("/v1/budget/room", params={"study": digest, "epsilon": 1, "gdp": 1}).json()
+        assert room == {"fits": False}
+        assert client.get("/v1/budget").json()["epsilon_spent"] == 0, "which no run of this learner's has spent"
         assert propose(client, run_spec(cluster, epsilon=0.01), "next").json()["type"].endswith(":budget-exhausted")
 
 
