@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from parley.common.errors import LedgerError
+from parley.common.errors import InvalidReceiptError, LedgerError
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.protocol.receipts import Head, read_receipt, write_receipt
+from parley.common.protocol.receipts import Head, Receipt, read_receipt, write_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import Chain, set_aside
 from parley.party.ledger.books import Books
@@ -146,6 +146,17 @@ def test_a_learner_who_shows_nothing_may_have_had_the_whole_budget() -> None:
     assert plan(None, [], set(), LIMIT, []) == Recovery({"": Cost(0, 0)}, "replace_one", {}, ())
 
 
+def test_each_account_is_charged_by_itself() -> None:
+    both = replace(evidence(Cost(1, 0)), costs={"": Cost(1, 0), "ward": Cost(8, 2)})
+    later = replace(evidence(Cost(5, 0), count=7), costs={"": Cost(5, 0), "ward": Cost(2, 4)})
+    other = replace(evidence(Cost(3, 0), OTHER), costs={"": Cost(3, 0), "home": Cost(1, 0)})
+    made = plan(None, [both, later, other], {"ann"}, LIMIT, ["ann"], ["third"])
+    assert made.costs == {"": Cost(8, 0), "ward": Cost(8, 4), "home": Cost(1, 0)}
+    whole = Cost(100, 12, slack=12)
+    made = plan(None, [both, later, other], (), LIMIT, ["ann"], ["third"])
+    assert made.costs == dict.fromkeys(("", "ward", "home", "third"), whole), "of all people that anybody knows of"
+
+
 def test_what_was_accounted_for_before_stays_so() -> None:
     old = begun({ONE: (9, 90), OTHER: (3, 30), "ef" * 32: (1, 10)})
     known = [evidence(Cost(1, 1), ONE, 5), evidence(Cost(1, 1), OTHER, 4), evidence(Cost(1, 1), "00" * 32, 0)]
@@ -251,6 +262,36 @@ def test_who_has_no_ledger_or_an_old_one_is_told_the_way_out(tmp_path: Path) -> 
     with pytest.raises(LedgerError) as refused:
         check_exists(tmp_path)
     assert refused.value.detail == f"of the ledger in {tmp_path} only ledger.db is left: run parley-party recover"
+
+
+def test_a_learners_receipt_is_evidence_to_who_has_the_identity_key_alone(tmp_path: Path) -> None:
+    lost, directory = Identity("party", Ed25519PrivateKey.from_private_bytes(bytes(32))), tmp_path / "lost"
+    texts, known = list[str](), list[Receipt]()
+    for identity, where in ((PARTY, tmp_path / "held"), (lost, directory)):
+        create_ledger(where, identity, "replace_one", costs={"": Cost(3, 1), "ward": Cost(2, 0)})
+        with Ledger(where, identity, LIMIT) as store:
+            store.consents.begin_own("run", "leader", b"terms", 1, Price((7,), (1,), (0,), (0,)))
+            texts.append(store.chain.receipt("ann"))
+            known.append(read_receipt(store.chain.receipt()))
+    new = tmp_path / "new"
+    made = recover(new, PARTY, LIMIT, ["ann"], texts[:1])
+    assert (made.costs, made.missing, made.unreadable) == ({"": Cost(10, 2), "ward": Cost(2, 0)}, (), ())
+    assert made.recovered == {known[0].ledger: (known[0].head.count, known[0].totals["at"])}
+    with Ledger(new, PARTY, LIMIT) as store:
+        assert store.books.accounts["ward"].spent == Cost(2, 0)
+        assert store.chain.check_receipt(texts[0]).text == texts[0]
+    for learners in (["ann"], []):  # a learner that the settings do not name any more as well
+        made = recover(tmp_path / "other", PARTY, LIMIT, learners, texts[1:], people=["ward"], commit=False)
+        assert (made.missing, made.unreadable) == (("ann",), ("ann",))
+        assert made.costs == dict.fromkeys(("", "ward"), Cost(100, 12, slack=12))
+    own = read_receipt(texts[1])
+    assert made.recovered == {own.ledger: (own.head.count, 0)}
+    with pytest.raises(InvalidReceiptError, match="did not seal"):
+        recover(new, PARTY, LIMIT, [], [sealed_by_none()], commit=False)
+
+
+def sealed_by_none() -> str:
+    return write_receipt(KEY, signer="party", ledger=ONE, head=Head(1, ONE), to="ann", sealed="AAAA").text
 
 
 # ── the deed ─────────────────────────────────────────────────────────────────
