@@ -162,11 +162,15 @@ TAKEN_UP = ("study", "data", "studies", "shards", "policy", "learners", "outboun
 """The keys of settings that a party takes up while it runs; others count when it starts again."""
 
 
-def open_store(settings: PartySettings) -> Ledger:
-    """Open the party's ledger, under the budget of its settings. Raises what `Ledger` raises."""
+def open_store(settings: PartySettings, *, to_read: bool = False) -> Ledger:
+    """Open the party's ledger, under the budget of its settings; one that has ended only ``to_read``.
+
+    Raises what `Ledger` raises.
+    """
     check_exists(settings.state)  # first, so that no identity is made where there is no ledger
     budget, days = budget_of(settings.policy), settings.policy.reservation_days
-    return Ledger(settings.state, settings.identity, budget, terms_of(settings), reservation_days=days)
+    terms = terms_of(settings)
+    return Ledger(settings.state, settings.identity, budget, terms, reservation_days=days, to_read=to_read)
 
 
 def terms_of(settings: PartySettings) -> dict[str, StudyTerms]:
@@ -189,7 +193,7 @@ def open_witness(settings: Callable[[], PartySettings]) -> Witness:
     def compared() -> Collection[tuple[str, str]]:
         return (settings().key_holder_pins | settings().party_pins).items()
 
-    return Witness(settings().state, compared)
+    return Witness(settings().state, compared, {learner.name for learner in settings().learners})
 
 
 def budget_of(policy: Policy) -> Account:

@@ -18,7 +18,7 @@ from parley.common.service.commands import (
     tool_options,
     without_rich,
 )
-from parley.party.cli.backups import backup_command, recover_command, restore_command
+from parley.party.cli.backups import backup_command, merge_command, recover_command, restore_command
 from parley.party.cli.forward import forward_command
 from parley.party.cli.join import join_command
 from parley.party.cli.learn import OWN_MODELS, learn_command
@@ -103,6 +103,7 @@ for name, command in (
     ("backup", backup_command),
     ("restore", restore_command),
     ("recover", recover_command),
+    ("merge", merge_command),
     ("witnessed", witnessed_command),
     ("forward", forward_command),
 ):
