@@ -27,7 +27,7 @@ _OF_CHANCE = {RECEIPT_HEADER.lower(), "request-id", "x-request-id"}
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(module, "_now", made)
-    monkeypatch.setattr(module.secrets, "token_hex", lambda n: "ab" * n)  # the same first link for both ledgers
+    monkeypatch.setattr("secrets.token_hex", lambda n: "ab" * n)  # the same first link for both ledgers
     return made
 
 
