@@ -26,7 +26,7 @@ def ended_before(step: int, deed: Callable[[], object], calls: Collection[str] =
             if next(steps) >= step:
                 os._exit(KILLED)
 
-        def see(_: FrameType, event: str, function: Any) -> None:  # noqa: ANN401 -- of whatever kind
+        def see(_: FrameType, event: str, function: Any) -> None:  # noqa: ANN401 -- a built-in of any kind
             if event == "c_call" and function.__name__ in calls:
                 ask()
 

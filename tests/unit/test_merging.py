@@ -174,7 +174,7 @@ def test_a_new_ledger_that_charges_less_than_it_joins_is_found_out(pair: tuple[O
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_merge_that_was_killed_goes_on_when_it_is_called_again(tmp_path: Path) -> None:
-    """Meanwhile no ledger counts less than it did, and whatever still answers is the first, as it was."""
+    """Meanwhile no ledger counts less than it did, and only the first may still answer, as it was."""
     made(tmp_path / "old" / "ours", OURS, 5)
     made(tmp_path / "old" / "theirs", THEIRS, 11, ward=4)
     n_kills, seen = 0, set[str]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,8 @@ def test_the_same_question_gets_the_same_bytes_for_nothing(client: httpx.Client,
     spent = charged(client)
     again = ask(client, 1, weights(cluster, 1))
     assert again.content == first.content
-    assert again.headers[RECEIPT] == first.headers[RECEIPT]
+    claims = [replace(read_receipt(each.headers[RECEIPT]), text="", sealed="") for each in (first, again)]
+    assert claims[0] == claims[1], "all but what is sealed anew in each"
     assert charged(client) == spent
 
 
@@ -241,14 +243,14 @@ def test_a_receipt_of_this_ledger_is_taken_and_what_is_none_is_the_askers_fault(
     propose(client, run_spec(cluster))
     receipt = ask(client, 1, weights(cluster, 1)).headers[RECEIPT]
     fields = read_receipt(receipt)
-    assert (fields.signer, fields.head.count, fields.to) == ("party-1", 5, "learner")
+    assert (fields.signer, fields.head.count, fields.to) == ("party-1", 2, "learner")
     assert fields.answer is not None
     assert (fields.answer.run, fields.answer.round) == ("run", 1)
     assert propose(client, run_spec(cluster), "next", **{RECEIPT: receipt}).is_success
     claim, _, signature = receipt.partition(".")
-    altered = base64.b64decode(claim).replace(b'"count":5', b'"count":1000000000000000000000000000000')
+    altered = base64.b64decode(claim).replace(b'"count":2', b'"count":1000000000000000000000000000000')
     forged = f"{base64.b64encode(altered).decode()}.{signature}"
-    later = base64.b64encode(base64.b64decode(claim).replace(b'"count":5', b'"count":6')).decode()
+    later = base64.b64encode(base64.b64decode(claim).replace(b'"count":2', b'"count":3')).decode()
     for other in (
         forged,
         f"{later}.{signature}",
