@@ -135,12 +135,15 @@ def known(directory: Path) -> Iterator[Receipt]:
 
 
 def trials(life: Life, count: int, rng: random.Random) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """Victims, the only witness left, and from which copy each service's state is put back."""
+    """Victims, the only witness left, and from which copy each service's state is put back.
+
+    A party's receipts count the entries of the learner's own chain.
+    """
     while count:
         victim = rng.choice((VICTIM, HOLDER))
         witness = rng.choice([name for name in SERVICES if name != victim])
         old, new = sorted(rng.sample(range(len(life.copies)), 2))
-        had = len(entries(life.copies[old] / victim))
+        had = sum(victim == HOLDER or "learner" in entry for entry in entries(life.copies[old] / victim))
         if any(receipt.signer == victim and receipt.head.count > had for receipt in known(life.copies[new] / witness)):
             count -= 1
             yield victim, witness, dict.fromkeys(SERVICES, old) | {witness: new}

@@ -115,7 +115,7 @@ def test_the_same_question_gets_the_same_bytes_for_nothing(client: httpx.Client,
     again = ask(client, 1, weights(cluster, 1))
     assert again.content == first.content
     claims = [replace(read_receipt(each.headers[RECEIPT]), text="", sealed="") for each in (first, again)]
-    assert claims[0] == claims[1], "all but what is sealed anew in each"
+    assert claims[0] == claims[1], "all but the sealed part, which is encrypted each time"
     assert charged(client) == spent
 
 

@@ -27,7 +27,15 @@ from parley.common.errors import (
     NotFoundError,
 )
 from parley.common.privacy.account import Account, Cost, Price
-from parley.common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
+from parley.common.protocol.receipts import (
+    Binding,
+    Head,
+    Receipt,
+    ReceiptKeeper,
+    read_receipt,
+    verify_receipt,
+    write_receipt,
+)
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Roster, RosterKeyHolder, RosterParty
@@ -569,6 +577,18 @@ def test_what_a_learner_sees_does_not_say_whether_another_asks(tmp_path: Path, c
         return [(each.head.count, each.shown, each.totals, len(each.text)) for each in receipts]
 
     assert seen("alone", is_busy=False) == seen("busy", is_busy=True)
+
+
+def test_a_receipt_of_an_older_version_stands_and_the_next_is_of_the_learners_own_chain(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        approve(store)
+        whole = store.chain.statement("")
+        old = write_receipt(KEY, signer="party", to="ann", **whole)
+        keeper = ReceiptKeeper("party", IDENTITY.key, old)
+        _, text = store.chain.witnessed("ann", old.text, lambda: None)
+        receipt = keeper.take(text, old)
+        assert (keeper.newest, receipt.shown) == (receipt, old.head)
+        assert receipt.ledger == own_ledger(old.ledger, "ann")
 
 
 def test_a_copy_that_lacks_another_learners_entries_alone_is_refused(tmp_path: Path) -> None:
