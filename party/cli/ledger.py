@@ -86,7 +86,9 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     with quietly():
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings, to_read=True) as store:
-            statements, growth = store.statements(), store.chain.growth()
+            statements, growth, ended = store.statements(), store.chain.growth(), store.books.merged
+    if ended is not None:  # otherwise somebody may take what it says is left for what can be spent
+        typer.echo(f"parley-party: {ledger.ended_in_words(ended, settings.identity)}", err=True)
     if out.is_json:
         accounts = [statement.to_json() for statement in statements]
         print_json_line(

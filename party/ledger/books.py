@@ -236,7 +236,7 @@ class Books:
             case Begun():
                 self.begun = record
                 for people, spent in record.costs.items():
-                    self.accounts[people] = replace(Account(0, 0), spent=spent, adjacency=record.adjacency)
+                    self.accounts[people] = Account(0, 0, spent, adjacency=record.adjacency)
                 is_charged = any(spent != NOTHING for spent in record.costs.values())
                 self.weaker = int(record.adjacency == "replace_one" and is_charged)
             case Limited(epsilon, delta, adjacency, composition, people):

@@ -76,9 +76,8 @@ def merge(first: Owned, other: Owned, adjacency: Adjacency, *, commit: bool = Tr
             "merged": [_evidence(chain) for chain in (ours, theirs)],
             "nonce": ending.nonce,
         }
-        hides: Adjacency = "replace_one" if ours.books.weaker or theirs.books.weaker else adjacency
     with unused(first.directory / "ledger.head"):  # it has ended, so nobody has written to it meanwhile
-        create_ledger(first.directory, first.identity, hides, **content)
+        create_ledger(first.directory, first.identity, adjacency, **content)
     return merger
 
 

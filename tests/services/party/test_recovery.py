@@ -349,6 +349,7 @@ def test_two_ledgers_become_one(tmp_path: Path) -> None:
         )
     for words in (["log"], ["log", "--by-run"], ["budget"]):
         assert run(*words, "--config", other).exit_code == 0
+    assert "this ledger has ended" in run("budget", "--config", other).stderr
     for config in (first, other):
         file = config.with_suffix(".audit")
         assert run("audit", "export", file, "--config", config).exit_code == 0
