@@ -271,8 +271,14 @@ class Shards(Setting):
         ),
     ] = 2048
     idle_minutes: Annotated[
-        float, Field(gt=0, le=10**6, description="minutes without a question after which examples are let go")
-    ] = 60.0
+        float | None,
+        Field(
+            gt=0,
+            le=10**6,
+            description="minutes without a question after which examples are let go; unset: 60 if there are several "
+            "studies, and those of a single one stay",
+        ),
+    ] = None
 
 
 class PartySettings(ServiceSettings):

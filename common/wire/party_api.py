@@ -35,7 +35,7 @@ class StudyFacts(OwnerRules):
 class PartyFacts(Strict):
     """Facts that a party states to a learner it knows, of no other studies than those that this learner may ask about.
 
-    So a learner sees the same whatever other learners ask.
+    So a learner sees the same if other learners have studies and runs here, or none.
     """
 
     name: Identifier
@@ -50,9 +50,8 @@ class PartyFacts(Strict):
 class PinnedKeys(Strict):
     """The public keys that an owner accepts in secure sums with one learner, by name, and their least size.
 
-    Separate from the other facts, which a learner shows its users. Stating them harms no owner: keys are public, a pin
-    is as hard to forge when it is known, and any learner is shown the receipts that the party holds of the services it
-    pins, which carry both name and key (``GET /v1/receipts``).
+    Separate from the other facts, which a learner shows its users. Stating them harms no owner: keys are public, and a
+    pin is as hard to forge when it is known.
     """
 
     learner: PublicKey | None

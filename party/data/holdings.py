@@ -1,4 +1,4 @@
-"""The examples of all of an owner's studies, of which those are in memory that are asked about.
+"""The examples of all of an owner's studies: those that are asked about are in memory.
 
 Each study's examples are loaded apart (`parley.party.data.owner_data`), checked against what the ledger pins, and let
 go when nobody has asked about them for a while, or when those of other studies need the room. They are loaded again
@@ -7,6 +7,7 @@ when they are needed. So a party of many studies takes little more memory than o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -20,6 +21,7 @@ from parley.party.data.owner_data import Holding, load_holding
 from parley.party.settings import PartySettings, Policy, StudySettings
 
 _MEGABYTE = 10**6
+_IDLE_MINUTES = 60.0
 Check = Callable[[StudySettings, Holding], None]
 """Raises an error unless a study's examples are those that the ledger's answers are about."""
 
@@ -167,8 +169,7 @@ class Holdings:
 
     def tend(self) -> None:
         """Let go of the examples that nobody has asked about for long, and load those again that the owner changed."""
-        assert self._settings is not None  # noqa: S101 -- taken up when the party began
-        long_ago = monotonic() - 60 * self._settings.shards.idle_minutes
+        long_ago = monotonic() - 60 * self._idle_minutes
         for name, loaded in [*self._loaded.items()]:
             if loaded.asked < long_ago:
                 self._loaded.pop(name, None)
@@ -178,6 +179,12 @@ class Holdings:
                     self.holding(name)
                 except ParleyError as error:
                     structlog.get_logger().warning("study", name=name, usable=False, reason=error.detail)
+
+    @property
+    def _idle_minutes(self) -> float:
+        """How many minutes examples stay in memory that nobody asks about."""
+        set_by_owner = self._settings.shards.idle_minutes if self._settings else None
+        return set_by_owner or (_IDLE_MINUTES if len(self.studies) > 1 else math.inf)
 
     def _kept(self, settings: PartySettings, entry: StudySettings) -> HeldStudy | None:
         """Return a study that is held already, under the present policy; None if it is new, or its data may differ."""

@@ -1,7 +1,7 @@
 """What is left for whom: a ledger's accounts, divided among studies as the owner's settings say.
 
 An account is of people: all whose rows the owner holds, or those of a group that, as the owner says, stand in no table
-of its other studies. Whatever is asked about them, by whichever learner in whichever study, one account pays.
+of its other studies. One account pays for all that is asked about them, by all learners and in all studies.
 
 The owner may set a part of an account aside for a study, by a share. Then each run must fit twice: into the account,
 which no sum of runs ever exceeds, and into its part, so that no study takes what is set aside for another. Studies

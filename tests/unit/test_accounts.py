@@ -111,7 +111,7 @@ def test_no_more_is_set_aside_than_is_left() -> None:
     told(*spent, terms={"one": StudyTerms(share=400_000)}).check_shares()
 
 
-def test_a_learner_sees_what_its_own_runs_have_left_whatever_others_do() -> None:
+def test_a_learner_sees_what_its_own_runs_have_left_and_nothing_of_others() -> None:
     own = approved("a", "one", Cost(100_000, 0))
     alone = told(own, terms={"one": StudyTerms()})
     beside = told(

@@ -2,7 +2,7 @@
 
 import { budgetBar } from "./charts.js";
 import { count, duration, h, number, percent, sentence, table } from "./dom.js";
-import { facts } from "./studies.js";
+import { facts, OWN_VIEW } from "./studies.js";
 
 export class ForecastPane {
   words = "";
@@ -38,6 +38,7 @@ export class ForecastPane {
       facts([["Algorithm", answer.algorithm], ["Rounds", count(answer.rounds)],
         ["Time", answer.run_time.seconds === null ? "not known" : duration(answer.run_time.seconds)]]),
       table("Price and gain of each owner", ["Owner", "Price", "Left for a run after it", "Gain"], answer.owners.map((owner) => this.owner(owner, budgets.get(owner.name), answer.outcome))),
+      h("p", { class: "hint" }, OWN_VIEW),
       chosen.length ? h("details", {}, h("summary", {}, "What was chosen, and why"),
         table("Parameters that were chosen", ["Parameter", "Value", "Why"], chosen.map(([name, why]) => [name, String(name === "algorithm" ? answer.algorithm : answer.parameters[name]), why]))) : "",
       answer.outcome ? h("details", {}, h("summary", {}, "What has to hold for this"), h("ul", {}, answer.outcome.assumptions.map((each) => h("li", {}, each)))) : "");

@@ -123,10 +123,8 @@ class RunForm {
     if (!chosen.length) wrong.push("No owner takes part.");
     const those = (test) => chosen.filter(test).map(({ name }) => name);
     const tight = those(({ facts }) => epsilon > facts.max_epsilon_per_run), strict = those(({ facts }) => delta > facts.max_delta_per_run);
-    const spent = chosen.filter(({ budget }) => budget && epsilon > budget.epsilon_left);
     if (tight.length) wrong.push(`${few(tight)} ${tight.length > 1 ? "allow" : "allows"} less ε in one run.`);
     if (strict.length) wrong.push(`${few(strict)} ${strict.length > 1 ? "allow" : "allows"} less δ in one run.`);
-    for (const { name, budget } of spent) wrong.push(`ε = ${number(epsilon)} is beyond the budget of ${name}: at most ε = ${number(budget.epsilon_left, 3)} is left.`);
     const summed = this.secure.checked ? [] : those(({ facts }) => facts.require_secure_sum);
     if (summed.length) wrong.push(`${few(summed)} ${summed.length > 1 ? "need" : "needs"} a secure sum.`);
     this.say();

@@ -4,7 +4,7 @@ import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
 import { count, debounced, few, field, h, number, percent, sentence, table, showNotice, showError } from "./dom.js";
 
-const OWN_VIEW = "Budgets are shown as far as this learner's own runs go: other learners, and the owner itself, may have spent more.";
+export const OWN_VIEW = "Budgets are shown as far as this learner's own runs go: other learners, and the owner itself, may have spent more.";
 const SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise";
 
 export async function show(main, _, signal) {

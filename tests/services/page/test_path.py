@@ -62,7 +62,7 @@ def test_what_would_be_refused_is_said_before_it_is_sent(visitor: Visitor) -> No
     visitor.until_it_says("ε must be above 0", "#refused")
     visitor.find("#submit").click()
     clear(visitor, "#epsilon", "50")
-    visitor.until_it_says("is beyond the budget of party-1", "#refused")
+    visitor.until_it_says("party-1, party-2, party-3 allow less ε in one run", "#refused")
     visitor.find("#submit").click()
     with visitor.site.client() as client:
         assert client.get("/v1/runs").json()["runs"] == []

@@ -23,6 +23,7 @@ from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.simulation import simulate
 from parley.common.service.tokens import hash_token
+from parley.common.wire.party_api import is_of_people
 from parley.party.data.owner_data import load_holding
 from parley.party.owner.training import Order, OwnShard, joined, learn
 from parley.party.settings import PartySettings
@@ -100,6 +101,27 @@ async def test_every_owner_has_a_model_of_its_own(neighbours: Neighbours) -> Non
     spent = [neighbours.spent(name) for name in neighbours.owners.names]
     assert spent == pytest.approx([2.0] * 3, abs=1e-4)  # each answered two runs, and nothing for its own
     print(f"three owners, three models: each ledger charged {spent[0]:.4f} for two others' runs, 0 for its own")
+
+
+class Wards(Owners):
+    """Owners; the first says that its people are in none of its other tables."""
+
+    def party_settings(self, name: str, **changes: object) -> PartySettings:
+        """A party's settings; the first party names its people."""
+        table = {"source": str(self.root / f"{name}.csv")}
+        study = {"name": self.study.name, "study": self.study_path, "data": table, "people": "ward-7"}
+        named = {"study": None, "data": None, "studies": [study]} if name == "party-1" else {}
+        return super().party_settings(name, **named | changes)
+
+
+async def test_a_model_assumes_what_the_others_say_of_their_people(tmp_path: Path) -> None:
+    owners = Wards(tmp_path, n_parties=3, algorithms=("wu_strongly_convex",))
+    async with party_apps(owners) as apps:
+        model = await Neighbours(owners, apps).learn("party-3")
+    assumed = [[words for words in promise["assumptions"] if is_of_people(words)] for promise in model["guarantees"]]
+    (said,) = {words for promise in assumed for words in promise}
+    assert said.startswith("nobody among ward-7, of party-1, is in its owner's tables of other people")
+    assert [len(promise) for promise in assumed] == [1] * len(model["guarantees"])
 
 
 async def test_the_own_party_is_never_asked(neighbours: Neighbours) -> None:
