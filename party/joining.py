@@ -268,7 +268,9 @@ def report_joined(  # noqa: PLR0913 -- what was done, and how it goes on
         lines = [*notes, f"{study} is added to {member.settings}, for {learner}"]
     facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings), "study": study}
     out.done("\n".join(lines), **facts, start=start)
-    out.next(f"a service that runs takes this up by itself; otherwise {start}" if has_run else start)
+    out.next(
+        f"a service that runs takes this up by itself; otherwise {start}" if has_run and container is None else start
+    )
 
 
 def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> Written:

@@ -181,9 +181,10 @@ def join_command(
     count as the learner's own until then. After a failure, say the same again.
     """
     with quietly():
-        check_contained(reach, in_container=compose)
         invited = open_invitation(invitation, "party")
         joining = invited_party.InvitedParty.find(invited, target, config)
+        in_container = compose or (joining.config.parent / "docker-compose.party.yml").exists()
+        check_contained(reach, in_container=in_container)
         limits, before = budget.limits(joining.settings), joining.settings
         signed, source = _chosen(joining, own, terms, port)
         if words is not None or not joining.knows_learner:
@@ -191,7 +192,7 @@ def join_command(
         other_keys = joining.other_keys()
         compared = _compare_key_holders(key_holder_words or (), invited, before.key_holder_pins if before else {})
         on_the_way = joining.proxy(read_proxy(proxy))
-        container = _container(joining, source, on_the_way, reach) if compose else None
+        container = _container(joining, source, on_the_way, reach) if in_container else None
         enrolment = membership.Enrolment(invited, on_the_way)
         enrolment.check()
         entry, holding = _examined(joining, signed, source, own, terms) if signed and source else (None, None)
@@ -202,7 +203,7 @@ def join_command(
             text = joining.changed_text(signed, entry, compared, on_the_way)
         settings, notes = _prepared(joining, signed, entry, holding, text)
         member = register(invited, joining.folder, enrolment, settings.signing_key(), joining.config, text)
-        cautions = [*joining.cautions(other_keys), *_compose_cautions(joining, source, container)]
+        cautions = joining.cautions(other_keys)
         notes += [*_pin(member.settings, invited, compared), *(f"caution: {caution}" for caution in cautions)]
         added = signed.study.name if signed and joining.knows_learner else None
         report_joined(out, member, container, settings.side_ports, notes, study=added, has_run=before is not None)
@@ -338,26 +339,11 @@ def _container(
 
     Raises InvalidInputError if it could not work.
     """
-    tables = [*(agreed.data for agreed in joining.agreed.values()), *([source] if source else [])]
-    reads = dict.fromkeys(path for data in tables for path in _mounted(data, reach))
+    seen = [path for agreed in joining.agreed.values() for path in agreed.data.paths]
+    reads = dict.fromkeys([*seen, *(_mounted(source, reach) if source else ())])
     addresses = joining.settings.outbound if joining.settings else ()
     others = [str(address.proxy or address.url) for address in addresses if address.name != joining.learner]
     return container_of(joining.invitation, proxy, reach, tuple(reads), others)
-
-
-def _compose_cautions(joining: InvitedParty, source: DataSource | None, container: Container | None) -> Iterator[str]:
-    """Yield what an earlier Compose file does not let its container see or reach."""
-    file = joining.config.parent / "docker-compose.party.yml"
-    if joining.settings is None or (container is not None and not file.exists()):
-        return
-    text = read_text(file) if file.exists() else ""
-    needed = [joining.invitation.url.partition("://")[2].rstrip("/").partition(":")[0]] if joining.learner else []
-    needed += [str(path) for path in _mounted(source, ("postgres:5432",))] if source else []
-    if text and (missing := [each for each in needed if each not in text]):
-        yield (
-            f"{file} does not let the container see {', '.join(missing)}: move it away, say the same again with "
-            "--compose, and start the container again"
-        )
 
 
 def _mounted(data: DataSource, reach: Sequence[str] | None) -> tuple[Path, ...]:

@@ -329,17 +329,6 @@ LABS = ENTRY % (
     '"SELECT 1 FROM labs"\ntables.labs = {postgres = "env:LAB_DSN", table = "l"}',
 )
 LONG = MEMBER % "[policy]\nepsilon = 5\n"
-FURTHER = """
-[[learners]]
-name = "learner-b"
-token_hash = "sha256:00"
-
-[[outbound]]
-name = "learner-b"
-url = "https://b.example.org:8100"
-token_file = "/home/ann/b/secrets/learner-b/connect.token"
-certificate = "/home/ann/b/state/tls.learner-b.pem"
-"""
 TABLES = {"claim": "tables", "path": "/home/ann/tables"}
 SEVERAL: Values = {
     "settings": LONG + LOANS + VISITS,
@@ -379,18 +368,6 @@ def test_the_short_form_and_others_go_together_with_tables_from_elsewhere(values
     assert mounts["/home/ann/b/study.json"] == "study.json"
     assert mounts["/home/ann/b/studies/labs-by-day.json"] == "study.labs-by-day.json"
     assert (mounts["/home/ann/loans.csv"], mounts["/home/ann/tables"]) == ("loans.csv", "visits")
-
-
-def test_a_further_learner_has_a_secret_of_its_own(values_of: dict[str, Values]) -> None:
-    values = values_of["party"] | {"settings": PARTY + FURTHER, "secrets": {"learner-b": "hospital-b-learner-b"}}
-    made = rendered(values)
-    (prepare,) = pod_of(made)["initContainers"]
-    volumes = {volume["name"]: volume for volume in pod_of(made)["volumes"]}
-    (mount,) = [each for each in prepare["volumeMounts"] if each["mountPath"] == "/given/further/learner-b"]
-    assert volumes[mount["name"]]["secret"] == {"secretName": "hospital-b-learner-b", "defaultMode": 0o440}
-    assert prepare["command"][-1] == "/given/further"
-    kubernetes_validate = pytest.importorskip("kubernetes_validate")
-    kubernetes_validate.validate(made["StatefulSet"], VERSIONS[-1], strict=True)
 
 
 def test_a_study_that_is_added_restarts_the_pod(values_of: dict[str, Values]) -> None:
@@ -558,8 +535,6 @@ BAD: dict[str, tuple[str, Values, str]] = {
         "PARLEY_PARTY_STUDIES says: say it there",
     ),
     "a keyholder's study": ("keyholder", {"studies": {"loans": "{}"}}, "a keyholder has no study"),
-    "a further learner's secrets": ("party", {"settings": PARTY + FURTHER}, "name the Secret of secrets/learner-b"),
-    "secrets of nobody": ("party", {"secrets": {"learner-c": "c"}}, "the settings have nothing in secrets/learner-c"),
     "no TOML": ("party", {"settings": "name = "}, "not a TOML file"),
     "another role's settings": ("keyholder", {"settings": PARTY}, "not a keyholder's"),
     "a learner's for a party": ("party", {"settings": 'name="l"\nstate="/l/state"\nport=1\n'}, "not a party's"),

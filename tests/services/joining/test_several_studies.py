@@ -319,3 +319,26 @@ def log(folder: Path) -> str:
 def times_read(folder: Path) -> int:
     """How often a party has taken up changed settings."""
     return log(folder).count('"event": "settings"')
+
+
+def test_a_container_sees_the_tables_of_all_studies(
+    two: tuple[Scene, Scene], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parley.common.service.compose._check_named", lambda _: None)  # both learners are on loopback
+    one, another = two
+    if NAME in another.roster():
+        assert another.learner("roster", "remove", NAME).exit_code == 0
+    file, table = folder / "docker-compose.party.yml", folder / "further.csv"
+    table.write_bytes(one.tables[TABLE].read_bytes())
+    done = add(one, folder, invited(one, folder, "other"), "--compose")
+    assert done.exit_code == 0, done.output
+    words = " ".join(words_of(another.key))
+    done = add(another, folder, invited(another, folder, "abroad"), "--words", words, table=table)  # the file follows
+    assert done.exit_code == 0, done.output
+    assert f"{file} is changed: the container has to be made again" in done.output
+    assert "takes this up by itself" not in done.output
+    text = file.read_text()
+    for entry in settings_of(folder).held:
+        assert all(f'"target": "{path}"' in text for path in entry.data.paths)
+    for made in two:
+        assert f"127.0.0.1:{made.url.rpartition(':')[2]}" in text

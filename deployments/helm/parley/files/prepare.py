@@ -55,11 +55,7 @@ def add_certificates(source: Path, state: Path) -> None:
 
 
 if __name__ == "__main__":
-    secret, secrets, first, volume, further = map(Path, sys.argv[1:])
+    secret, secrets, first, volume = map(Path, sys.argv[1:])
     for given in files_in(secret):
         write(secrets / given.name, given.read_bytes())
-    for folder in sorted(further.glob("*")):  # of further learners
-        (secrets / folder.name).mkdir(mode=0o700, exist_ok=True)
-        for given in files_in(folder):
-            write(secrets / folder.name / given.name, given.read_bytes())
     begin(first, volume)

@@ -30,7 +30,6 @@
 {{- else if $values.data.claim -}}
 {{- fail (printf "data: a %s has no table" $values.role) -}}
 {{- end -}}
-{{- include "parley.further" (list $values $settings) -}}
 {{- include "parley.own" $values -}}
 {{- toJson $settings -}}
 {{- end -}}
@@ -38,7 +37,7 @@
 {{/* Fails where an extra variable holds a secret, or a value would change what the chart relies on. */}}
 {{- define "parley.own" -}}
 {{- range .volumes -}}
-{{- if or (hasPrefix "further-" .name) (has .name (list "config" "given" "begin" "secrets" "scratch" "data" "state")) -}}
+{{- if has .name (list "config" "given" "begin" "secrets" "scratch" "data" "state") -}}
 {{- fail (printf "volumes: %s is the chart's own: choose another name" .name) -}}
 {{- end -}}
 {{- end -}}

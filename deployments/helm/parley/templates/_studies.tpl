@@ -84,26 +84,6 @@
 {{- if and $strings (lt (len $values.reaches) 2) }}{{ fail "reaches: name the database too" }}{{ end -}}
 {{- end -}}
 
-{{/* Fails where settings name a folder in "secrets", as of a further learner, and no Secret is given for it, or the reverse. */}}
-{{- define "parley.further" -}}
-{{- $values := index . 0 }}{{ $settings := index . 1 }}{{ $folders := list -}}
-{{- $inside := printf "%s/secrets/" (dir $settings.state) -}}
-{{- range $address := default list $settings.outbound -}}
-{{- range $file := list $address.token_file $address.ca $address.key $address.proxy_password_file -}}
-{{- $rest := trimPrefix $inside (default "" $file) -}}
-{{- if and (hasPrefix $inside (default "" $file)) (contains "/" $rest) -}}
-{{- $folder := first (splitList "/" $rest) }}{{ $folders = append $folders $folder -}}
-{{- if not (get $values.secrets $folder) -}}
-{{- fail (printf "secrets: name the Secret of secrets/%s, where the settings have what %s gave" $folder $address.name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- range $folder := keys $values.secrets | sortAlpha -}}
-{{- if not (has $folder $folders) }}{{ fail (printf "secrets: the settings have nothing in secrets/%s" $folder) }}{{ end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* Fails where an absolute path is in none of the folders; the message says whose it is. */}}
 {{- define "parley.mounted" -}}
 {{- $path := first (splitList "::" (index . 0)) }}{{ $folders := index . 1 }}{{ $ok := not (isAbs $path) -}}
