@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -202,7 +203,7 @@ def join_command(
             text = joining.changed_text(signed, entry, compared, on_the_way)
         settings, notes = _prepared(joining, signed, entry, holding, text)
         member = register(invited, joining.folder, enrolment, settings.signing_key(), joining.config, text)
-        cautions = [*joining.cautions(other_keys), *_compose_cautions(joining, source, container)]
+        cautions = [*joining.cautions(other_keys), *_compose_cautions(joining, source, on_the_way)]
         notes += [*_pin(member.settings, invited, compared), *(f"caution: {caution}" for caution in cautions)]
         added = signed.study.name if signed and joining.knows_learner else None
         report_joined(out, member, container, settings.side_ports, notes, study=added, has_run=before is not None)
@@ -223,6 +224,8 @@ def _prepared(
     if signed and entry and holding:
         write_in_place(entry.study, signed.model_dump_json(indent=1))  # as signed
         notes = _fitting(settings, entry, entry.data.source, holding)
+    elif signed:
+        notes = [f"{joining.learner} may ask about {signed.study.name} too, by the rules that it has for others"]
     if joining.settings is None and not ledger.has_ledger(settings.state):
         ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
     return settings, notes
@@ -345,15 +348,14 @@ def _container(
     return container_of(joining.invitation, proxy, reach, tuple(reads), others)
 
 
-def _compose_cautions(joining: InvitedParty, source: DataSource | None, container: Container | None) -> Iterator[str]:
+def _compose_cautions(joining: InvitedParty, source: DataSource | None, proxy: ProxyAccess | None) -> Iterator[str]:
     """Yield what an earlier Compose file does not let its container see or reach."""
     file = joining.config.parent / "docker-compose.party.yml"
-    if joining.settings is None or (container is not None and not file.exists()):
+    if joining.settings is None or not file.exists():
         return
-    text = read_text(file) if file.exists() else ""
-    needed = [joining.invitation.url.partition("://")[2].rstrip("/").partition(":")[0]] if joining.learner else []
-    needed += [str(path) for path in _mounted(source, ("postgres:5432",))] if source else []
-    if text and (missing := [each for each in needed if each not in text]):
+    way, text = urlsplit(proxy.url if proxy else joining.invitation.url), read_text(file)
+    needed = [way.hostname or "", *(map(str, source.paths) if source else ())]
+    if missing := [each for each in needed if each not in text]:
         yield (
             f"{file} does not let the container see {', '.join(missing)}: move it away, say the same again with "
             "--compose, and start the container again"
