@@ -107,7 +107,7 @@ class InvitedParty:
 
         Raises InvalidInputError, and ConflictError where the settings have another study of this name.
         """
-        offered, choice = {signed.study.name: signed for signed in self.invitation.studies}, None
+        offered = {signed.study.name: signed for signed in self.invitation.studies}
         if name is not None and name not in offered:
             raise InvalidInputError(f"--study: the invitation has no study {name}; it has {', '.join(offered)}")
         if name is None and len(offered) > 1 and self.brings:
@@ -195,9 +195,8 @@ port = {ports[2]}
     ) -> str:
         """Return the text of the settings with this learner, and with a study if there is one to add.
 
-        There is no ``entry`` of a study that the settings have, but not for this learner.
-
-        Earlier learners alone may ask about earlier studies, as before. Raises InvalidInputError.
+        Of a study that the settings have, but not for this learner, there is no ``entry``. A new learner may ask about
+        no other study that they have. Raises InvalidInputError.
         """
         text = read_text(self.config)
         if self.knows_learner:
@@ -264,7 +263,7 @@ port = {ports[2]}
         return others
 
     def cautions(self, other_keys: Collection[str]) -> list[str]:
-        """Return what the owner has to do about keys, and about a container that does not see what was added."""
+        """Return what the owner has to know about keys and names that are not what they seem."""
         cautions = [
             f"the settings have another key of {name}, which stays: ask {name} which is right" for name in other_keys
         ]

@@ -1,7 +1,8 @@
 """Key files, private to their owner, and the Ed25519 key that a service signs with.
 
 A file is written completely or not at all: first to disk under another name, then renamed. Its mode is 0600. A file
-that others may read is refused, and its mode is not corrected: somebody may have read it already.
+that others may read is refused, and its mode is not corrected: somebody may have read it already. What root writes
+belongs to whom the folder belongs to, so that a service that runs as that user can read it.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ def read_private(path: Path) -> bytes:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a new file of mode 0600, flushed to disk on return; an existing file stays as it is."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:  # noqa: PTH123 -- a mode
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        _give_away(draft)
         try:
             path.hardlink_to(draft)
         except FileExistsError:
@@ -57,6 +59,21 @@ def write_private(path: Path, content: bytes) -> None:
     finally:
         draft.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a private folder, and those above it, where there is none."""
+    if not folder.exists():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _give_away(folder)
+
+
+def _give_away(path: Path) -> None:
+    """Give what root has made to the owner of the folder that it is in."""
+    if os.geteuid() == 0:
+        of_folder = path.parent.stat()
+        os.chown(path, of_folder.st_uid, of_folder.st_gid, follow_symlinks=False)
 
 
 def replace_private(path: Path, content: bytes) -> None:

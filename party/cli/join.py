@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -224,6 +225,8 @@ def _prepared(
     if signed and entry and holding:
         write_in_place(entry.study, signed.model_dump_json(indent=1))  # as signed
         notes = _fitting(settings, entry, entry.data.source, holding)
+    elif signed:
+        notes = [f"{joining.learner} may ask about {signed.study.name} too, by the rules that it has for others"]
     if joining.settings is None and not ledger.has_ledger(settings.state):
         ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
     return settings, notes

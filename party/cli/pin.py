@@ -39,8 +39,8 @@ def pin_command(
 
     Until then you have only the learner's word for whose key it is: such a party counts as one of the learner's, and
     such a key holder opens no sum of yours. Without a name, the command lists whose keys could be compared. With a name
-    and the words that its owner reads to you by telephone, it writes the pin into the settings, which count when the
-    service is started again. Do not take the telephone number from the learner.
+    and the words that its owner reads to you by telephone, it writes the pin into the settings, which a service that
+    runs takes up by itself. Do not take the telephone number from the learner.
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)
@@ -56,7 +56,7 @@ def pin_command(
             raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
         if name not in in_settings or name in settings.uncompared:
             settings_text.save_settings(config, settings_text.with_pin(read_text(config), table, key))
-    text = f"{name} is pinned as {_KINDS[table]} in {config}: start the service again"
+    text = f"{name} is pinned as {_KINDS[table]} in {config}: a service that runs takes it up by itself"
     out.done(text, pinned=name, kind=_KINDS[table], settings=str(config))
 
 

@@ -101,12 +101,14 @@ def test_a_study_is_added_by_one_line_and_no_token_changes(two: tuple[Scene, Sce
 def test_an_invitation_to_two_studies_is_used_for_one_after_the_other(two: tuple[Scene, Scene], folder: Path) -> None:
     one = two[0]
     invitation = invited(one, folder, "other", "third")
+    (folder / "docker-compose.party.yml").write_text("for 127.0.0.1 and made-up's table alone")
     done = add(one, folder, invitation)
     assert "--study: say which study your table is for, and the same again for others: other, third" in done.stderr
     for study in ("third", "other"):
         done = add(one, folder, invitation, "--study", study)
         assert done.exit_code == 0, done.output
         assert f"{study} is added to" in done.stdout
+        assert f"party.yml does not let the container see {one.tables[TABLE]}: move it away" in done.stdout
     assert [entry.name for entry in settings_of(folder).studies] == ["made-up", "third", "other"]
 
 
@@ -135,6 +137,7 @@ def test_another_learner_has_its_own_files_and_its_own_studies(two: tuple[Scene,
     done = another.owner("join", invited(another, folder, "made-up"), "--out", folder)
     assert done.exit_code == 0, done.output
     assert settings_of(folder).studies[0].policy.learners == ("learner", "learner-2"), "the same study, of both"
+    assert "learner-2 may ask about made-up too" in done.stdout
     assert (folder / "party.toml").read_text().startswith(text[:100])
     assert another.roster()[NAME]["studies"] == ["abroad", "made-up"]
 
