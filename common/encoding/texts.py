@@ -67,7 +67,7 @@ def basis_points(parts: Sequence[float]) -> list[int]:
     >>> basis_points([1 / 3, 1 / 3, 1 / 3])
     [3334, 3333, 3333]
     >>> basis_points([0.12345, 0.00004, 0.87651])
-    [1234, 1, 8765]
+    [1235, 0, 8765]
     """
     exact = [10_000 * part for part in parts]
     rounded = [math.floor(part) for part in exact]

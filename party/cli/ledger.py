@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -113,17 +114,26 @@ def _print_account(statement: Statement, policy: Policy) -> None:
     )
     if len(statement.usages) > 1 or statement.set_aside:
         print_table(_parts(statement))
-    for study, share in statement.set_aside.items():
-        typer.echo(f"{share:.4g} of it is set aside for {study}: other studies leave that to it, and it takes no more.")
-    for sentence in privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run):
+    so_far, *left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
+    for sentence in (so_far, *(_shares(statement) if statement.set_aside else left)):
         typer.echo(sentence)
     if statement.people:
-        typer.echo(f"What that promises a person holds only if {accounts.promise_about(statement.people)}.")
+        typer.echo(f"The limit holds for a person only if {accounts.promise_about(statement.people)}.")
+
+
+def _shares(statement: Statement) -> Iterator[str]:
+    """Yield in sentences what is set aside for studies, and what that leaves for each."""
+    for study, share in statement.set_aside.items():
+        left = f"one more run for it may cost epsilon {statement.one_more[study]:.3g}"
+        yield f"A part of {share:.4g} of the account is set aside for {study}: {left}."
+    yield f"One more run for any other study may cost epsilon {statement.one_more['']:.3g}."
 
 
 def _parts(statement: Statement) -> list[tuple[str, ...]]:
     """Return a table of an account's parts, a row for each study and learner; the last row adds them up to 100 %."""
-    kinds: list[accounts.PartKind] = ["spent", "reserved", *(["set aside"] if statement.set_aside else []), "left"]
+    kinds: list[accounts.PartKind] = ["spent", "reserved", "unused share", "left"]
+    if not statement.set_aside:
+        kinds.remove("unused share")
     cells = {(part.study, part.learner, part.kind): f"{part.percent:.2f}%" for part in statement.parts}
     rows = [
         (study or "-", learner or "-", *(cells.get((study, learner, kind), "") for kind in kinds))

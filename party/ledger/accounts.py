@@ -49,7 +49,7 @@ class Usage:
         return self.spent + self.reserved
 
 
-PartKind = Literal["spent", "reserved", "set aside", "left"]
+PartKind = Literal["spent", "reserved", "unused share", "left"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An account and what each use has had of it, and the parts of it that are ``set_aside``, by study."""
+    """An account and what each use has had of it, and the shares of it that are ``set_aside``, by study.
+
+    If there are such shares, ``one_more`` is the epsilon that one more run may cost by study, "" for all others.
+    """
 
     people: str
     account: Account
     usages: tuple[Usage, ...]
     set_aside: Mapping[str, float]
+    one_more: Mapping[str, float]
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -88,7 +92,7 @@ class Statement:
             sizes["reserved", usage.study, usage.learner] = usage.reserved
         for study, share in self.set_aside.items():
             used = sum(usage.taken for usage in self.usages if usage.study == study)
-            sizes["set aside", study, ""] = max(0.0, share - used)
+            sizes["unused share", study, ""] = max(0.0, share - used)
         sizes = {part: size for part, size in sizes.items() if size > 0}
         sizes["left", "", ""] = max(0.0, 1 - sum(sizes.values()))
         rounded = basis_points([*sizes.values()])
@@ -100,12 +104,13 @@ class Statement:
         return whose(self.people)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values: ``set_aside`` are shares of the account, used or not, and ``parts`` all of it."""
+        """Return it as JSON values: the class and `parts` say what they are."""
         return {
             "people": self.people,
             "assumes": promise_about(self.people) if self.people else None,
             "budget": BudgetReport.of(self.account).model_dump(mode="json"),
             "set_aside": dict(self.set_aside),
+            "one_more": dict(self.one_more),
             "parts": [asdict(part) for part in self.parts],
         }
 
@@ -164,10 +169,10 @@ class Accounts:
         self._books.accounts[use.people].require(cost)
         self.part(use).require(cost)
 
-    def epsilon_left(self, use: Use, cost: Cost) -> float:
-        """Return the epsilon of one more run of a use after one of this cost. Raises as `require` does."""
-        self.require(use, cost)
-        return min(account.reserve(cost).epsilon_left for account in (self._books.accounts[use.people], self.part(use)))
+    def epsilon_left(self, use: Use, reserved: Cost = NOTHING) -> float:
+        """Return the epsilon of one more run of a use, after this cost was reserved, which fits, for another one."""
+        both = self._books.accounts[use.people], self.part(use)
+        return min(replace(account, reserved=account.reserved + reserved).epsilon_left for account in both)
 
     def require_charge(self, run: RunBook, cost: Cost) -> None:
         """Raise BudgetExhaustedError where the limit does not suffice for a charge to a run.
@@ -220,7 +225,10 @@ class Accounts:
             usages.append(Usage("", EARLIER, account.part_of(earlier), 0.0))
         usages.sort(key=lambda usage: -usage.taken)
         set_aside = {study: share / MICRO for study, share in self._shares(people).items()}
-        return Statement(people, account, tuple(usages), set_aside)
+        one_more = {
+            study: self.epsilon_left(Use(people, study, "")) for study in ([*set_aside, ""] if set_aside else [])
+        }
+        return Statement(people, account, tuple(usages), set_aside, one_more)
 
     def check_shares(self) -> None:
         """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""

@@ -155,18 +155,19 @@ def account_in_words(accounts: Accounts, learner: str, study: str, price: Price)
     """
     payer = accounts.payer(study)
     paid_by = {"paid_by": payer} if payer else {}
+    use = Use(accounts.people(study), study, learner)
     try:
-        left = accounts.epsilon_left(Use(accounts.people(study), study, learner), price.total)
+        accounts.require(use, price.total)
     except BudgetExhaustedError as error:
         return paid_by | {"epsilon_left_after_it": None, "cannot_be_approved": error.detail}
-    return paid_by | {"epsilon_left_after_it": left}
+    return paid_by | {"epsilon_left_after_it": accounts.epsilon_left(use, price.total)}
 
 
 def with_promise_about(people: str, terms: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's terms with what its owner has said of ``people`` who have an account of their own, if any."""
     if not people or terms["guarantee"] is None:
         return {**terms}
-    rests = f"What all runs together promise a person holds only if {promise_about(people)}."
+    rests = f"The limit of all runs together holds for a person only if {promise_about(people)}."
     return {**terms, "guarantee": [*terms["guarantee"], rests]}
 
 
