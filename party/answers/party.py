@@ -262,7 +262,7 @@ class Party:
         """Load all studies and their data and open the ledger. Raises what `Holdings.take_up` and `Ledger` raise.
 
         ``notify_owner`` is called for each run that waits for the owner's decision, with the learner, its proposal, the
-        price, the time when the question expires, and the owner's accounts, one of which would pay.
+        price, the time when the question expires, and the owner's accounts; one of them would pay.
         """
         self.settings = settings
         self._noise = noise

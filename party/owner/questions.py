@@ -266,7 +266,7 @@ class Notifier:
         self._settings = settings
 
     def __call__(self, learner: str, proposal: RunProposal, price: Price, expires: float, accounts: Accounts) -> None:
-        """Begin to notify the owner of a learner's question; ``accounts`` are the owner's, one of which would pay."""
+        """Begin to notify the owner of a learner's question, and of the one of its ``accounts`` that would pay."""
         settings, study = self._settings(), proposal.spec.study.name
         if settings.notify.command or settings.notify.url:
             question = question_of(learner, proposal, price, expires, settings.known_parties or {settings.name})

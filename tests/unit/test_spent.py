@@ -44,8 +44,8 @@ def test_so_do_the_command_and_the_metrics() -> None:
 def test_gauges_tell_accounts_apart_by_people_and_learners_by_what_they_spent() -> None:
     accounts = {"": limit(5.0, 1e-5), "ward-7": limit(2.0, 1e-5)}
     statements = [
-        Statement("", accounts[""], (Usage("biopsies", "south", 0.5, 0.25),), {}),
-        Statement("ward-7", accounts["ward-7"], (Usage("stroke", "north", 0.25, 0),), {}),
+        Statement("", accounts[""], (Usage("biopsies", "south", 0.5, 0.25),), {}, {}),
+        Statement("ward-7", accounts["ward-7"], (Usage("stroke", "north", 0.25, 0),), {}, {}),
     ]
     gauges = {gauge.name: gauge.samples for gauge in BudgetGauges(lambda: statements).collect()}
     limits = {sample.labels["people"]: sample.value for sample in gauges["parley_epsilon_limit"]}
