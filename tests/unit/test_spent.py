@@ -35,7 +35,7 @@ def test_a_place_that_shows_what_is_spent_says_what_it_is(place: str) -> None:
 def test_so_do_the_command_and_the_metrics() -> None:
     account = limit(5.0, 1e-5)
     assert SPENT_MEANS in in_words(account, 0.5, 1e-6)[0]
-    gauges = {gauge.name: gauge for gauge in BudgetGauges(lambda: [Statement("", account, (), {})]).collect()}
+    gauges = {gauge.name: gauge for gauge in BudgetGauges(lambda: [Statement("", account, (), {}, {})]).collect()}
     assert SPENT_MEANS in gauges["parley_epsilon_spent"].documentation
     assert SPENT_MEANS in " ".join((BudgetReport.__doc__ or "").split())
     assert "only the budget itself is a promise" in (PrivacyBudget.epsilon_spent.__doc__ or "")
