@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Sequence
 from unicodedata import normalize
 
 MOST_TOLD = 200
@@ -55,6 +57,24 @@ def spelling(value: object) -> str | None:
         if integer_part == "-0"
         else integer_part
     )
+
+
+def basis_points(parts: Sequence[float]) -> list[int]:
+    """Round parts of a whole to hundredths of a percent that add up as the parts do, by the largest remainders.
+
+    ``parts`` are not negative. Of two equal remainders the first counts as the larger.
+
+    >>> basis_points([1 / 3, 1 / 3, 1 / 3])
+    [3334, 3333, 3333]
+    >>> basis_points([0.12345, 0.00004, 0.87651])
+    [1235, 0, 8765]
+    """
+    exact = [10_000 * part for part in parts]
+    rounded = [math.floor(part) for part in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda place: rounded[place] - exact[place])
+    for place in by_remainder[: round(math.fsum(exact)) - sum(rounded)]:
+        rounded[place] += 1
+    return rounded
 
 
 def shortened(text: str) -> str:

@@ -63,7 +63,7 @@ from parley.common.wire.party_api import (
 )
 from parley.party.data.holdings import HeldStudy, Holdings
 from parley.party.data.owner_data import Holding
-from parley.party.ledger.accounts import StudyTerms
+from parley.party.ledger.accounts import Accounts, StudyTerms
 from parley.party.ledger.books import ALL, RunKey, Use
 from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
 from parley.party.ledger.ledger_log import log_records
@@ -259,14 +259,14 @@ class Party:
         self,
         settings: PartySettings,
         noise: NoiseFactory = SystemNoise,
-        notify_owner: Callable[[str, RunProposal, Price, float, Account], None] = lambda *_: None,
+        notify_owner: Callable[[str, RunProposal, Price, float, Accounts], None] = lambda *_: None,
         *,
         apart: bool = False,
     ) -> None:
         """Load all studies and their data and open the ledger. Raises what `Holdings.take_up` and `Ledger` raise.
 
         ``notify_owner`` is called for each run that waits for the owner's decision, with the learner, its proposal, the
-        price, the time when the question expires, and the account that would pay.
+        price, the time when the question expires, and the owner's accounts; one of them would pay.
         """
         self.settings = settings
         self._noise = noise
@@ -431,7 +431,8 @@ class Party:
 
     def _ask_owner(self, held: HeldStudy, learner: str, proposal: RunProposal, price: Price) -> None:
         """Raise AwaitingOwnerError until the owner has decided, and ForbiddenError after a no; a yes is a consent."""
-        account, use = self.store.account(held.name), Use(held.people, held.name, learner)
+        self.store.chain.expire()
+        use = Use(held.people, held.name, learner)
         self.store.accounts.require(use, price.total)  # raises now if the budget could not pay after a yes
         book_before = self.store.books.owner.get((learner, proposal.run))
         book = self.store.questions.ask(learner, proposal, price, self.settings.policy.approval_hours * 3600)
@@ -441,7 +442,7 @@ class Party:
         if book.expires <= time():
             raise ForbiddenError("the owner did not answer in time", rule="owner")
         if book_before is not book:
-            self._notify_owner(learner, proposal, price, book.expires, account)
+            self._notify_owner(learner, proposal, price, book.expires, self.store.accounts)
         raise AwaitingOwnerError("its owner was asked, and has not answered yet")
 
     def recall(self, learner: str, run: str, query: Query) -> Answer | None:

@@ -105,7 +105,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
     """Build the application of a party; ``noise`` replaces the system's, which is drawn ahead, where a test fixes it.
 
     With ``apart``, a child process reads the data, so that this one stays small. The application's ``state.ledger`` is
-    the ledger, which a process opens once.
+    the ledger, which a process opens once, and ``state.settings`` returns the settings that it has taken up.
 
     Raises what `Party` raises when study, data or ledger cannot be used, and OwnKeyError when the identity key cannot,
     or gmpy2 is missing from a party that takes part in secure sums.
@@ -114,7 +114,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         require_gmpy2()
     metrics, stock = Metrics(), NoisePool()
     with ExitStack() as stack:
-        party = stack.enter_context(Party(settings, noise or stock, Notifier(settings), apart=apart))
+        party = stack.enter_context(Party(settings, noise or stock, Notifier(lambda: party.settings), apart=apart))
         sums = SecureSumParticipant(party, stack.enter_context(closing(Obfuscators(metrics))))
         worker = stack.enter_context(closing(Worker("party")))
         witness = stack.enter_context(closing(open_witness(lambda: party.settings)))
@@ -149,7 +149,7 @@ def create_party_app(settings: PartySettings, noise: NoiseFactory | None = None,
         shares=settings.shares,
     )
     desk = PartyDesk(party.store.chain, worker, party, sums)
-    app.state.ledger, app.state.take_up = party.store, desk.take_up
+    app.state.ledger, app.state.settings, app.state.take_up = party.store, lambda: party.settings, desk.take_up
     _add_facts(app, desk)
     _add_runs(app, desk)
     add_witness(app, desk, witness)

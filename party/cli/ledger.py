@@ -42,7 +42,7 @@ with deferred():
     from parley.party import settings as party_settings
     from parley.party.answers import party
     from parley.party.data import owner_data
-    from parley.party.ledger import audit, ledger, records
+    from parley.party.ledger import accounts, audit, ledger, records
 
 if TYPE_CHECKING:
     from parley.party.ledger.accounts import Statement
@@ -90,15 +90,14 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     if ended is not None:  # otherwise somebody may take what it says is left for what can be spent
         typer.echo(f"parley-party: {ledger.ended_in_words(ended, settings.identity)}", err=True)
     if out.is_json:
-        accounts = [statement.to_json() for statement in statements]
         print_json_line(
             party_api.BudgetReport.of(statements[0].account).model_dump()
-            | {"accounts": accounts, "ledger": growth.facts}
+            | {"accounts": [statement.to_json() for statement in statements], "ledger": growth.facts}
         )
         return
     for statement in statements:
         if len(statements) > 1:
-            typer.echo(f"the account of {statement.whose}")
+            typer.echo(f"The account of {statement.whose}:")
         _print_account(statement, settings.policy)
     typer.echo(f"the ledger has {growth}")
 
@@ -115,23 +114,37 @@ def _print_account(statement: Statement, policy: Policy) -> None:
             ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}"),
         ]
     )
-    if statement.usages:
-        print_table([("study", "learner", "spent", "reserved"), *_parts(statement)])
-    for study, share in statement.set_aside.items():
-        typer.echo(f"{share:.4g} of it is set aside for {study}")
-    for sentence in privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run):
+    if len(statement.usages) > 1 or statement.set_aside:
+        print_table(_parts(statement))
+    so_far, *left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
+    for sentence in (so_far, *(_shares(statement) if statement.set_aside else left)):
         typer.echo(sentence)
+    if statement.people:
+        typer.echo(f"The limit holds for a person only if {accounts.promise_about(statement.people)}.")
 
 
-def _parts(statement: Statement) -> Iterator[tuple[str, ...]]:
-    """Yield rows of what studies and learners have had of an account, and all together."""
-    usages = statement.usages
-    spent, reserved = sum(usage.spent for usage in usages), sum(usage.reserved for usage in usages)
-    for study, learner, *parts in (
-        *((usage.study or "-", usage.learner, usage.spent, usage.reserved) for usage in usages),
-        ("together", "", spent, reserved),
-    ):
-        yield study, learner, *(f"{part:.2%}" for part in parts)
+def _shares(statement: Statement) -> Iterator[str]:
+    """Yield in sentences what is set aside for studies, and what that leaves for each."""
+    for study, share in statement.set_aside.items():
+        left = f"one more run for it may cost epsilon {statement.one_more[study]:.3g}"
+        yield f"A part of {share:.4g} of the account is set aside for {study}: {left}."
+    yield f"One more run for any other study may cost epsilon {statement.one_more['']:.3g}."
+
+
+def _parts(statement: Statement) -> list[tuple[str, ...]]:
+    """Return a table of an account's parts, a row for each study and learner; the last row adds them up to 100 %."""
+    kinds: list[accounts.PartKind] = ["spent", "reserved", "unused share", "left"]
+    if not statement.set_aside:
+        kinds.remove("unused share")
+    cells = {(part.study, part.learner, part.kind): f"{part.percent:.2f}%" for part in statement.parts}
+    rows = [
+        (study or "-", learner or "-", *(cells.get((study, learner, kind), "") for kind in kinds))
+        for study, learner in dict.fromkeys(
+            (part.study, part.learner) for part in statement.parts if part.kind != "left"
+        )
+    ]
+    sums = {kind: sum(part.percent for part in statement.parts if part.kind == kind) for kind in kinds}
+    return [("study", "learner", *kinds), *rows, ("together", "", *(f"{sums[kind]:.2f}%" for kind in kinds))]
 
 
 def log_command(

@@ -150,7 +150,7 @@ def party_serve(
         if settings.tls:
             serving.tls_context(settings.tls)  # refuses before the ledger is opened
         app, connections = create(settings, apart=True), connecting(settings.outbound)
-        beside = [connections.keep, *owner_page(settings, app.state.ledger)]
+        beside = [connections.keep, *owner_page(app.state.settings, app.state.ledger)]
         serve(app, settings, beside, [connections.take_up])
 
 

@@ -37,7 +37,7 @@ def pending_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     with quietly():
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings) as store:
-            questions = owner_questions.WaitingRuns(store, settings.known_parties).questions()
+            questions = owner_questions.WaitingRuns(store, lambda: settings.known_parties).questions()
     if out.is_json:
         print_json_line(questions)
         return
@@ -59,9 +59,11 @@ def approve_command(
     """Take part in a run that waits: its whole price is reserved at once, and charged with its answers."""
     with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
         whose = _whose(store, run, learner)
-        store.questions.allow(whose, run)
-    text = f"{run} of {whose} is approved; the learner asks again within a minute"
-    out.done(text, learner=whose, run=run, state="approved")
+        consent = store.questions.allow(whose, run)
+        payer = store.accounts.payer(consent.spec.study.name)
+    pays = f"; {payer} pays for it" if payer else ""
+    text = f"{run} of {whose} is approved{pays}; the learner asks again within a minute"
+    out.done(text, learner=whose, run=run, state="approved", **({"paid_by": payer} if payer else {}))
     out.next(f"parley-party budget{config_words(config)}")
 
 

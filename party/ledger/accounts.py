@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
+from parley.common.encoding.texts import basis_points
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
 from parley.common.wire.party_api import BudgetReport
@@ -48,14 +49,54 @@ class Usage:
         return self.spent + self.reserved
 
 
+PartKind = Literal["spent", "reserved", "unused share", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an account: what one learner's runs in a study have spent or reserved, or what is free.
+
+    What is set aside for a study and not yet used is of no learner; what is left for all is of no study either.
+    ``percent`` is rounded to hundredths, so that those of all parts add up as they are printed.
+    """
+
+    kind: PartKind
+    study: str
+    learner: str
+    percent: float
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An account and what each use has had of it, and the parts of it that are ``set_aside``, by study."""
+    """An account and what each use has had of it, and the shares of it that are ``set_aside``, by study.
+
+    If there are such shares, ``one_more`` is the epsilon that one more run may cost by study, "" for all others.
+    """
 
     people: str
     account: Account
     usages: tuple[Usage, ...]
     set_aside: Mapping[str, float]
+    one_more: Mapping[str, float]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the account: spent, reserved, set aside and not yet used, left. Their percentages add up to 100.
+
+        They add up to more if the owner has lowered the limit below what was spent.
+        """
+        sizes: dict[tuple[PartKind, str, str], float] = {}
+        for usage in self.usages:
+            sizes["spent", usage.study, usage.learner] = usage.spent
+        for usage in self.usages:
+            sizes["reserved", usage.study, usage.learner] = usage.reserved
+        for study, share in self.set_aside.items():
+            used = sum(usage.taken for usage in self.usages if usage.study == study)
+            sizes["unused share", study, ""] = max(0.0, share - used)
+        sizes = {part: size for part, size in sizes.items() if size > 0}
+        sizes["left", "", ""] = max(0.0, 1 - sum(sizes.values()))
+        rounded = basis_points([*sizes.values()])
+        return tuple(Part(*part, percent=points / 100) for part, points in zip(sizes, rounded, strict=True))
 
     @property
     def whose(self) -> str:
@@ -63,15 +104,25 @@ class Statement:
         return whose(self.people)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        report = BudgetReport.of(self.account).model_dump(mode="json")
-        usages = [asdict(usage) for usage in self.usages]
-        return {"people": self.people, "budget": report, "uses": usages, "set_aside": dict(self.set_aside)}
+        """Return it as JSON values: the class and `parts` say what they are."""
+        return {
+            "people": self.people,
+            "assumes": promise_about(self.people) if self.people else None,
+            "budget": BudgetReport.of(self.account).model_dump(mode="json"),
+            "set_aside": dict(self.set_aside),
+            "one_more": dict(self.one_more),
+            "parts": [asdict(part) for part in self.parts],
+        }
 
 
 def whose(people: str) -> str:
     """Return whose account it is, in words, by the owner's word for the people."""
     return f"the people {people!r}" if people else "all"
+
+
+def promise_about(people: str) -> str:
+    """Return, as a clause, what an owner has said of people who have an account of their own."""
+    return f"nobody among {people!r} is in another table of yours, as you said"
 
 
 class Accounts:
@@ -89,10 +140,21 @@ class Accounts:
         """Return the owner's word for the people that a study is about."""
         return self.terms.get(study, StudyTerms()).people
 
+    def payer(self, study: str) -> str:
+        """Say which account pays for a study's runs, and from which part of it; "" for one account that is whole."""
+        people = self.people(study)
+        shares = self._shares(people)
+        account = f"the account of {whose(people)}"
+        if study in shares:
+            return f"the {shares[study] / MICRO:.4g} of {account} that is set aside for {study}"
+        if shares:
+            return f"what no study has set aside of {account}"
+        return account if len(self._books.accounts) > 1 else ""
+
     def part(self, use: Use) -> Account:
         """Return the part of an account that a use may spend: its study's share, or what is not set aside."""
         people = use.people
-        shares = {study: terms.share for study, terms in self.terms.items() if terms.people == people and terms.share}
+        shares = self._shares(people)
         account = self._books.accounts[people]
         if not shares:
             return account
@@ -106,6 +168,11 @@ class Accounts:
         """Raise BudgetExhaustedError, which says how much is left, unless a cost fits beside all that is reserved."""
         self._books.accounts[use.people].require(cost)
         self.part(use).require(cost)
+
+    def epsilon_left(self, use: Use, reserved: Cost = NOTHING) -> float:
+        """Return the epsilon of one more run of a use, after this cost was reserved, which fits, for another one."""
+        both = self._books.accounts[use.people], self.part(use)
+        return min(replace(account, reserved=account.reserved + reserved).epsilon_left for account in both)
 
     def require_charge(self, run: RunBook, cost: Cost) -> None:
         """Raise BudgetExhaustedError where the limit does not suffice for a charge to a run.
@@ -157,14 +224,11 @@ class Accounts:
         if (earlier := account.spent - spent) != NOTHING:
             usages.append(Usage("", EARLIER, account.part_of(earlier), 0.0))
         usages.sort(key=lambda usage: -usage.taken)
-        return Statement(people, account, tuple(usages), self._set_aside(people))
-
-    def _set_aside(self, people: str) -> dict[str, float]:
-        return {
-            study: terms.share / MICRO
-            for study, terms in self.terms.items()
-            if terms.people == people and terms.share is not None
+        set_aside = {study: share / MICRO for study, share in self._shares(people).items()}
+        one_more = {
+            study: self.epsilon_left(Use(people, study, "")) for study in ([*set_aside, ""] if set_aside else [])
         }
+        return Statement(people, account, tuple(usages), set_aside, one_more)
 
     def check_shares(self) -> None:
         """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""
@@ -183,6 +247,10 @@ class Accounts:
                     f"studies: {study}: the shares set aside more of the account{of} than the {1 - _taken(others):.3g} "
                     "of it that is left"
                 )
+
+    def _shares(self, people: str) -> dict[str, int]:
+        """Return the shares of an account that are set aside, in millionths, by study."""
+        return {study: terms.share for study, terms in self.terms.items() if terms.people == people and terms.share}
 
 
 def _holds(part: Account) -> bool:

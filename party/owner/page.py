@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,7 +36,6 @@ from parley.common.service.side_listeners import listener
 from parley.common.service.tokens import new_token
 from parley.common.storage.keys import read_private, write_private
 from parley.common.strict import Strict
-from parley.common.wire.party_api import BudgetReport
 from parley.party.ledger.ledger import Ledger
 from parley.party.ledger.records import Approved
 from parley.party.owner.questions import WaitingRuns
@@ -100,13 +100,13 @@ class OwnersWord(Strict):
     reason: Annotated[str, Field(max_length=200, description="the reason of a no, which the learner reads")] = ""
 
 
-def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
-    """Build the page's application for a party, whose ledger is ``store``. Raises OwnKeyError."""
-    runs = WaitingRuns(store, settings.known_parties)
+def create_owner_app(present: Callable[[], PartySettings], store: Ledger) -> Starlette:
+    """Build the page's application for a party of these ``present`` settings and this ledger. Raises OwnKeyError."""
+    settings, runs = present(), WaitingRuns(store, lambda: present().known_parties)
 
     async def show_pending(_: Request) -> Response:
         return JSONResponse(
-            await asyncio.to_thread(_state, settings, store, runs),
+            await asyncio.to_thread(_state, settings.name, store, runs),
             headers=_UNSTORED | {"X-Content-Type-Options": "nosniff"},
         )
 
@@ -126,10 +126,10 @@ def create_owner_app(settings: PartySettings, store: Ledger) -> Starlette:
     )
 
 
-def owner_page(settings: PartySettings, store: Ledger) -> list[Beside]:
+def owner_page(present: Callable[[], PartySettings], store: Ledger) -> list[Beside]:
     """Return what serves the page beside a party's service, nothing if it has no port; ``store`` is the ledger."""
-    page = settings.owner
-    return [listener("owner", page.host, page.port, lambda: create_owner_app(settings, store))] if page.port else []
+    page = present().owner
+    return [listener("owner", page.host, page.port, lambda: create_owner_app(present, store))] if page.port else []
 
 
 class Gate:
@@ -171,10 +171,10 @@ async def _on_error(_: Request, error: Exception) -> Response:
     return of_error(error)
 
 
-def _state(settings: PartySettings, store: Ledger, runs: WaitingRuns) -> dict[str, object]:
+def _state(party: str, store: Ledger, runs: WaitingRuns) -> dict[str, object]:
     """Return all that the page shows."""
-    budget = BudgetReport.of(store.account()).model_dump(exclude={"units"})
-    return {"party": settings.name, "budget": budget, "waiting": runs.questions(_PATIENCE), "approved": approved(store)}
+    accounts = [statement.to_json() for statement in store.statements()]
+    return {"party": party, "accounts": accounts, "waiting": runs.questions(_PATIENCE), "approved": approved(store)}
 
 
 def _say(store: Ledger, word: OwnersWord) -> None:

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ import structlog
 from parley.common.encoding.texts import so_many
 from parley.common.errors import BudgetExhaustedError, ConflictError, InvalidInputError
 from parley.common.forecast.forecast import NoForecast, forecast
-from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Price
+from parley.common.privacy.account import DELTA_UNITS, MICRO, Price
 from parley.common.privacy.guarantee import (
     NEXT_TO_NOTHING,
     Guarantee,
@@ -40,7 +40,9 @@ from parley.common.protocol.cautions import cautions
 from parley.common.runs.pricing import guarantees
 from parley.common.runs.specification import RunSpec
 from parley.common.wire.party_api import RunProposal
-from parley.party.settings import PartySettings
+from parley.party.ledger.accounts import Accounts, promise_about
+from parley.party.ledger.books import Use
+from parley.party.settings import Notify, PartySettings
 
 if TYPE_CHECKING:
     from parley.party.ledger.books import OwnerBook
@@ -144,15 +146,29 @@ def promise_in_words(promise: Guarantee) -> str:
     return f"{changes}{exception}.{little}{assumed}"
 
 
-def budget_after(account: Account, price: Price) -> dict[str, Any]:
-    """Return what a yes would leave: ``epsilon_left_after_it`` is what one more run may cost then.
+def account_in_words(accounts: Accounts, learner: str, study: str, price: Price) -> dict[str, Any]:
+    """Return which account pays for a learner's run in a study, and what a yes would leave.
 
-    It is None if the budget does not suffice for the run; then ``cannot_be_approved`` says what is left.
+    ``paid_by`` is there if the owner has several accounts, or has set parts of one aside. ``epsilon_left_after_it`` is
+    what one more run of the learner in the study may cost then. It is None if the account, or the study's part of it,
+    does not suffice for the run; then ``cannot_be_approved`` says what is left.
     """
+    payer = accounts.payer(study)
+    paid_by = {"paid_by": payer} if payer else {}
+    use = Use(accounts.people(study), study, learner)
     try:
-        return {"epsilon_left_after_it": account.reserve(price.total).epsilon_left}
+        accounts.require(use, price.total)
     except BudgetExhaustedError as error:
-        return {"epsilon_left_after_it": None, "cannot_be_approved": error.detail}
+        return paid_by | {"epsilon_left_after_it": None, "cannot_be_approved": error.detail}
+    return paid_by | {"epsilon_left_after_it": accounts.epsilon_left(use, price.total)}
+
+
+def with_promise_about(people: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's terms with what its owner has said of ``people`` who have an account of their own, if any."""
+    if not people or terms["guarantee"] is None:
+        return {**terms}
+    rests = f"The limit of all runs together holds for a person only if {promise_about(people)}."
+    return {**terms, "guarantee": [*terms["guarantee"], rests]}
 
 
 def gain_in_words(spec: RunSpec, party: str) -> str:
@@ -188,92 +204,111 @@ class _Waiting:
 class WaitingRuns:
     """Each question that the owner has not answered, oldest first, and what a yes would leave of the budget.
 
-    A question does not change while it waits, so it is read once and kept under the number of its ledger entry. The
-    terms of runs with one specification are worked out once. Any thread may ask; of several, one waits for the other.
+    A question does not change while it waits, unless the owner compares keys, so it is read once and kept under the
+    number of its ledger entry. The terms of runs with one specification are worked out once. Any thread may ask; of
+    several, one waits for the other.
     """
 
-    def __init__(self, store: Ledger, compared: Collection[str] | None = None) -> None:
-        """Take a ledger; ``compared`` are the parties whose keys the owner has compared, its own among them."""
-        self._store, self._compared = store, compared or {store.identity.name}
+    def __init__(self, store: Ledger, compared: Callable[[], Collection[str] | None] = lambda: None) -> None:
+        """Take a ledger; ``compared`` returns the parties whose keys the owner has compared, its own among them."""
+        self._store, self._compared = store, compared
+        self._compared_before: Collection[str] = ()
         self._waiting: dict[int, _Waiting] = {}
         self._terms: dict[str, dict[str, Any]] = {}
         self._lock = Lock()
 
     def questions(self, seconds: float = math.inf) -> list[dict[str, Any]]:
-        """Return the questions, with all that `question_of`, `terms_in_words` and `budget_after` say.
+        """Return the questions, with all that `question_of`, `terms_in_words` and `account_in_words` say.
 
         New terms are worked out for at most ``seconds``, and for one specification at least; those that are still
         missing are None until a later call. Runs that an older version described in another form are left out: they
         cannot be approved.
         """
         with self._lock:
-            account, end = self._store.account(), monotonic() + seconds
-            known, self._waiting = self._waiting, {}
-            for learner, book in self._store.questions.pending():
-                with suppress(ConflictError):
-                    self._waiting[book.number] = known.get(book.number) or self._read(learner, book)
+            end = monotonic() + seconds
+            self._store.account()  # ends runs that have expired, which frees what was reserved for them
+            self._read_pending(self._compared() or {self._store.identity.name})
             specs = {waiting.digest: waiting.spec for waiting in self._waiting.values()}
             self._terms = {digest: self._terms[digest] for digest in specs if digest in self._terms}
             for digest in [digest for digest in specs if digest not in self._terms]:
                 self._terms[digest] = terms_in_words(self._store.identity.name, specs[digest])
                 if monotonic() >= end:
                     break
-            return [
-                waiting.question | self._terms.get(waiting.digest, _NOT_YET) | budget_after(account, waiting.price)
-                for waiting in self._waiting.values()
-            ]
+            return [self._in_words(waiting) for waiting in self._waiting.values()]
 
-    def _read(self, learner: str, book: OwnerBook) -> _Waiting:
+    def _in_words(self, waiting: _Waiting) -> dict[str, Any]:
+        """Return a question with its terms, as far as they are worked out, and the account that would pay."""
+        accounts, study = self._store.accounts, waiting.spec.study.name
+        terms = with_promise_about(accounts.people(study), self._terms.get(waiting.digest, _NOT_YET))
+        account = account_in_words(accounts, waiting.question["learner"], study, waiting.price)
+        return waiting.question | terms | account
+
+    def _read_pending(self, compared: Collection[str]) -> None:
+        """Read the questions that wait and were not read before; all of them if other keys have been compared since."""
+        known = self._waiting if compared == self._compared_before else {}
+        self._waiting, self._compared_before = {}, compared
+        for learner, book in self._store.questions.pending():
+            with suppress(ConflictError):
+                self._waiting[book.number] = known.get(book.number) or self._read(learner, book, compared)
+
+    def _read(self, learner: str, book: OwnerBook, compared: Collection[str]) -> _Waiting:
         """Read a question from the ledger."""
         proposal, price = self._store.questions.read(book)
-        question = question_of(learner, proposal, price, book.expires, self._compared)
+        question = question_of(learner, proposal, price, book.expires, compared)
         return _Waiting(question, proposal.spec, book.question.spec, price)
 
 
 class Notifier:
     """Notifies the owner of questions, in a thread that ends with the party; a failure is logged and stops nothing."""
 
-    def __init__(self, settings: PartySettings) -> None:
-        self._own, self._means = settings.name, settings.notify
-        self._compared = settings.known_parties or {settings.name}
+    def __init__(self, settings: Callable[[], PartySettings]) -> None:
+        """Take a function that returns the party's present settings."""
+        self._settings = settings
 
-    def __call__(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
-        """Begin to notify the owner of a learner's question; ``account`` is the one that would pay."""
-        if self._means.command or self._means.url:
-            arguments = learner, proposal, price, expires, account
-            Thread(target=self._notify, args=arguments, name="notify", daemon=True).start()
+    def __call__(self, learner: str, proposal: RunProposal, price: Price, expires: float, accounts: Accounts) -> None:
+        """Begin to notify the owner of a learner's question, and of the one of its ``accounts`` that would pay."""
+        settings, study = self._settings(), proposal.spec.study.name
+        if settings.notify.command or settings.notify.url:
+            question = question_of(learner, proposal, price, expires, settings.known_parties or {settings.name})
+            question |= account_in_words(accounts, learner, study, price)
+            arguments = settings, question, proposal.spec, accounts.people(study)
+            Thread(target=_notify, args=arguments, name="notify", daemon=True).start()
 
-    def _notify(self, learner: str, proposal: RunProposal, price: Price, expires: float, account: Account) -> None:
-        """Send the question by each configured means; if one fails, the other is still tried."""
-        question = question_of(learner, proposal, price, expires, self._compared)
-        question |= terms_in_words(self._own, proposal.spec) | budget_after(account, price)
-        text = json.dumps(question).encode()
-        for name, tell in (("command", self._run), ("url", self._post)):
-            try:
-                tell(text)
-            except (OSError, subprocess.SubprocessError, httpx.HTTPError) as error:
-                structlog.get_logger().warning("notify", means=name, failed=type(error).__name__)
 
-    def _run(self, text: bytes) -> None:
-        if not self._means.command:
-            return
-        process = subprocess.Popen(  # noqa: S603 -- the owner's command
-            self._means.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0
-        )
-        with process:
-            try:
-                process.communicate(text, timeout=_SECONDS)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)  # also the processes that it has started
-                raise
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, self._means.command[0])
+def _notify(settings: PartySettings, question: dict[str, Any], spec: RunSpec, people: str) -> None:
+    """Send the question with its terms by each configured means; if one fails, the other is still tried."""
+    terms = with_promise_about(people, terms_in_words(settings.name, spec))
+    text = json.dumps(question | terms).encode()
+    for name, tell in (("command", _run), ("url", _post)):
+        try:
+            tell(settings.notify, text)
+        except (OSError, subprocess.SubprocessError, httpx.HTTPError) as error:
+            structlog.get_logger().warning("notify", means=name, failed=type(error).__name__)
 
-    def _post(self, text: bytes) -> None:
-        if self._means.url:
-            headers = {"Content-Type": "application/json"}
-            with (
-                httpx.Client(trust_env=False, timeout=_SECONDS) as client,
-                client.stream("POST", str(self._means.url), content=text, headers=headers) as answer,
-            ):
-                answer.raise_for_status()
+
+def _run(means: Notify, text: bytes) -> None:
+    """Run the owner's command, if there is one, with a question on its standard input."""
+    if not means.command:
+        return
+    process = subprocess.Popen(  # noqa: S603 -- the owner's command
+        means.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0
+    )
+    with process:
+        try:
+            process.communicate(text, timeout=_SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # also the processes that it has started
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, means.command[0])
+
+
+def _post(means: Notify, text: bytes) -> None:
+    """Send a question to the owner's URL, if there is one."""
+    if means.url:
+        headers = {"Content-Type": "application/json"}
+        with (
+            httpx.Client(trust_env=False, timeout=_SECONDS) as client,
+            client.stream("POST", str(means.url), content=text, headers=headers) as answer,
+        ):
+            answer.raise_for_status()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from parley.common.encoding.texts import basis_points
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.privacy.account import MICRO, Account, Cost, limit
 from parley.common.privacy.guarantee import Composition
@@ -142,3 +145,42 @@ def test_the_parts_that_studies_and_learners_have_had_add_up() -> None:
     ]
     assert sum(usage.spent for usage in statement.usages) == pytest.approx(account.parts["spent"], abs=1e-12)
     assert sum(usage.reserved for usage in statement.usages) == pytest.approx(account.parts["reserved"], abs=1e-12)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30).filter(lambda sizes: sum(sizes) > 1e-6))
+def test_rounded_parts_add_up_and_are_off_by_less_than_a_hundredth_of_a_percent(sizes: list[float]) -> None:
+    parts = [size / sum(sizes) for size in sizes]
+    rounded = basis_points(parts)
+    assert sum(rounded) == 10_000
+    assert all(abs(points - 10_000 * part) < 1 for points, part in zip(rounded, parts, strict=True))
+
+
+def test_a_statement_divides_the_whole_account() -> None:
+    accounts = told(
+        approved("a", "one", Cost(100_000, 0)),
+        answered("a", Cost(100_000, 0)),
+        approved("b", "two", Cost(50_000, 0), "bob"),
+        terms={"one": StudyTerms(), "two": StudyTerms(share=MICRO // 5)},
+        spent=Cost(33_333, 0),
+    )
+    parts = [(part.kind, part.study, part.learner, part.percent) for part in accounts.statement("").parts]
+    assert parts == [
+        ("spent", "one", "ann", 10.0),
+        ("spent", "", EARLIER, 3.33),
+        ("reserved", "two", "bob", 5.0),
+        ("unused share", "two", "", 15.0),
+        ("left", "", "", 66.67),
+    ]
+
+
+def test_an_account_without_runs_is_left() -> None:
+    assert [(part.kind, part.percent) for part in told().statement("").parts] == [("left", 100.0)]
+
+
+def test_an_account_is_named_only_beside_others() -> None:
+    assert told(terms={"one": StudyTerms()}).payer("one") == ""
+    shares = told(terms={"one": StudyTerms(), "two": HALF})
+    assert shares.payer("one") == "what no study has set aside of the account of all"
+    assert shares.payer("two") == "the 0.5 of the account of all that is set aside for two"
+    groups = told(approved("a", "two", Cost(1, 0), people="ward-7"), terms={"two": StudyTerms("ward-7")})
+    assert (groups.payer("one"), groups.payer("two")) == ("the account of all", "the account of the people 'ward-7'")

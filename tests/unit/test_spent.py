@@ -35,7 +35,7 @@ def test_a_place_that_shows_what_is_spent_says_what_it_is(place: str) -> None:
 def test_so_do_the_command_and_the_metrics() -> None:
     account = limit(5.0, 1e-5)
     assert SPENT_MEANS in in_words(account, 0.5, 1e-6)[0]
-    gauges = {gauge.name: gauge for gauge in BudgetGauges(lambda: [Statement("", account, (), {})]).collect()}
+    gauges = {gauge.name: gauge for gauge in BudgetGauges(lambda: [Statement("", account, (), {}, {})]).collect()}
     assert SPENT_MEANS in gauges["parley_epsilon_spent"].documentation
     assert SPENT_MEANS in " ".join((BudgetReport.__doc__ or "").split())
     assert "only the budget itself is a promise" in (PrivacyBudget.epsilon_spent.__doc__ or "")
@@ -44,8 +44,8 @@ def test_so_do_the_command_and_the_metrics() -> None:
 def test_gauges_tell_accounts_apart_by_people_and_learners_by_what_they_spent() -> None:
     accounts = {"": limit(5.0, 1e-5), "ward-7": limit(2.0, 1e-5)}
     statements = [
-        Statement("", accounts[""], (Usage("biopsies", "south", 0.5, 0.25),), {}),
-        Statement("ward-7", accounts["ward-7"], (Usage("stroke", "north", 0.25, 0),), {}),
+        Statement("", accounts[""], (Usage("biopsies", "south", 0.5, 0.25),), {}, {}),
+        Statement("ward-7", accounts["ward-7"], (Usage("stroke", "north", 0.25, 0),), {}, {}),
     ]
     gauges = {gauge.name: gauge.samples for gauge in BudgetGauges(lambda: statements).collect()}
     limits = {sample.labels["people"]: sample.value for sample in gauges["parley_epsilon_limit"]}

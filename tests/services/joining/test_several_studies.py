@@ -101,14 +101,12 @@ def test_a_study_is_added_by_one_line_and_no_token_changes(two: tuple[Scene, Sce
 def test_an_invitation_to_two_studies_is_used_for_one_after_the_other(two: tuple[Scene, Scene], folder: Path) -> None:
     one = two[0]
     invitation = invited(one, folder, "other", "third")
-    (folder / "docker-compose.party.yml").write_text("for 127.0.0.1 and made-up's table alone")
     done = add(one, folder, invitation)
     assert "--study: say which study your table is for, and the same again for others: other, third" in done.stderr
     for study in ("third", "other"):
         done = add(one, folder, invitation, "--study", study)
         assert done.exit_code == 0, done.output
         assert f"{study} is added to" in done.stdout
-        assert f"party.yml does not let the container see {one.tables[TABLE]}: move it away" in done.stdout
     assert [entry.name for entry in settings_of(folder).studies] == ["made-up", "third", "other"]
 
 

@@ -59,7 +59,7 @@ def store(settings: PartySettings) -> Iterator[Ledger]:
 def page(settings: PartySettings, store: Ledger) -> httpx.Client:
     """The owner's browser."""
     headers = {"Authorization": f"Bearer {owner_token(settings)}"}
-    return TestClient(create_owner_app(settings, store), base_url=f"http://127.0.0.1:{PORT}", headers=headers)
+    return TestClient(create_owner_app(lambda: settings, store), base_url=f"http://127.0.0.1:{PORT}", headers=headers)
 
 
 def say(page: httpx.Client, run: str, word: str, **more: str) -> httpx.Response:
@@ -70,7 +70,7 @@ def test_a_yes_reserves_and_a_no_withdraws(run: tuple[Cluster, str], page: httpx
     state = page.get("/pending").json()
     (question,) = state["waiting"]
     assert (question["run"], question["epsilon"], question["purpose"]) == (run[1], 1.0, "<b>cures</b>")
-    assert 0 < question["epsilon_left_after_it"] < state["budget"]["epsilon_left"]
+    assert 0 < question["epsilon_left_after_it"] < state["accounts"][0]["budget"]["epsilon_left"]
     assert question["contributors"] == ["party-1", "party-2"]
     assert question["guarantee"]
     for _ in range(2):
