@@ -31,6 +31,9 @@ with deferred():
     from parley.party import membership as party_membership
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from parley.common.service.compose import Written
     from parley.common.service.forward import Place
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
@@ -85,8 +88,8 @@ def open_invitation(path: Path, role: str) -> Invitation:
     if invited.role != role:
         command = "parley-party keyholder join" if invited.role == "key_holder" else "parley-party join"
         raise InvalidInputError(f"the invitation is for a {invited.role.replace('_', ' ')}: {command}")
-    if role == "party" and len(invited.studies) != 1:  # one table belongs to one study
-        raise InvalidInputError("the invitation names more than one study: ask for one with the study of this table")
+    if role == "party" and not invited.studies:
+        raise InvalidInputError("the invitation names no study: ask for one with the study of your table")
     _check_keys(invited)
     return invited
 
@@ -150,8 +153,7 @@ def service_toml(
 
     ``ports`` are the service's own and that of its metrics.
     """
-    own = folder.secrets
-    text = f"""\
+    return f"""\
 # {invited.name}: made by join on {datetime.now(UTC):%Y-%m-%d}, for {invited.learner.name} at {invited.url}
 name = {toml_value(invited.name)}
 host = "127.0.0.1"  # for this machine alone: the service opens its connections to the learner itself
@@ -162,24 +164,34 @@ state = {toml_value(folder.state)}
 port = {ports[1]}
 token_hash = "{folder.monitor_token_hash()}"
 
+{learner_toml(invited, folder, invited.learner.name, proxy)}"""
+
+
+def learner_toml(invited: Invitation, folder: Folder, name: str, proxy: ProxyAccess | None) -> str:
+    """Return the settings of a learner that the service connects to; they call it ``name``."""
+    text = f"""\
 [[learners]]
-name = {toml_value(invited.learner.name)}
+name = {toml_value(name)}
 token_hash = "{folder.learner_token_hash()}"
 public_key = "{invited.learner.public_key}"
 
 [[outbound]]
-name = {toml_value(invited.learner.name)}
+name = {toml_value(name)}
 url = {toml_value(invited.url)}
-token_file = {toml_value(own / "connect.token")}
+token_file = {toml_value(folder.secret("connect.token"))}
 """
     if invited.authority:
-        files = {"ca": own / "authority.pem", "certificate": folder.certificate, "key": own / "tls.key"}
+        files = {
+            "ca": folder.secret("authority.pem"),
+            "certificate": folder.certificate,
+            "key": folder.secret("tls.key"),
+        }
         text += "".join(f"{name} = {toml_value(file)}\n" for name, file in files.items())
     if proxy:
         text += f"proxy = {toml_value(proxy.url)}\n"
         if proxy.password:
-            write_in_place(own / "proxy.password", proxy.password)
-            text += f"proxy_password_file = {toml_value(own / 'proxy.password')}\n"
+            write_in_place(folder.secret("proxy.password"), proxy.password)
+            text += f"proxy_password_file = {toml_value(folder.secret('proxy.password'))}\n"
     return text
 
 
@@ -197,11 +209,13 @@ class NewMember:
         return ("parley-party", "keyholder") if self.invited.role == "key_holder" else ("parley-party",)
 
 
-def register(invited: Invitation, folder: Folder, enrolment: Enrolment, text: str, name: str) -> NewMember:
-    """Use the invitation up, and store the learner's reply and the settings, a file of this text and ``name``."""
-    request = folder.request(invited)
-    folder.finish(invited, enrolment.join(request), text, name)
-    return NewMember(invited, folder.root / name, " ".join(key_words.words_of(request.public_key)))
+def register(  # noqa: PLR0913, PLR0917 -- what is sent, and what is written
+    invited: Invitation, folder: Folder, enrolment: Enrolment, key: Ed25519PrivateKey, settings: Path, text: str
+) -> NewMember:
+    """Use the invitation up, signed with the member's key; store the learner's reply, and settings of this text."""
+    request = folder.request(invited, key)
+    folder.finish(invited, enrolment.join(request), settings, text)
+    return NewMember(invited, settings, " ".join(key_words.words_of(request.public_key)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +227,17 @@ class Container:
 
 
 def container_of(
-    invited: Invitation, proxy: ProxyAccess | None, reach: Sequence[str] | None, reads: tuple[Path, ...] = ()
+    invited: Invitation,
+    proxy: ProxyAccess | None,
+    reach: Sequence[str] | None,
+    reads: tuple[Path, ...] = (),
+    others: Sequence[str] = (),
 ) -> Container:
-    """Return the container of a service that reads these paths. Raises InvalidInputError if it could not work."""
-    return Container(reads, compose.reached_places([proxy.url if proxy else invited.url], reach or ()))
+    """Return the container of a service that reads these paths, and connects to ``others`` too, which are URLs.
+
+    Raises InvalidInputError if it could not work.
+    """
+    return Container(reads, compose.reached_places([proxy.url if proxy else invited.url, *others], reach or ()))
 
 
 def check_contained(reach: Sequence[str] | None, *, in_container: bool) -> None:
@@ -225,28 +246,35 @@ def check_contained(reach: Sequence[str] | None, *, in_container: bool) -> None:
         raise InvalidInputError("--reach: goes with --compose: outside a container nothing limits what is reached")
 
 
-def report_joined(
+def report_joined(  # noqa: PLR0913 -- what was done, and how it goes on
     out: Printer,
     member: NewMember,
     container: Container | None,
     listeners: Mapping[str, int],
     notes: Sequence[str] = (),
+    *,
+    study: str | None = None,
+    has_run: bool = False,
 ) -> None:
     """Print who has joined which learner, the words to read out, and the command that starts the service.
 
-    ``listeners`` are the ports that its container publishes on this machine, if it is to run in one.
+    ``listeners`` are the ports that its container publishes on this machine, if it is to run in one. ``study`` is one
+    that a member has added, which reads out no words again. A service that ``has_run`` may be running.
     """
-    start, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
+    written, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
+    start, notes = written.start, [*notes, *written.notes]
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
-    facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings)}
+    if study is not None:
+        lines = [*notes, f"{study} is added to {member.settings}, for {learner}"]
+    facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings), "study": study}
     out.done("\n".join(lines), **facts, start=start)
-    out.next(start)
+    out.next(f"a service that runs takes this up by itself; otherwise {start}" if has_run else start)
 
 
-def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> str:
+def _start(member: NewMember, container: Container | None, listeners: Mapping[str, int]) -> Written:
     """Return the command that starts the service; for a container, write a Compose file, which the command uses."""
     if container is None:
-        return f"{' '.join(member.service)} serve --config {quote(str(member.settings))}"
+        return compose.Written(f"{' '.join(member.service)} serve --config {quote(str(member.settings))}")
     name = "key-holder" if member.invited.role == "key_holder" else "party"
     return compose.ContainerService(
         name, member.service, member.settings, container.reads, reaches=container.reaches, listeners=listeners

@@ -1,12 +1,14 @@
-"""How an owner, or a key holder, becomes a learner's member: its folder, its enrolment, its pins of others' keys.
+"""How an owner, or a key holder, becomes a learner's member: its folder, and its enrolment.
 
 An owner joins by an invitation. Keys, certificate, settings and ledger lie in one folder, and the service opens all
-connections itself.
+connections itself. Tokens and TLS files for a learner after the first begin with its name, so that no learner's
+replace another's.
 
 The steps that need a person come first, then those that need the network; those that need the disk come before the
 invitation is used up. Keys and tokens are stored in the folder before they are sent. So after any failure the same
 command continues from there, and the learner gives the same request the same answer. A member that joins again, by a
-new invitation, keeps its key and ledger, and gets new tokens and a new certificate.
+new invitation, keeps its key and ledger. It gets new tokens, unless it only adds a study: then a service that runs
+goes on with those that it has.
 
 A learner tells its members each other's keys, in invitations and on request, and could make those keys itself. So a
 key counts once its six words have been compared with those that its owner reads out, and ``compared = true`` beside it
@@ -16,21 +18,15 @@ counts for nothing.
 
 from __future__ import annotations
 
-import re
 import ssl
-import tomllib
-from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Literal
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from parley.common.encoding.texts import decode_text
 from parley.common.errors import ConflictError, InvalidInputError, ParleyError, UnavailableError
 from parley.common.routes import JOIN
 from parley.common.secure_sum.envelope import public_hex
@@ -39,8 +35,10 @@ from parley.common.service.tokens import hash_token, new_token
 from parley.common.storage.certificates import request_certificate
 from parley.common.storage.keys import identity_key, read_private, replace_private, write_private, writing
 from parley.common.strict import one_line
-from parley.common.wire.membership import Invitation, JoinRequest, KnownKey, Membership
+from parley.common.wire.membership import Invitation, JoinRequest, Membership
 
+_DRAWN = ("connect.token", "learner.token", "tls.key")
+"""The files of secrets that are drawn for an invitation: as ``.new`` until the learner knows them."""
 _SKEW_SECONDS = 600.0
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 _NOT_YET, _EXPIRED = 9, 10  # OpenSSL's codes for a certificate that is not valid yet, and for one that has expired
@@ -48,24 +46,34 @@ _NOT_YET, _EXPIRED = 9, 10  # OpenSSL's codes for a certificate that is not vali
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A member's folder: its settings, state and secrets."""
+    """A member's folder: its settings, state, and the secrets that it shares with one learner.
+
+    ``learner`` is empty for the first learner, and for another its name in the settings. ``kept_in`` is the state where
+    that is elsewhere.
+    """
 
     root: Path
+    learner: str = ""
+    kept_in: Path | None = None
 
     @property
     def state(self) -> Path:
         """The folder that the service writes to."""
-        return self.root / "state"
+        return self.kept_in or self.root / "state"
 
     @property
     def secrets(self) -> Path:
-        """The folder of the tokens and the TLS key."""
+        """The folder of the tokens and TLS keys."""
         return self.root / "secrets"
+
+    def secret(self, name: str) -> Path:
+        """Return the path of a file of this name for the learner."""
+        return self.secrets / self._named(name)
 
     @property
     def certificate(self) -> Path:
         """The file of the TLS certificate, which is no secret; it lies in ``state`` because the service renews it."""
-        return self.state / "tls.pem"
+        return self.state / self._named("tls.pem")
 
     @property
     def monitor_token(self) -> Path:
@@ -76,8 +84,8 @@ class Folder:
         """Return the key that the member signs with; the first call makes it."""
         return identity_key(self.state / "identity.key")
 
-    def begin(self, invitation: Invitation) -> None:
-        """Draw and store the keys and tokens for an invitation, once.
+    def begin(self, invitation: Invitation, *, keeps_tokens: bool = False) -> None:
+        """Draw and store the keys and tokens for an invitation, once; or keep those that the learner knows already.
 
         Raises ConflictError where the folder is another member's, and UnavailableError where it cannot be written.
         """
@@ -85,8 +93,11 @@ class Folder:
         with writing(self.root):
             if self._read("invitation.mark") == mark:
                 return
-            if (self.secrets / "invitation.mark").exists() and invitation.name != self._read("name"):
+            if self.secret("invitation.mark").exists() and invitation.name != self._read("name"):
                 raise ConflictError(f"{self.root} is {self._read('name')}'s: choose another folder by --out")
+            if keeps_tokens and self._is_complete():
+                replace_private(self.secret("invitation.mark"), mark.encode())
+                return
             request, key = request_certificate(invitation.name)
             for name, text in (
                 ("name", invitation.name),
@@ -96,11 +107,10 @@ class Folder:
                 ("tls.request", request),
                 ("invitation.mark", mark),  # the last: it says that all others were written
             ):
-                replace_private(self.secrets / name, text.encode())
+                replace_private(self.secret(name), text.encode())
 
-    def request(self, invitation: Invitation) -> JoinRequest:
-        """Return the signed request to join; it is the same each time for the same invitation."""
-        key = self.key()
+    def request(self, invitation: Invitation, key: Ed25519PrivateKey) -> JoinRequest:
+        """Return the request to join, signed with the member's key; it is the same each time for an invitation."""
         request = JoinRequest(
             public_key=public_hex(key),
             connects_with=hash_token(self._drawn("connect.token")),
@@ -109,21 +119,33 @@ class Folder:
         )
         return request.signed(invitation.name, key)
 
-    def finish(self, invitation: Invitation, membership: Membership, settings: str, name: str) -> None:
-        """Store the learner's reply and the settings, under ``name``. Raises UnavailableError, InvalidInputError."""
+    def finish(self, invitation: Invitation, membership: Membership, settings: Path, text: str) -> None:
+        """Store the learner's reply, and settings of this text. Raises UnavailableError."""
         certificate = membership.certificate
         with writing(self.root, "; say the same again"):
-            if (self.root / name).exists():
-                self._change_token(self.root / name)  # first, because the writes below replace the old token
-            for file in ("connect.token", "learner.token", "tls.key"):
-                replace_private(self.secrets / file, self._drawn(file).encode())
+            for file in ("connect.token", "tls.key"):
+                replace_private(self.secret(file), self._drawn(file).encode())
             if certificate and invitation.authority:
                 replace_private(self.certificate, certificate.encode())
-                replace_private(self.secrets / "authority.pem", invitation.authority.encode())
-            if not (self.root / name).exists():
-                write_private(self.root / name, settings.encode())
-            for drawn in self.secrets.glob("*.new"):
-                drawn.unlink()
+                replace_private(self.secret("authority.pem"), invitation.authority.encode())
+            if not settings.exists() or settings.read_bytes() != text.encode():
+                replace_private(settings.resolve(), text.encode())
+            # the last, because `with_token` finds the old token's hash in the settings by it
+            replace_private(self.secret("learner.token"), self._drawn("learner.token").encode())
+            for file in _DRAWN:
+                self.secret(f"{file}.new").unlink(missing_ok=True)
+
+    def with_token(self, settings: Path, text: str) -> str:
+        """Return the text of settings with the hash of the learner's present token in place of the old one's.
+
+        Raises InvalidInputError if neither is there.
+        """
+        new, old = self.learner_token_hash(), hash_token(self._read("learner.token"))
+        if new not in text and old not in text:
+            raise InvalidInputError(
+                f'{settings} has not the token_hash that it was made with: write token_hash = "{new}"'
+            )
+        return text if new in text else text.replace(old, new)
 
     def learner_token_hash(self) -> str:
         """Return the hash by which the member's settings recognise the learner's token."""
@@ -134,23 +156,24 @@ class Folder:
         with writing(self.root):
             if not self.monitor_token.exists():
                 write_private(self.monitor_token, new_token().encode())
-        return hash_token(self._read(self.monitor_token.name))
+        return hash_token(read_private(self.monitor_token).decode().strip())
 
-    def _change_token(self, path: Path) -> None:
-        """Replace the hash of the learner's old token in the settings. Raises InvalidInputError if it is not there."""
-        text, new = decode_text(path.read_bytes()), self.learner_token_hash()
-        if new in text:
-            return
-        if (old := hash_token(self._read("learner.token"))) not in text:
-            raise InvalidInputError(f'{path} has not the token_hash that it was made with: write token_hash = "{new}"')
-        replace_private(path, text.replace(old, new).encode())
+    def _is_complete(self) -> bool:
+        """Say whether the tokens are there, and no others were drawn that the learner may or may not know."""
+        return bool(self._read("connect.token") and self._read("learner.token")) and not any(
+            self.secret(f"{file}.new").exists() for file in _DRAWN
+        )
 
     def _drawn(self, name: str) -> str:
         return self._read(f"{name}.new") or self._read(name)
 
+    def _named(self, name: str) -> str:
+        """Return the name of a file that is for the learner alone."""
+        return f"{self.learner}.{name}" if self.learner else name
+
     def _read(self, name: str) -> str:
         """Return a secret's text, or an empty one if there is no such file."""
-        path = self.secrets / name
+        path = self.secret(name)
         return read_private(path).decode().strip() if path.exists() else ""
 
 
@@ -234,78 +257,3 @@ def _json(response: httpx.Response) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-Table = Literal["key_holders", "parties"]
-"""The arrays of ``[secure_sum]``."""
-
-_TABLES = re.compile(r"(?m)^(?=[ \t]*\[)")
-_PUBLIC_KEY, _COMPARED = re.compile(r"\s*public_key\s*="), re.compile(r"\s*compared\s*=")
-
-
-def spell_pins(table: Table, keys: Iterable[KnownKey], compared: Iterable[str]) -> str:
-    """Return pins as TOML; ``compared`` are the names of those that the owner has compared."""
-    return "".join(
-        f'\n[[secure_sum.{table}]]\nname = "{key.name}"\n{_spell(key, compared=key.name in compared)}' for key in keys
-    )
-
-
-def with_pin(text: str, table: Table, key: KnownKey) -> str:
-    """Return the text of settings with this key marked as compared: in its pin, or in a new one at the end.
-
-    Raises InvalidInputError where the pins are not written as arrays of tables.
-    """
-    expected = deepcopy(tomllib.loads(text))
-    pins = expected.setdefault("secure_sum", {}).setdefault(table, [])
-    compared = {"name": key.name, "public_key": key.public_key, "compared": True}
-    if pin_before := next((pin for pin in pins if pin.get("name") == key.name), None):
-        pin_before |= compared
-        pinned = "".join(_marked(part, table, key) for part in _TABLES.split(text))
-    else:
-        pins.append(compared)
-        pinned = text.rstrip("\n") + "\n" + spell_pins(table, [key], [key.name])
-    try:
-        if tomllib.loads(pinned) == expected:
-            return pinned
-    except tomllib.TOMLDecodeError:
-        pass
-    by_hand = f'{{ name = "{key.name}", public_key = "{key.public_key}", compared = true }}'
-    raise InvalidInputError(f"secure_sum is not spelt as [[secure_sum.{table}]]: write the pin by hand: {by_hand}")
-
-
-def save_settings(config: Path, text: str) -> None:
-    """Replace the settings file if a party can start with the new text. Raises InvalidInputError, UnavailableError.
-
-    Raises OwnKeyError where the party's own key cannot be read.
-    """
-    from parley.party.settings import PartySettings  # noqa: PLC0415 -- without it, help starts faster
-
-    draft = config.resolve().with_name(f".{config.name}.draft")
-    with writing(config):
-        replace_private(draft, text.encode())
-        try:
-            _ = PartySettings.load(draft).identity
-        except InvalidInputError as error:
-            raise InvalidInputError(error.detail.replace(str(draft), str(config))) from None
-        finally:
-            draft.unlink()
-        replace_private(config.resolve(), text.encode())
-
-
-def _spell(key: KnownKey, *, compared: bool) -> str:
-    """Return the lines of a pin that say its key and whether it was compared."""
-    counts = "true" if compared else "false  # until you say: parley-party pin NAME WORDS"
-    return f'public_key = "{key.public_key}"\ncompared = {counts}\n'
-
-
-def _marked(part: str, table: Table, key: KnownKey) -> str:
-    """Return a part of settings, from one table's head to the next; a pin of this name gets the key, as compared."""
-    try:
-        sums = tomllib.loads(part).get("secure_sum", {})
-    except tomllib.TOMLDecodeError:
-        return part
-    pins = sums.get(table, []) if isinstance(sums, dict) else []
-    if not part.lstrip().startswith("[[") or [pin.get("name") for pin in pins] != [key.name]:
-        return part
-    lines = (line for line in part.splitlines(keepends=True) if not _COMPARED.match(line))
-    return "".join(_spell(key, compared=True) if _PUBLIC_KEY.match(line) else line for line in lines)

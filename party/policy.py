@@ -127,7 +127,7 @@ def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) 
 
 def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:
     """Return the keys that count for secure sums with this learner: those that the owner has compared."""
-    pin = next(entry.public_key for entry in settings.learners if entry.name == learner)
+    pin = next((entry.public_key for entry in settings.learners if entry.name == learner), None)
     return PinnedKeys(
         learner=pin,
         key_holders=settings.key_holder_pins,

@@ -3,7 +3,8 @@
 *Connections.* A `Dialer` keeps one connection more than is in use; `parley.common.client.awaited` is the other side. It
 asks the learner to upgrade each one (`open_to`). From the learner's status 101 on, uvicorn serves the connection as it
 serves one that was accepted: the same application, the same limits. If the learner cannot be reached, the dialer tries
-again after a pause that grows to ten seconds.
+again after a pause that grows to ten seconds. `Outbound` has a dialer for each learner of the settings, also when these
+change while the service runs.
 
 *Proxy.* An HTTP proxy on the way is asked to connect (RFC 9110, 9.3.6), and gets user and password if the settings have
 them. TLS begins behind it, so it sees the learner's name and nothing else.
@@ -19,12 +20,12 @@ import asyncio
 import base64
 import random
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 import structlog
@@ -37,7 +38,7 @@ from parley.common.client.peer import parse_answer
 from parley.common.encoding.texts import as_utf8, decode_text
 from parley.common.errors import InvalidInputError, ParleyError, TooLargeError, UnavailableError
 from parley.common.routes import CONNECT, RENEW_CERTIFICATE
-from parley.common.service.http.connections import Beside, BoundedProtocol, BoundedServer
+from parley.common.service.http.connections import Beside, BoundedProtocol, BoundedServer, kept_up
 from parley.common.service.http.proxy import ProxyAccess, spell_hosts
 from parley.common.service.http.tls import client_context
 from parley.common.storage.certificates import Credentials, hosts_of
@@ -404,6 +405,11 @@ class Dialer:
                 self._open.append(self._serve(transport, received))
                 self._tell("")
 
+    def close(self) -> None:
+        """End the connections, each once it has answered what it was asked."""
+        for connection in self._open:
+            connection.shutdown()
+
     async def _wait(self) -> None:
         """Wait until something happens to a connection; after a while without news, pauses start again at the least."""
         try:
@@ -447,11 +453,70 @@ class Dialer:
         return protocol
 
 
-def outbound(addresses: Sequence[LearnerAddress]) -> list[Beside]:
-    """Return the tasks beside a server that keep connections to these learners, and renew the certificates for them."""
+class _Connecting(Protocol):
+    """Settings that name learners to connect to."""
 
-    def dial(address: LearnerAddress) -> Beside:
-        return lambda server: Dialer(server, address).keep()
+    @property
+    def outbound(self) -> tuple[LearnerAddress, ...]: ...
 
-    renewals = [renewing(address.name, partial(renew_for, address)) for address in addresses if address.certificate]
-    return [*map(dial, addresses), *renewals]
+
+class Outbound:
+    """Keeps connections to learners beside a server, and renews the certificates for them.
+
+    The learners may change while it runs: connections to the others stay as they are.
+    """
+
+    def __init__(self, addresses: Sequence[LearnerAddress]) -> None:
+        self._addresses = tuple(addresses)
+        self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def take_up(self, settings: _Connecting) -> Collection[str]:
+        """Connect to the learners of changed settings, and to no others; from any thread. Returns the setting's key."""
+        self._addresses = settings.outbound
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._changed.set)
+        return ("outbound",)
+
+    async def keep(self, server: BoundedServer) -> None:
+        """Keep up the connections and certificates of a server until the task is cancelled."""
+        self._loop = asyncio.get_running_loop()
+        tasks: dict[LearnerAddress, list[asyncio.Task[None]]] = {}
+        try:
+            while True:
+                self._changed.clear()
+                addresses = self._addresses
+                for address in addresses:
+                    if address not in tasks:
+                        tasks[address] = [asyncio.create_task(kept_up(task, server)) for task in _tasks_for(address)]
+                for address in tasks.keys() - set(addresses):
+                    await _cancel(tasks.pop(address))
+                    if address.name not in {other.name for other in addresses}:  # it is not merely reached otherwise
+                        structlog.get_logger().info("outbound", learner=address.name, connected=False, reason="removed")
+                await self._changed.wait()
+        finally:
+            await _cancel(task for each in tasks.values() for task in each)
+
+
+def _tasks_for(address: LearnerAddress) -> Iterator[Beside]:
+    """Yield what keeps connections to a learner, and what renews the certificate for it, if there is one."""
+    yield lambda server: dial(server, address)
+    if address.certificate:
+        yield renewing(address.name, partial(renew_for, address))
+
+
+async def dial(server: BoundedServer, address: LearnerAddress) -> None:
+    """Keep connections of a server open to a learner until the task is cancelled; they end with it."""
+    dialer = Dialer(server, address)
+    try:
+        await dialer.keep()
+    finally:
+        dialer.close()
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """End tasks, and wait until they have ended."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -170,6 +170,12 @@ class PostgresTable(Setting):
     ]
     table: Annotated[str, Field(min_length=1, description="its name, such as labs or clinic.labs")]
 
+    @property
+    def secret_file(self) -> Path | None:
+        """The file with the connection string; None if it is in the environment."""
+        kind, _, where = self.postgres.partition(":")
+        return Path(where) if kind == "file" else None
+
 
 TableAt: TypeAlias = PostgresTable | str
 """A table in PostgreSQL; ``file.sqlite::table`` or ``file.xlsx::sheet``; or a path or pattern of files."""
@@ -245,6 +251,17 @@ class DataSource(Setting):
         """Whether the source is a query: only a query has tables."""
         return bool(self.tables) or _QUERY.match(self.source) is not None
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """What reading needs to see, each once: files, the folder where a pattern begins, files of connection strings.
+
+        >>> [str(path) for path in DataSource(source="/data/*.parquet").paths]
+        ['/data']
+        """
+        places = list(self.tables.values()) if self.is_query else [self.source]
+        files = [_file_of(at) if isinstance(at, str) else at.secret_file for at in places]
+        return tuple(dict.fromkeys(path for path in files if path is not None))
+
     def within(self, folder: Path) -> Self:
         """Return the same source for a process in another folder: paths begin at ``folder``; a query stays."""
         if self.is_query:
@@ -315,6 +332,16 @@ def _refuse_connection_string(option: str, text: str) -> None:
             f"{option}: others see what is typed: put the connection string into the environment or a file, and say "
             "--table NAME=env:VARIABLE::TABLE or NAME=file:PATH::TABLE"
         )
+
+
+def _file_of(location: str) -> Path:
+    """Return the file of a table in a file, or the folder where a pattern begins.
+
+    >>> str(_file_of("/data/lab.sqlite::labs")), str(_file_of("/data/p?/*.csv"))
+    ('/data/lab.sqlite', '/data')
+    """
+    path = Path(location.partition("::")[0])
+    return next(part for part in (path, *path.parents) if not set("*?[") & set(str(part)))
 
 
 def _within(folder: Path, at: TableAt) -> TableAt:

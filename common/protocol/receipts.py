@@ -12,6 +12,9 @@ It shows it with every request. Each response must carry a newer one, by the sam
 found in the chain: a count that falls, a head that does not follow the known one, or an answer to another question is
 refused. Receipts that other callers kept count as well: the service must account for each before it is asked anything
 more.
+
+A service need not show its whole chain to each caller. A party shows a learner the chain of the records about that
+learner alone, and *seals* the rest for itself: the head of its whole chain, and its totals.
 """
 
 from __future__ import annotations
@@ -47,7 +50,6 @@ RECEIPT_HEADER = "Parley-Receipt"
 APPROVAL = 0
 """The round number of an approval of a run: its question is the specification, by its digest."""
 _TAG = "parley-receipt-1"
-_LONGEST = 4096
 _LARGEST_COUNT = 2**53
 _DIGEST_LENGTH = 64
 _REMEMBERED = 1024
@@ -78,7 +80,7 @@ class Answer:
 
 
 MOST_RECEIPTS = 1000
-LONGEST_RECEIPT = 2048
+LONGEST_RECEIPT = 4096
 
 
 class HeldReceipts(Strict):
@@ -95,8 +97,8 @@ class Receipt:
     """A claim of ``signer``, who holds ``key``, about the chain that began with the link ``ledger``.
 
     ``to`` names the recipient; ``shown`` is the head that the signer was shown and has in its chain; ``answer`` binds
-    it to the answer that it was sent with; ``totals`` are the signer's own public sums. ``text`` is the receipt as it
-    was sent.
+    it to the answer that it was sent with; ``totals`` are the signer's own public sums. ``sealed`` is in base64 what
+    only the signer can read. ``text`` is the receipt as it was sent.
     """
 
     signer: str
@@ -108,6 +110,19 @@ class Receipt:
     answer: Binding | None
     totals: dict[str, Any]
     text: str
+    sealed: str = ""
+
+    @property
+    def state(self) -> str:
+        """The state of the chain that it vouches for, as far as a reader can tell states apart."""
+        return self.head.link + self.sealed
+
+    def follows(self, count: int) -> bool:
+        """Say whether it may be newer than one of the same chain that came before it, with so many entries.
+
+        What is sealed may be newer under the same head.
+        """
+        return self.head.count > count or (self.head.count == count and self.sealed != "")
 
 
 def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
@@ -120,6 +135,7 @@ def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
     shown: Head | None = None,
     answer: Binding | None = None,
     totals: dict[str, Any] | None = None,
+    sealed: str = "",
 ) -> Receipt:
     """Sign a receipt; see `Receipt`."""
     public = public_hex(key)
@@ -132,10 +148,10 @@ def write_receipt(  # noqa: PLR0913 -- a claim's parts, by name
         "shown": shown and _plain(shown),
         "answer": answer and _plain(answer),
         "totals": totals or {},
-    }
+    } | ({"sealed": sealed} if sealed else {})
     signed = Signed.seal(_TAG, canonical(claim), key)
     text = f"{base64.b64encode(signed.body).decode()}.{base64.b64encode(signed.signature).decode()}"
-    return Receipt(signer, public, ledger, head, to, shown, answer, totals or {}, text)
+    return Receipt(signer, public, ledger, head, to, shown, answer, totals or {}, text, sealed)
 
 
 def read_receipt(text: str) -> Receipt:
@@ -178,6 +194,7 @@ def _read(text: str) -> tuple[Receipt, Signed]:
             answer=claim["answer"] and Binding(**claim["answer"]),
             totals=dict(claim["totals"]),
             text=text,
+            sealed=str(claim.get("sealed", "")),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         raise InvalidReceiptError("a receipt that cannot be read") from None
@@ -186,7 +203,7 @@ def _read(text: str) -> tuple[Receipt, Signed]:
 
 def _signed(text: str) -> Signed:
     """Decode claim and signature. Raises ValueError."""
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST_RECEIPT:
         raise ValueError(text[:1])
     claim, _, signature = text.partition(".")
     try:
@@ -222,9 +239,9 @@ class ReceiptKeeper:
     stored: Receipt | None = None
     """The newest that the caller has on its disk: only such are handed on, so that none is later than its own."""
     unsettled: dict[str, Receipt] = field(default_factory=dict)
-    """Receipts that others passed on, by their links, for which the service has yet to account."""
+    """Receipts that others passed on, by their states, for which the service has yet to account."""
     _settled: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-    """The last links that the service itself has shown or accounted for."""
+    """The last states that the service itself has shown or accounted for."""
 
     def __post_init__(self) -> None:
         self.stored = self.newest
@@ -268,8 +285,8 @@ class ReceiptKeeper:
         if self.key is None or len(self.unsettled) >= _MOST_UNSETTLED:
             return
         try:
-            if (link := read_receipt(text).head.link) not in self._settled:
-                self.unsettled[link] = verify_receipt(text, self.signer, self.key)
+            if (state := read_receipt(text).state) not in self._settled:
+                self.unsettled[state] = verify_receipt(text, self.signer, self.key)
         except LedgerError:
             return
 
@@ -277,8 +294,8 @@ class ReceiptKeeper:
         """Take the response that must account for a receipt that was ``shown``; raises LedgerError if it does not."""
         if text is None or verify_receipt(text, self.signer, self.key or _key_of(text)).shown != shown.head:
             raise LedgerError("it does not account for a receipt that it signed")
-        self._settled.append(shown.head.link)
-        self.unsettled.pop(shown.head.link, None)
+        self._settled.append(shown.state)
+        self.unsettled.pop(shown.state, None)
 
     def _keep(self, receipt: Receipt) -> None:
         """Keep a receipt if it is newer; raises LedgerError if it contradicts the newest one."""
@@ -287,8 +304,8 @@ class ReceiptKeeper:
         if newest is not None and is_same and _forks(newest.head, receipt.head):
             raise LedgerError("two of its receipts contradict each other: its ledger was set back")
         self.key = receipt.key
-        self._settled.append(receipt.head.link)
-        if newest is None or not is_same or receipt.head.count > newest.head.count:
+        self._settled.append(receipt.state)
+        if newest is None or not is_same or receipt.follows(newest.head.count):
             self.newest = receipt
 
 

@@ -226,12 +226,15 @@ def add_witness(app: FastAPI, desk: Desk, witness: Witness) -> None:
         If one is no receipt, or was not signed with the key that it names, all that came with it are refused.
         """
         await desk.do(request, response, lambda: None)
-        await asyncio.to_thread(witness.take, handed_on.receipts)
+        await asyncio.to_thread(witness.take, handed_on.receipts, caller(request))
 
     @app.get("/v1/receipts", summary="The newest receipts of others", tags=["receipts"])
     async def show_receipts(request: Request, response: Response) -> HeldReceipts:
-        """Show the receipts stored here: shown to their signer, they reveal whether its ledger was set back."""
-        texts = await asyncio.to_thread(witness.texts)
+        """Show the receipts that the caller handed on: shown to their signer, they reveal a ledger that was set back.
+
+        What other callers handed on is not shown.
+        """
+        texts = await asyncio.to_thread(witness.texts, caller(request))
         return await desk.do(request, response, lambda: HeldReceipts(receipts=tuple(texts[-MOST_RECEIPTS:])))
 
 

@@ -1,7 +1,8 @@
 """Run an application on uvicorn, with TLS 1.3 by its settings, until it is told to stop.
 
-Meanwhile the settings file and the TLS files are watched: new tokens and certificates become valid without a restart,
-and no connection is dropped for it. SIGHUP makes it read the settings file at once.
+Meanwhile the settings file and the TLS files are watched (`Upkeep`): new tokens and certificates become valid without a
+restart, and so does what else the service can take up of its settings. Connections stay, but for those to a learner
+that is gone. SIGHUP makes it read the settings file at once.
 
 It also schedules Python's collector of cyclic garbage (`FullCollections`), which stops all threads while it examines
 all objects. A run of 70,000 columns has a million objects while it is read, compared and written, and the collector
@@ -20,9 +21,10 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -30,7 +32,7 @@ import uvicorn
 from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
 
-from parley.common.errors import InvalidInputError
+from parley.common.errors import InvalidInputError, ParleyError
 from parley.common.extras import require_extra
 from parley.common.service import logs
 from parley.common.service.heartbeat import heartbeat
@@ -82,12 +84,23 @@ _SWITCH_SECONDS = 0.0005
 """How long a thread of Python makes another wait, not 0.005: a short request waits several times."""
 
 
-def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()) -> None:
+TakeUp = Callable[[Any], Collection[str]]
+"""Has a running service take up changed settings, which are of its own class; called in a thread.
+
+Returns the keys of the top level that it has taken up, changed or not. Raises ParleyError if it took up nothing.
+"""
+
+
+def serve(
+    app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = (), followers: Sequence[TakeUp] = ()
+) -> None:
     """Serve until SIGINT or SIGTERM, then exit with status 0; open requests get ``limits.stop_seconds`` to finish.
 
-    ``beside`` runs for as long, such as code that opens connections to others. Raises InvalidInputError where the
-    certificate or its key cannot be used, tracing is not installed, or the process may have too few files open;
-    UnavailableError where the heartbeat's directory cannot be written.
+    ``beside`` runs for as long, such as code that opens connections to others. Changed settings are taken up as
+    `Upkeep` says: by ``app.state.take_up``, if the application has it, and by the ``followers``.
+
+    Raises InvalidInputError where the certificate or its key cannot be used, tracing is not installed, or the process
+    may have too few files open; UnavailableError where the heartbeat's directory cannot be written.
     """
     logs.configure(settings.log_format)
     begin_tracing(settings.tracing, settings.name)
@@ -112,9 +125,10 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
     structlog.get_logger().info(
         "serving", name=settings.name, host=settings.host, port=settings.port, tls=bool(tls), connections=most
     )
-    for file in filter(is_readable_by_all, sorted(set(settings.secret_files))):
-        structlog.get_logger().warning("secret", file=str(file), readable_by="every user of this machine")
-    upkeep = Upkeep(settings, app.state.tokens, app.state.metrics)
+    _warn_of_open(settings.secret_files)
+    take_up = getattr(app.state, "take_up", take_up_nothing)
+    upkeep = Upkeep(settings, app.state.tokens, app.state.metrics, take_up, followers)
+    beside = [upkeep.keep, *beside]
     for stop in (signal.SIGINT, signal.SIGTERM):  # uvicorn handles these, and raises them again at its end
         signal.signal(stop, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: upkeep.look_again())
@@ -126,7 +140,6 @@ def serve(app: FastAPI, settings: ServiceSettings, beside: Sequence[Beside] = ()
 
     async def tend() -> None:
         collections.tend()
-        await upkeep.tend()
 
     sys.setswitchinterval(_SWITCH_SECONDS)
     with threadpool_limits(settings.blas_threads, user_api="blas"):
@@ -149,6 +162,12 @@ def begin_tracing(settings: Tracing | None, service: str) -> None:
         from parley.common.service.spans import Spans  # noqa: PLC0415 -- costs nobody who does not trace
 
         trace_with(Spans.sent_to(str(settings.endpoint), service))
+
+
+def _warn_of_open(secrets: Iterable[Path]) -> None:
+    """Warn of files of secrets that every user of this machine can read."""
+    for file in filter(is_readable_by_all, sorted(set(secrets))):
+        structlog.get_logger().warning("secret", file=str(file), readable_by="every user of this machine")
 
 
 def _allow_connections() -> None:
@@ -185,20 +204,45 @@ def _make_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-class Upkeep:
-    """Maintains a running service: the tokens of its settings file, and warnings about what will soon expire."""
+def take_up_nothing(_: ServiceSettings) -> Collection[str]:
+    """Leave a service as it is; what it may take up is the tokens alone."""
+    return ()
 
-    def __init__(self, settings: ServiceSettings, tokens: Tokens, metrics: Metrics) -> None:
+
+class Upkeep:
+    """Maintains a running service: takes up what has changed in its settings file, and warns of what will soon expire.
+
+    First the application takes the settings up, by ``take_up``. If it refuses them, everything stays as it was. Then
+    the tokens are replaced; those of new callers count if the application has taken the callers up. Last come the
+    ``followers``, which refuse nothing, so that the connections that they open find callers and tokens in place. A
+    change of any other setting needs a restart, and the log says so.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        tokens: Tokens,
+        metrics: Metrics,
+        take_up: TakeUp = take_up_nothing,
+        followers: Sequence[TakeUp] = (),
+    ) -> None:
         self._path, self._kind = settings.source, type(settings)
         # from the file again: the options of a command may have changed the settings
-        self._first = self._kind.load(self._path) if self._path else settings
+        self._in_use = self._kind.load(self._path) if self._path else settings
         self._tokens, self._metrics = tokens, metrics
+        self._take_up, self._followers = take_up, followers
         self._stamp = self._read_stamp()
         self._warned_on: date | None = None
 
     def look_again(self) -> None:
         """Have the settings file read the next time, even if it has not changed."""
         self._stamp = None
+
+    async def keep(self, _: BoundedServer) -> None:
+        """Tend the service once a second: beside its server, because taking settings up may last."""
+        while True:
+            await self.tend()
+            await asyncio.sleep(1.0)
 
     async def tend(self) -> None:
         """Read the settings file if it has changed; report what expires, once a day."""
@@ -209,25 +253,38 @@ class Upkeep:
             await asyncio.to_thread(self.tell_expiries)
 
     def reload(self) -> None:
-        """Take the tokens from the settings file; a file that cannot be used changes nothing."""
+        """Take up what the settings file says; one that cannot be used, or is refused, changes nothing."""
+        log = structlog.get_logger()
         try:
             settings = self._kind.load(self._path)
-        except InvalidInputError as error:
-            structlog.get_logger().warning("settings", kept="those before", reason=error.detail)
+            taken_up = set(self._take_up(settings))
+        except ParleyError as error:
+            log.warning("settings", kept="those before", reason=error.detail)
             return
-        callers = {token.caller for token in self._first.tokens}  # a new caller is more than a token
+        changed = _other_changes(self._in_use, settings)
+        self._use(settings, taken_up)
+        callers = {token.caller for token in self._in_use.tokens}
         self._tokens.replace(token for token in settings.tokens if token.caller in callers)
-        structlog.get_logger().info("settings", read=str(self._path))
+        for follow in self._followers:
+            taken_up.update(follow(settings))
+        self._use(settings, taken_up)
         self._warned_on = None
-        if changed := _other_changes(self._first, settings):
-            structlog.get_logger().warning("settings", needs_restart=changed)
+        new, left = [name for name in changed if name in taken_up], [name for name in changed if name not in taken_up]
+        log.info("settings", read=str(self._path), **({"taken_up": new} if new else {}))
+        _warn_of_open(settings.secret_files)
+        if left:
+            log.warning("settings", needs_restart=left)
+
+    def _use(self, settings: ServiceSettings, names: Collection[str]) -> None:
+        """Note that these settings are in use."""
+        self._in_use = self._in_use.model_copy(update={name: getattr(settings, name) for name in names})
 
     def tell_expiries(self) -> None:
         """Show in how many days the first token and the first certificate expire, and warn if these are few."""
         self._warned_on = self._tokens.today()
         token = self._tokens.next_expiry()
         self._show_expiry("token", token.expires if token else None, str(token.caller) if token else "")
-        ends = {path: day for path in self._first.certificates if (day := certificate_expiry(path))}
+        ends = {path: day for path in self._in_use.certificates if (day := certificate_expiry(path))}
         first = min(ends, key=ends.__getitem__, default=None)
         self._show_expiry("certificate", ends[first] if first else None, str(first))
 

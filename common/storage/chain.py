@@ -16,7 +16,7 @@ length, so that it is never torn. After a crash or a power cut it may lag behind
 if it is, the database is an old copy.
 
 Receipts (`SignedChain`): a keeper signs its head into receipts. One that holds a later head than the chain shows that
-the chain is an old copy.
+the chain is an old copy. A keeper may tell each recipient less, and seal the head for itself.
 
 The beginning and the end: `begin_chain` creates a chain with its first record, all or nothing; `check_begun` tells a
 chain that was never begun from one whose files are missing. `salvage` reads a damaged chain up to the first change, and
@@ -64,17 +64,20 @@ _LINE = re.compile(rb"(\d{20}) ([0-9a-f]{64})\n")
 class HeadFile:
     """The file that holds the newest head that a service has shown to anyone.
 
-    A process that has it open holds a shared lock, so that nobody can replace a chain that is in use. Raises
-    UnavailableError while the chain is being replaced.
+    A process that has it open holds a shared lock, so that nobody can replace a chain that is in use; ``alone``, no
+    other process can open it. Raises UnavailableError while the chain is being replaced, and ConflictError where it is
+    in use and should be opened alone.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, alone: bool = False) -> None:
         self.path = path
         self.descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self.descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self.descriptor)
+            if alone:
+                raise _in_use(path) from None
             raise UnavailableError(f"{path.with_suffix('')} is being replaced: try again") from None
 
     def read(self) -> Head | None:
@@ -108,8 +111,12 @@ def unused(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConflictError(f"{path.with_suffix('.db')} is in use: stop the service first") from None
+            raise _in_use(path) from None
         yield
+
+
+def _in_use(path: Path) -> ConflictError:
+    return ConflictError(f"{path.with_suffix('.db')} is in use: stop the service first")
 
 
 LINK_BYTES = 32
@@ -211,8 +218,11 @@ class Chain:
     LedgerError where they were changed or are an old copy.
     """
 
-    def __init__(self, stem: Path, schema: Schema, apply: Apply) -> None:
-        """Read the chain; missing files are created: the caller decides before whether they may be."""
+    def __init__(self, stem: Path, schema: Schema, apply: Apply, *, alone: bool = False) -> None:
+        """Read the chain; missing files are created: the caller decides before whether they may be.
+
+        ``alone`` keeps all other processes out; it raises ConflictError where the chain is in use.
+        """
         self.name = schema.name
         self._apply = apply
         self._links = Links()
@@ -222,7 +232,7 @@ class Chain:
         self._forbidden = False
         self._database = Database(stem.with_suffix(".db"), schema, damaged=LedgerError)
         try:
-            self._file = HeadFile(stem.with_suffix(".head"))
+            self._file = HeadFile(stem.with_suffix(".head"), alone=alone)
             self._database.files.watch(self._file.path, self._file.descriptor)
             try:
                 self._begin()
@@ -310,6 +320,9 @@ class Chain:
         """Read a record; raises LedgerError where it was changed."""
         return dict(own_json(self._genuine(number)[0][1]))
 
+    def note(self, record: bytes, content: ChainRecord) -> None:
+        """Note a record as it is stored, after ``apply``: for chains that derive something from its bytes."""
+
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Read and check all records as they are stored, with their numbers; raises LedgerError at a changed one."""
         read = 0
@@ -379,6 +392,7 @@ class Chain:
             content: ChainRecord = own_json(record)
             self._apply(number, content)
             self._links.add(link)
+            self.note(record, content)
             self._newest = number, content
             hear(content)
 
@@ -431,16 +445,30 @@ class Appending:
 class SignedChain(Chain):
     """A chain that ``identity`` keeps; ``way_out`` says in words what to do about an old copy."""
 
-    def __init__(self, stem: Path, schema: Schema, apply: Apply, identity: Identity, way_out: str) -> None:
+    def __init__(  # noqa: PLR0913 -- those of a chain, and who signs
+        self, stem: Path, schema: Schema, apply: Apply, identity: Identity, way_out: str, *, alone: bool = False
+    ) -> None:
         """Read the chain, as `Chain` does."""
         self._identity = identity
         self._way_out = way_out
-        self._written: Receipt | None = None
-        super().__init__(stem, schema, apply)
+        self._written: dict[str, Receipt] = {}
+        """The last receipt of each recipient: most likely the next one that it shows."""
+        super().__init__(stem, schema, apply, alone=alone)
 
     def totals(self) -> dict[str, Any]:
         """Return the keeper's own public sums, which its receipts state."""
         return {}
+
+    def statement(self, to: str) -> dict[str, Any]:  # noqa: ARG002 -- for chains that tell each recipient its own part
+        """Return what a receipt to somebody says of the chain: the claim's ``ledger``, ``head`` and ``totals``."""
+        return {"ledger": self.origin, "head": self.head, "totals": self.totals()}
+
+    def whole(self, receipt: Receipt) -> Receipt:
+        """Return a receipt that the keeper may have signed, with what it says of the whole chain.
+
+        Raises InvalidReceiptError if a part is sealed, and was not sealed by this keeper.
+        """
+        return receipt
 
     def has_replaced(self, receipt: Receipt) -> bool:  # noqa: ARG002 -- for chains that replace others
         """Return whether this chain accounts for a receipt of another chain of the same keeper."""
@@ -451,7 +479,7 @@ class SignedChain(Chain):
 
         That receipt binds an `Answer`. Raises as `check_receipt` does, before any work.
         """
-        receipt = None if shown_text is None else self.check_receipt(shown_text)
+        receipt = None if shown_text is None else self.check_receipt(shown_text, to)
         value = work()
         return value, self.receipt(to, receipt, value.bound if isinstance(value, Answer) else None)
 
@@ -460,37 +488,35 @@ class SignedChain(Chain):
         written = write_receipt(
             self._identity.signing_key,
             signer=self._identity.name,
-            ledger=self.origin,
-            head=self.head,
             to=to,
             shown=None if shown_before is None else shown_before.head,
             answer=answer,
-            totals=self.totals(),
+            **self.statement(to),
         )
-        self._written = written  # most likely the next one that is shown
+        self._written[to] = written
         return written.text
 
-    def check_receipt(self, text: str) -> Receipt:
-        """Check that this chain contains, or has replaced, the history of a receipt.
+    def check_receipt(self, text: str, to: str = "") -> Receipt:
+        """Check that this chain contains, or has replaced, the history of a receipt, most likely one that went ``to``.
 
         Raises InvalidReceiptError for a text that is no receipt, or that the keeper did not sign. Raises LedgerError
         for any other receipt of the keeper: the chain is an old copy, and refuses everybody from now on.
         """
-        newest = self._written
-        if newest and newest.text == text:  # as in most requests: its signature needs no second check
+        if (newest := self._written.get(to)) and newest.text == text:  # as in most requests: it needs no second check
             return newest
         receipt = read_receipt(text)
-        is_replaced = self.has_replaced(receipt)  # an earlier key may have signed it
+        whole = self.whole(receipt)
+        is_replaced = self.has_replaced(whole)  # an earlier key may have signed it
         verify_receipt(text, self._identity.name, receipt.key if is_replaced else self._identity.key)
-        if is_replaced or self._contains(receipt):
+        if is_replaced or self._contains(whole):
             return receipt
         self.look()
-        if self._contains(receipt):  # another process has appended it
+        if self._contains(whole):  # another process has appended it
             return receipt
-        self.forbid(receipt.head)
+        self.forbid(whole.head)
         raise LedgerError(
-            f"a receipt shows that this {self.name} had {receipt.head.count} entries, and it does not hold them: it is "
-            f"an old copy. {self._way_out}"
+            f"a receipt shows that this {self.name} had entries that it does not hold: it is an old copy. "
+            f"{self._way_out}"
         )
 
     def _contains(self, receipt: Receipt) -> bool:

@@ -50,9 +50,8 @@ class PartyFacts(Strict):
 class PinnedKeys(Strict):
     """The public keys that an owner accepts in secure sums with one learner, by name, and their least size.
 
-    Separate from the other facts, which a learner shows its users. Stating them harms no owner: keys are public, a pin
-    is as hard to forge when it is known, and any learner is shown the receipts that the party holds of the services it
-    pins, which carry both name and key (``GET /v1/receipts``).
+    Separate from the other facts, which a learner shows its users. Stating them harms no owner: keys are public, and a
+    pin is as hard to forge when it is known.
     """
 
     learner: PublicKey | None

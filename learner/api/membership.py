@@ -135,7 +135,10 @@ class LiveRoster:
                 yield KnownToken(invited.secret_hash, InvitedCaller(invited.name))
 
     async def invite(self, request: InvitationRequest) -> SealedInvitation:
-        """Make an invitation. A member that is invited again gets new tokens and a certificate, and keeps its key."""
+        """Make an invitation. A member that is invited again keeps its key.
+
+        It adds a study that it did not hold; otherwise it gets new tokens and a new certificate.
+        """
         async with self.lock:
             return await asyncio.to_thread(self._invite, request)
 
@@ -215,7 +218,7 @@ class LiveRoster:
             token=request.token,
             joined=datetime.now(UTC),
             confirmed=earlier is not None and earlier.confirmed,
-            studies=invited.studies,
+            studies=tuple(dict.fromkeys((*(earlier.studies if earlier else ()), *invited.studies))),
             secret_hash=invited.secret_hash,
             expires=invited.expires,
         )
@@ -368,8 +371,8 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
     async def invite_member(invitation: InvitationRequest) -> SealedInvitation:
         """Make a file to hand over, which counts once and until it expires, and the words to read out by telephone.
 
-        A second invitation of a name replaces the first. A member that is invited again keeps its key, and gets new
-        tokens and a new certificate.
+        A second invitation of a name replaces the first. A member that is invited again keeps its key. It adds a study
+        that it did not hold; otherwise it gets new tokens and a new certificate.
         """
         return await members.invite(invitation)
 

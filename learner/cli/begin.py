@@ -130,7 +130,7 @@ def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
         return f"parley-learner serve --config {quote(str(settings))}"
     own_address = f"[{host}]" if ":" in host else "127.0.0.1"
     published = f"{f'{own_address}:' if strict.is_loopback(host) else ''}{port}:{port}"
-    return composing.ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write()
+    return composing.ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write().start
 
 
 def _make_certificates(secrets: Path, state: Path, name: str, host: str) -> str:

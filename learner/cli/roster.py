@@ -43,7 +43,8 @@ def invite_command(
 ) -> None:
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
-    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone.
+    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. A member is
+    invited in the same way to a further study, which its running party takes up.
     """
     _invite(name, "key_holder" if key_holder else "party", study or [], hours, file, learner, out)
 
@@ -89,7 +90,6 @@ def remove_command(
 @roster_app.command("rotate")
 def rotate_command(
     name: MemberArgument,
-    study: StudiesOption = None,
     hours: HoursOption = 72.0,
     file: OutOption = None,
     *,
@@ -101,8 +101,7 @@ def rotate_command(
         members = {member["name"]: member for member in client.ask(*routes.SHOW_ROSTER.to())}
     if name not in members or members[name]["state"] not in {"member", "unconfirmed"}:
         raise InvalidInputError(f"nobody has joined as {name}")
-    studies = study or members[name]["studies"]
-    _invite(name, members[name]["role"], studies, hours, file, learner, out)
+    _invite(name, members[name]["role"], members[name]["studies"], hours, file, learner, out)
 
 
 def _invite(
@@ -113,23 +112,29 @@ def _invite(
     if file.exists():
         raise ConflictError(f"{file} is there already: move it, or say --out")
     with learner.open() as client:
-        members = client.ask(*routes.SHOW_ROSTER.to())
-        renews = any((member["name"], member["state"]) == (name, "member") for member in members)
+        members = {member["name"]: member for member in client.ask(*routes.SHOW_ROSTER.to())}
         made = client.ask(*routes.INVITE.to(), {"name": name, "role": role, "studies": studies, "hours": hours})
+    is_member = members.get(name, {}).get("state") == "member"
+    new = [study for study in studies if not is_member or study not in members[name]["studies"]]
     try:
         with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as target:  # noqa: PTH123
             target.write(made["text"])
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
+    table = f"{' --study NAME' if len(studies) > 1 else ''} --data TABLE" if new else ""
     words = " ".join(made["words"])
     text = f"""\
 {file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours
   read these words out by telephone: {words}
-  they run: {command} {quote(file.name)}{" --data TABLE" if role == "party" else ""}"""
-    if renews:
+  they run: {command} {quote(file.name)}{table}"""
+    if is_member and new:
+        text += f"""
+  {name} is a member: in its own folder, it adds {", ".join(new)}; its key and tokens stay, and its party may run"""
+    elif is_member:
         text += f"""
   {name} is a member: in its own folder, it gets new tokens and, under TLS, a certificate; its key stays"""
+    renews = is_member and not new
     out.done(text, file=str(file), name=name, role=role, words=words, hours=hours, renews=renews)
-    if not renews:
+    if not is_member:
         out.next(f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")

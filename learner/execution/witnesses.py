@@ -39,8 +39,8 @@ class Witnesses:
 
     def __init__(self, peers: Mapping[str, Peer], copied: Collection[str] = ()) -> None:
         self._peers, self._copied = peers, copied
-        self._links: dict[str, dict[str, str]] = {}
-        """By witness and signer, the link of the last receipt that was handed on."""
+        self._states: dict[str, dict[str, str]] = {}
+        """By witness and signer, the state that the last receipt vouches for which was handed on."""
 
     def newest(self, name: str) -> Receipt | None:
         """Return the newest receipt of a peer; None without any, or for an unknown name."""
@@ -77,10 +77,10 @@ class Witnesses:
                 await self.hand_on(names[start : start + _WITNESSES_A_TURN])
 
     async def _hand_on(self, witness: Peer) -> None:
-        links = self._links.setdefault(witness.name, {})
+        states = self._states.setdefault(witness.name, {})
         stored = [peer.receipts.stored for peer in self._peers.values() if peer is not witness]
         current = [receipt for receipt in stored if receipt and not self.is_copied(receipt)]
-        unsent = [receipt for receipt in current if links.get(receipt.signer) != receipt.head.link]
+        unsent = [receipt for receipt in current if states.get(receipt.signer) != receipt.state]
         batch = unsent[:MOST_RECEIPTS]
         if not batch:
             return
@@ -90,7 +90,7 @@ class Witnesses:
             return True
 
         if await _soon(hold, _PATIENCE_TO_HAND_ON):
-            links |= {receipt.signer: receipt.head.link for receipt in batch}
+            states |= {receipt.signer: receipt.state for receipt in batch}
 
 
 async def _soon(ask: Callable[[], Awaitable[_T]], seconds: float) -> _T | None:

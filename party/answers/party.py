@@ -158,13 +158,19 @@ def work_on_data() -> Iterator[None]:
 # ── the party ────────────────────────────────────────────────────────────────
 
 RUNS_IN_MEMORY = 64
+TAKEN_UP = ("study", "data", "studies", "shards", "policy", "learners", "outbound", "secure_sum")
+"""The keys of settings that a party takes up while it runs; others count when it starts again."""
 
 
-def open_store(settings: PartySettings) -> Ledger:
-    """Open the party's ledger, under the budget of its settings. Raises what `Ledger` raises."""
+def open_store(settings: PartySettings, *, to_read: bool = False) -> Ledger:
+    """Open the party's ledger, under the budget of its settings; one that has ended only ``to_read``.
+
+    Raises what `Ledger` raises.
+    """
     check_exists(settings.state)  # first, so that no identity is made where there is no ledger
     budget, days = budget_of(settings.policy), settings.policy.reservation_days
-    return Ledger(settings.state, settings.identity, budget, terms_of(settings), reservation_days=days)
+    terms = terms_of(settings)
+    return Ledger(settings.state, settings.identity, budget, terms, reservation_days=days, to_read=to_read)
 
 
 def terms_of(settings: PartySettings) -> dict[str, StudyTerms]:
@@ -187,7 +193,7 @@ def open_witness(settings: Callable[[], PartySettings]) -> Witness:
     def compared() -> Collection[tuple[str, str]]:
         return (settings().key_holder_pins | settings().party_pins).items()
 
-    return Witness(settings().state, compared)
+    return Witness(settings().state, compared, {learner.name for learner in settings().learners})
 
 
 def budget_of(policy: Policy) -> Account:
@@ -305,6 +311,7 @@ class Party:
         InvalidInputError for shares that an account does not have; then all stays as it was.
         """
         store = self._opened
+        settings = self.settings.model_copy(update={name: getattr(settings, name) for name in TAKEN_UP})
         try:
             if store is not None:
                 allot(store, settings)

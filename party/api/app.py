@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -53,7 +53,7 @@ from parley.common.wire.party_api import Approval, BudgetReport, PartyFacts, Pin
 from parley.party.answers.noise_pool import NoisePool
 from parley.party.answers.obfuscator_pool import Obfuscators
 from parley.party.answers.participant import SecureSumParticipant
-from parley.party.answers.party import NoiseFactory, Party, open_witness
+from parley.party.answers.party import TAKEN_UP, NoiseFactory, Party, open_witness
 from parley.party.api.gauges import BudgetGauges
 from parley.party.ledger.ledger import AnswerRoom
 from parley.party.owner.questions import Notifier
@@ -172,10 +172,13 @@ class PartyDesk(Desk):
     party: Party
     sums: SecureSumParticipant
 
-    def take_up(self, settings: PartySettings) -> None:
-        """Take up changed settings while the service runs. Raises what `Party.take_up` raises."""
+    def take_up(self, settings: PartySettings) -> Collection[str]:
+        """Take up changed settings while the service runs; return their keys. Raises what `Party.take_up` raises."""
+        if settings.secure_sum is not None:
+            require_gmpy2()
         self.party.take_up(settings)
         self.sums.take_up()
+        return TAKEN_UP
 
 
 def _add_facts(app: FastAPI, desk: PartyDesk) -> None:

@@ -1,4 +1,7 @@
-"""The commands of ``parley-party`` for a ledger that may be lost: ``backup``, ``restore`` and ``recover``."""
+"""The commands of ``parley-party`` for a ledger that may be lost: ``backup``, ``restore`` and ``recover``.
+
+``merge`` joins two ledgers that are there.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,18 @@ from parley.common.errors import ConflictError
 from parley.common.service.backups import BackupSource, BackupTarget, back_up, read_backup
 from parley.common.service.commands import Printer, deferred
 from parley.common.storage.handed_files import read_handed
-from parley.party.commands import DEFAULT_CONFIG, Config, ReceiptFiles, quietly, read_text
+from parley.party.commands import DEFAULT_CONFIG, Config, ReceiptFiles, config_words, quietly, read_text
 
 with deferred():
     from parley.common.privacy import account as privacy_account
     from parley.common.storage import backups
     from parley.party import settings as party_settings
     from parley.party.answers import party
-    from parley.party.ledger import ledger, recovery
+    from parley.party.ledger import ledger, merging, recovery
 
 if TYPE_CHECKING:
     from parley.common.storage.backups import Backup, StateFolder
-    from parley.party.ledger.recovery import Recovery
+    from parley.party.ledger.recovery import Costs, Recovery
     from parley.party.settings import PartySettings
 
 _LEDGER = "ledger.db"
@@ -51,6 +54,37 @@ def recover_command(
     _report(done, out, is_done=yes)
     if not yes:
         typer.echo("nothing was changed; say --yes to begin the new ledger", err=True)
+
+
+def merge_command(
+    other: Annotated[Path, typer.Argument(help="The settings file of the party whose ledger is joined to this one's.")],
+    config: Config = DEFAULT_CONFIG,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without it, the command only says what it would charge.")
+    ] = False,
+    *,
+    out: Printer,
+) -> None:
+    """Join the ledgers of two parties of yours that hold the same people, so that one budget counts all they lost.
+
+    A new ledger takes the place of this party's, and charges what both have spent; the other party's ends and answers
+    nothing any more. Runs in progress of both end, and what they had reserved is free. Stop both services first. If the
+    command is interrupted, run it again.
+
+    Only the ledgers are joined: to have the other party's study go on, add it to this party's [[studies]].
+    """
+    with quietly():
+        ours, theirs = (party_settings.PartySettings.load(path) for path in (config, other))
+        for settings in (ours, theirs):
+            ledger.check_exists(settings.state)  # first, so that no identity is made where there is no ledger
+        first, second = (merging.Owned(settings.state, settings.identity) for settings in (ours, theirs))
+        done = merging.merge(first, second, ours.policy.adjacency, commit=yes)
+    out.done(charges_in_words(done.costs, is_done=yes), **charges_by_people(done.costs), ledgers=done.ledgers)
+    if not yes:
+        typer.echo("nothing was changed; say --yes to merge the ledgers", err=True)
+        return
+    out.aside(f"the ledger of {theirs.name} has ended: its party answers nothing any more; its data were not moved")
+    out.next(f"add the studies of {other} to {config} under [[studies]], then parley-party serve{config_words(config)}")
 
 
 def backup_command(target: BackupTarget, config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
@@ -115,17 +149,48 @@ def _recovered(
     texts = [line for path in receipts or () for line in read_text(path, read_handed).split()]
     names = [learner.name for learner in settings.learners]
     budget = party.budget_of(settings.policy)
-    return recovery.recover(settings.state, settings.identity, budget, names, texts, backup=backup, commit=commit)
+    people = {terms.people for terms in party.terms_of(settings).values()}
+    return recovery.recover(
+        settings.state, settings.identity, budget, names, texts, people=people, backup=backup, commit=commit
+    )
 
 
 def _report(done: Recovery, out: Printer, *, is_done: bool) -> None:
     """Print what a new ledger charges."""
-    epsilon, delta = done.spent.epsilon / privacy_account.MICRO, done.spent.delta / privacy_account.DELTA_UNITS
-    text = f"{'charged' if is_done else 'to be charged'}: epsilon {epsilon:g}, delta {delta:g}"
-    spent = list(done.spent.units)
-    out.done(text, spent=spent, accounted=done.recovered, without_receipt_of=done.missing)
+    text = charges_in_words(done.costs, is_done=is_done)
+    out.done(
+        text,
+        **charges_by_people(done.costs),
+        accounted=done.recovered,
+        without_receipt_of=done.missing,
+        unreadable_receipts_of=done.unreadable,
+    )
+    for name in done.unreadable:
+        typer.echo(
+            f"the receipt of {name} says what was spent in a part that is sealed with another identity key than this "
+            "party has now: it counts as not shown",
+            err=True,
+        )
     if done.missing:
         typer.echo(f"no receipt of {', '.join(done.missing)}: the whole budget counts as spent", err=True)
+
+
+def charges_in_words(costs: Costs, *, is_done: bool) -> str:
+    """Say what a new ledger charges to each account."""
+    lines = (
+        f"epsilon {cost.epsilon / privacy_account.MICRO:g}, delta {cost.delta / privacy_account.DELTA_UNITS:g}"
+        + (f" to the account of the people {people!r}" if people else "")
+        for people, cost in costs.items()
+    )
+    return f"{'charged' if is_done else 'to be charged'}: {'; '.join(lines)}"
+
+
+def charges_by_people(costs: Costs) -> dict[str, object]:
+    """Return the units that a new ledger charges, as JSON values: to the account of all, and to each other."""
+    return {
+        "spent": list(costs[""].units),
+        "people": {people: list(cost.units) for people, cost in costs.items() if people},
+    }
 
 
 def _state(settings: PartySettings) -> StateFolder:

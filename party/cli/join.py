@@ -1,15 +1,16 @@
-"""``parley-party join``: makes a party that can start from an invitation."""
+"""``parley-party join``: makes a party that can start from an invitation, or adds a study to one that has settings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parley.common.encoding.texts import so_many, toml_value
-from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.encoding.texts import so_many
+from parley.common.errors import InvalidDataError, InvalidInputError
 from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
@@ -29,24 +30,22 @@ from parley.party.joining import (
     WordsOption,
     ask_words,
     check_contained,
-    check_learner,
     compare_learner,
     container_of,
-    folder_for,
     free_ports,
     open_invitation,
     read_proxy,
     register,
     report_joined,
-    service_toml,
     write_in_place,
 )
 
 with deferred():
+    from parley.common import extras
     from parley.common.encoding import key_words
     from parley.common.files import sources
-    from parley.common.service import compose as service_compose
-    from parley.party import membership
+    from parley.party import invited as invited_party
+    from parley.party import membership, settings_text
     from parley.party import policy as party_policy
     from parley.party import settings as party_settings
     from parley.party.data import owner_data
@@ -55,11 +54,13 @@ with deferred():
 if TYPE_CHECKING:
     from parley.common.data.study import Study
     from parley.common.files.sources import DataSource
+    from parley.common.runs.certificate import SignedStudy
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
     from parley.party.data.owner_data import Holding
-    from parley.party.membership import Folder
-    from parley.party.settings import PartySettings
+    from parley.party.invited import InvitedParty
+    from parley.party.joining import Container
+    from parley.party.settings import PartySettings, Policy, StudySettings
 
 KeyHolderWordsOption = Annotated[
     list[str] | None,
@@ -69,6 +70,9 @@ KeyHolderWordsOption = Annotated[
         help="The six words of a key holder's key, as its own operator reads them out; asked for if not given. Repeat.",
     ),
 ]
+ExistingConfig = Annotated[
+    Path | None, typer.Option("--config", help="The settings to add to, instead of those in the invitation's folder.")
+]
 
 _NO_TRAINING = (
     "only {} trains on such rows, and shows the learner each answer: as long as policy.require_secure_sum is true, no "
@@ -76,126 +80,223 @@ _NO_TRAINING = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """The owner's table, and how it is read."""
+
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query."),
+    ] = None
+    table: TableOption = None
+    csv: CsvOption = None
+    value: ValueOption = None
+    clip: Annotated[
+        bool, typer.Option("--clip", help="Clip values beyond the study's bounds, rather than refuse the table.")
+    ] = False
+    as_is: AsIsOption = False
+
+    def source(self) -> DataSource | None:
+        """Return the source that is named, with absolute paths; None if none is. Raises InvalidInputError."""
+        if self.data is None:
+            return None
+        return sources.parse_source(self.data, self.table or (), self.csv, self.value or ()).within(Path.cwd())
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTerms:
+    """Which study the table is for, and what the owner says of it."""
+
+    study: Annotated[
+        str | None,
+        typer.Option("--study", help="The study that your table is for, if the invitation names several: one a time."),
+    ] = None
+    people: Annotated[
+        str | None,
+        typer.Option(
+            "--people",
+            metavar="WORDS",
+            help="A name for the people in this table, only if you know that none of them is in a table of your other "
+            "studies: they get an account of their own.",
+        ),
+    ] = None
+    share: Annotated[
+        float | None,
+        typer.Option("--share", help="The part of the account to set aside for this study, such as 0.25."),
+    ] = None
+    by_policy: Annotated[
+        bool, typer.Option("--by-policy", help="Take part in all runs of this study that the policy allows, unasked.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the runs of all studies may cost; for settings that are new. Their fields in the order of `BUDGET`."""
+
+    epsilon: Annotated[float | None, typer.Option("--epsilon", help="What all runs together may cost; 5.")] = None
+    delta: Annotated[float | None, typer.Option("--delta", help="What all runs together may cost; 0.0001.")] = None
+    epsilon_per_run: Annotated[float | None, typer.Option("--epsilon-per-run", help="What one run may cost; 1.")] = None
+    delta_per_run: Annotated[float | None, typer.Option("--delta-per-run", help="What one run may cost; 0.00001.")] = (
+        None
+    )
+
+    def limits(self, settings: PartySettings | None) -> dict[str, float]:
+        """Return the budget by the names of the settings. Raises InvalidInputError where settings have another."""
+        usual, limits = invited_party.BUDGET, {}
+        for option, (name, value) in zip(fields(self), usual.items(), strict=True):
+            present = value if settings is None else getattr(settings.policy, name)
+            limits[name] = present if (said := getattr(self, option.name)) is None else said
+            if settings is not None and limits[name] != present:
+                raise InvalidInputError(
+                    f"--{option.name.replace('_', '-')}: the account of all your studies is in your settings: change "
+                    f"{name} in [policy] of {settings.source}"
+                )
+        return limits
+
+
 def join_command(
     invitation: InvitationArgument,
-    data: Annotated[
-        str, typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query.")
-    ],
-    table: TableOption = None,
-    csv: CsvOption = None,
-    value: ValueOption = None,
+    own: OwnTable,
+    terms: StudyTerms,
     words: WordsOption = None,
     key_holder_words: KeyHolderWordsOption = None,
     target: FolderOption = None,
-    epsilon: Annotated[float, typer.Option("--epsilon", help="What all runs together may cost.")] = 5.0,
-    delta: Annotated[float, typer.Option("--delta", help="What all runs together may cost.")] = 1e-4,
-    epsilon_per_run: Annotated[float, typer.Option("--epsilon-per-run", help="What one run may cost.")] = 1.0,
-    delta_per_run: Annotated[float, typer.Option("--delta-per-run", help="What one run may cost.")] = 1e-5,
-    by_policy: Annotated[
-        bool, typer.Option("--by-policy", help="Take part in all runs that the policy allows, without asking you.")
-    ] = False,
-    clip: Annotated[
-        bool, typer.Option("--clip", help="Clip values beyond the study's bounds, rather than refuse the table.")
-    ] = False,
-    as_is: AsIsOption = False,
+    config: ExistingConfig = None,
+    *,
+    budget: Budget,
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
     reach: ReachOption = None,
-    *,
     out: Printer,
 ) -> None:
     """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
 
-    Your service will open its connections to the learner itself: no port of yours is opened to anybody. Compare words
+    Where you have settings, it adds the study to them, and the learner if it is new to you: a service that runs takes
+    both up by itself. All studies share one account.
+
+    Your service opens its connections to the learner itself: no port of yours is opened to anybody. Compare words
     by telephone, so that nobody is in between: the learner's with its operator, each key holder's with its own. A key
     holder whose words you do not have yet opens no sum until parley-party pin has compared them; other owners' parties
     count as the learner's own until then. After a failure, say the same again.
     """
     with quietly():
-        invited = open_invitation(invitation, "party")
-        source, on_the_way, folder = _source(data, table, csv, value), read_proxy(proxy), folder_for(target, invited)
-        compare_learner(words, invited)
-        compared = _compare_key_holders(key_holder_words or (), invited, _known_key_holders(folder, invited))
         check_contained(reach, in_container=compose)
-        container = container_of(invited, on_the_way, reach, _mounted(source, reach)) if compose else None
+        invited = open_invitation(invitation, "party")
+        joining = invited_party.InvitedParty.find(invited, target, config)
+        limits, before = budget.limits(joining.settings), joining.settings
+        signed, source = _chosen(joining, own, terms, port)
+        if words is not None or not joining.knows_learner:
+            compare_learner(words, invited)
+        other_keys = joining.other_keys()
+        compared = _compare_key_holders(key_holder_words or (), invited, before.key_holder_pins if before else {})
+        on_the_way = joining.proxy(read_proxy(proxy))
+        container = _container(joining, source, on_the_way, reach) if compose else None
         enrolment = membership.Enrolment(invited, on_the_way)
         enrolment.check()
-        folder.begin(invited)
-        write_in_place(folder.root / "study.json", invited.studies[0].model_dump_json(indent=1))  # as signed
-        free, for_metrics, for_page = free_ports(3)
-        text = _party_toml(
-            invited,
-            folder,
-            source,
-            (epsilon, delta, epsilon_per_run, delta_per_run),
-            compared=compared,
-            clip=clip,
-            trusts_policy=by_policy,
-            proxy=on_the_way,
-            ports=(port or free, for_metrics, for_page),
-        )
-        draft = folder.root / ".draft.toml"
-        write_in_place(draft, text)
-        settings = party_settings.PartySettings.load(draft)
-        notes = _fitting(
-            folder, settings, data, _undoubted(owner_data.load_holding(settings), as_is=as_is), invited.studies[0].study
-        )
-        identity = settings.identity
-        if not ledger.has_ledger(folder.state):
-            ledger.create_ledger(folder.state, identity, settings.policy.adjacency)
-        member = register(invited, folder, enrolment, text, "party.toml")
-        draft.unlink()
-        notes += _pin(member.settings, invited, compared)
-        report_joined(out, member, container, party_settings.PartySettings.load(member.settings).side_ports, notes)
+        entry, holding = _examined(joining, signed, source, own, terms) if signed and source else (None, None)
+        joining.folder.begin(invited, keeps_tokens=signed is not None)
+        if joining.settings is None and signed and entry:
+            text = joining.first_text(entry, signed.study, limits, compared, on_the_way, _ports(port))
+        else:
+            text = joining.changed_text(signed, entry, compared, on_the_way)
+        settings, notes = _prepared(joining, signed, entry, holding, text)
+        member = register(invited, joining.folder, enrolment, settings.signing_key(), joining.config, text)
+        cautions = [*joining.cautions(other_keys), *_compose_cautions(joining, source, container)]
+        notes += [*_pin(member.settings, invited, compared), *(f"caution: {caution}" for caution in cautions)]
+        added = signed.study.name if signed and joining.knows_learner else None
+        report_joined(out, member, container, settings.side_ports, notes, study=added, has_run=before is not None)
 
 
-def _fitting(folder: Folder, settings: PartySettings, data: str, holding: Holding, agreed: Study) -> list[str]:
+def _prepared(
+    joining: InvitedParty,
+    signed: SignedStudy | None,
+    entry: StudySettings | None,
+    holding: Holding | None,
+    text: str,
+) -> tuple[PartySettings, list[str]]:
+    """Write what settings of this text need: the study's file, and for a new party its ledger; return them, and notes.
+
+    Raises InvalidInputError where no party could start with them.
+    """
+    settings, notes = settings_text.settings_of(joining.config, text), []
+    if signed and entry and holding:
+        write_in_place(entry.study, signed.model_dump_json(indent=1))  # as signed
+        notes = _fitting(settings, entry, entry.data.source, holding)
+    if joining.settings is None and not ledger.has_ledger(settings.state):
+        ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
+    return settings, notes
+
+
+def _chosen(
+    joining: InvitedParty, own: OwnTable, terms: StudyTerms, port: int | None
+) -> tuple[SignedStudy | None, DataSource | None]:
+    """Return the study to add, None if the settings have it, and the table for it, None if it needs none.
+
+    Raises InvalidInputError where the options do not say what is needed, or another than what settings say.
+    """
+    if joining.settings is not None and port not in {None, joining.settings.port}:
+        raise InvalidInputError(f"--port: the service has its port already: change port in {joining.config}")
+    signed, source = joining.choose(terms.study), own.source()
+    name = signed.study.name if signed else terms.study or joining.invitation.studies[0].study.name
+    if (stated := joining.agreed.get(name)) is None:
+        if source is None:
+            raise InvalidInputError(f"--data: name your table for {name}")
+        return signed, source
+    if source is not None and (source.source, source.tables) != (stated.data.source, stated.data.tables):
+        raise InvalidInputError(
+            f"--data: {joining.config} has {name} with other data: change [studies.data] there, and say parley-party "
+            "accept-data"
+        )
+    if terms.people not in {None, stated.people} or terms.share not in {None, stated.policy.share}:
+        raise InvalidInputError(
+            f"--people, --share: {joining.config} has {name} already: change its people or share there"
+        )
+    return signed, None
+
+
+def _examined(
+    joining: InvitedParty, signed: SignedStudy, source: DataSource, own: OwnTable, terms: StudyTerms
+) -> tuple[StudySettings, Holding]:
+    """Return the settings of a study that is added, and its data, which fit it. Nothing is written.
+
+    Raises InvalidInputError, which names what does not fit, also if a part is most likely read wrongly, unless the
+    owner says as is; InvalidDataError for fewer rows than the policy wants.
+    """
+    approval = "policy" if terms.by_policy else None
+    entry = joining.entry(
+        signed.study, source, clip=own.clip, people=terms.people, share=terms.share, approval=approval
+    )
+    extras.require_extra("files", "reading a party's data")
+    holding = owner_data.Holding(signed.study, owner_data.load_here(entry.data, signed.study))
+    if holding.loaded.doubts and not own.as_is:
+        doubts = "; ".join(doubt.words for doubt in holding.loaded.doubts)
+        raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
+    if joining.settings and holding.n_examples < (least := joining.settings.policy.minimum_rows):
+        raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {least}")
+    return entry, holding
+
+
+def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: Holding) -> list[str]:
     """Say that the table fits the study, how it was read, what the study is about, and what settings to look at."""
+    agreed, policy = holding.study, entry.policy.over(settings.policy)
     about = [f"  {words}" for words in (agreed.title, agreed.purpose) if words]
     summary = f"{data} fits {agreed.name}: {so_many(holding.n_examples, 'row')}"
     notes = [f"  {note}" for note in holding.loaded.notes]
-    return [summary, *notes, *about, *_warned(folder, settings, agreed, holding.n_examples)]
+    return [summary, *notes, *about, *_warned(policy, agreed, holding.n_examples)]
 
 
-def _undoubted(holding: Holding, *, as_is: bool) -> Holding:
-    """Return the data. Raises InvalidInputError if a part is most likely read wrongly, unless the owner says as is."""
-    if holding.loaded.doubts and not as_is:
-        doubts = "; ".join(doubt.words for doubt in holding.loaded.doubts)
-        raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
-    return holding
-
-
-def _warned(folder: Folder, settings: PartySettings, agreed: Study, n_examples: int) -> Iterator[str]:
-    """Yield warnings about settings; the one about training only for new settings, which the owner did not choose."""
-    yield from (f"warning: {words}" for words in party_policy.policy_cautions(settings.policy, n_examples))
-    is_new = not (folder.root / "party.toml").exists()
-    if is_new and settings.policy.require_secure_sum and not party_policy.trained_by_sums(agreed):
+def _warned(policy: Policy, agreed: Study, n_examples: int) -> Iterator[str]:
+    """Yield warnings about the policy for a study."""
+    yield from (f"warning: {words}" for words in party_policy.policy_cautions(policy, n_examples))
+    if policy.require_secure_sum and not party_policy.trained_by_sums(agreed):
         yield f"warning: {_NO_TRAINING.format(', '.join(party_policy.refused_for_sums(agreed)))}"
 
 
-def _source(data: str, tables: Sequence[str] | None, csv: str | None, values: Sequence[str] | None) -> DataSource:
-    """Return the source that the options name, with absolute paths. Raises InvalidInputError."""
-    return sources.parse_source(data, tables or (), csv, values or ()).within(Path.cwd())
-
-
-def _known_key_holders(folder: Folder, invited: Invitation) -> dict[str, str]:
-    """Return the compared keys of key holders in a folder's settings, by name; none if there are no settings.
-
-    Raises ConflictError if the settings are for another learner, or the invitation has another key of one of them.
-    """
-    path = folder.root / "party.toml"
-    if not path.exists():
-        return {}
-    settings = party_settings.PartySettings.load(path)
-    check_learner(path, {learner.public_key for learner in settings.learners}, invited)
-    for holder in invited.key_holders:
-        if settings.key_holder_pins.get(holder.name, holder.public_key) != holder.public_key:
-            raise ConflictError(
-                f"the invitation has another key of {holder.name} than you have compared: ask its operator; if that is "
-                f"right, take its pin out of {path} and say the same again"
-            )
-    return settings.key_holder_pins
+def _ports(port: int | None) -> tuple[int, int, int]:
+    """Return ports for the service, its metrics and the owner's page; free ones, unless that of the service is said."""
+    free, for_metrics, for_page = free_ports(3)
+    return port or free, for_metrics, for_page
 
 
 def _compare_key_holders(typed: Sequence[str], invited: Invitation, compared: Mapping[str, str]) -> tuple[str, ...]:
@@ -224,98 +325,51 @@ def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str
     pins_before = party_settings.PartySettings.load(config).key_holder_pins
     for holder in invited.key_holders:
         if holder.name in compared and pins_before.get(holder.name) != holder.public_key:
-            membership.save_settings(config, membership.with_pin(read_text(config), "key_holders", holder))
+            settings_text.save_settings(config, settings_text.with_pin(read_text(config), "key_holders", holder))
     settings = party_settings.PartySettings.load(config)
     others = {holder.name for holder in invited.key_holders} - {*settings.key_holder_pins, *settings.uncompared}
     return [f"caution: {caution}" for caution in party_policy.key_cautions(settings, others)]
 
 
-def _party_toml(
-    invited: Invitation,
-    folder: Folder,
-    data: DataSource,
-    policy: tuple[float, float, float, float],
-    *,
-    compared: Collection[str] = (),
-    clip: bool,
-    trusts_policy: bool,
-    proxy: ProxyAccess | None,
-    ports: tuple[int, int, int],
-) -> str:
-    """Return a party's settings; ``compared`` are the key holders whose keys the owner has compared.
+def _container(
+    joining: InvitedParty, source: DataSource | None, proxy: ProxyAccess | None, reach: Sequence[str] | None
+) -> Container:
+    """Return the container of the service: it reads the data of all studies, and reaches all learners.
 
-    ``ports`` are those of the service, of its metrics and of the owner's page.
+    Raises InvalidInputError if it could not work.
     """
-    epsilon, delta, epsilon_per_run, delta_per_run = policy
-    agreed = invited.studies[0].study
-    refused = ", ".join(party_policy.refused_for_sums(agreed))
-    pins = membership.spell_pins("key_holders", invited.key_holders, compared)
-    pins += membership.spell_pins("parties", invited.parties, ()) if pins else ""
-    specific = f"""\
-study = {toml_value(folder.root / "study.json")}
-
-[data]
-source = {toml_value(data.source)}
-out_of_bounds = "{"clip" if clip else "refuse"}"
-{_csv(data)}{_values(data)}{_tables(data)}
-[policy]  # all that runs may do; change what you like, and start the service again
-epsilon = {epsilon!r}
-delta = {delta!r}
-max_epsilon_per_run = {epsilon_per_run!r}
-max_delta_per_run = {delta_per_run!r}
-algorithms = {toml_value(party_policy.first_algorithms(agreed))}
-minimum_contributors = 2
-approval = "{"policy" if trusts_policy else "manual"}"  # manual: runs wait for your word: parley-party pending
-require_secure_sum = {f"true  # so {refused} is refused: it shows the learner each answer" if pins else "false"}
-
-[owner]  # your page, where runs wait for your word: parley-party owner prints its address
-port = {ports[2]}
-"""
-    return service_toml(invited, folder, specific, proxy, ports[:2]) + pins
+    tables = [*(agreed.data for agreed in joining.agreed.values()), *([source] if source else [])]
+    reads = dict.fromkeys(path for data in tables for path in _mounted(data, reach))
+    addresses = joining.settings.outbound if joining.settings else ()
+    others = [str(address.proxy or address.url) for address in addresses if address.name != joining.learner]
+    return container_of(joining.invitation, proxy, reach, tuple(reads), others)
 
 
-def _csv(data: DataSource) -> str:
-    """Return the setting of how the CSV files are written, if the options say it."""
-    options = data.csv.model_dump(exclude_defaults=True) if data.csv else {}
-    values = (f"{key} = {toml_value(value)}" for key, value in options.items())
-    return f"csv = {{{', '.join(values)}}}\n" if options else ""
-
-
-def _values(data: DataSource) -> str:
-    """Return the setting of what values mean, if the options say it."""
-    columns = (f"{toml_value(name)} = {_inline(meanings)}" for name, meanings in data.values.items())
-    return f"values = {{{', '.join(columns)}}}\n" if data.values else ""
-
-
-def _inline(meanings: Mapping[str, str]) -> str:
-    """Return an inline table of texts."""
-    spelt = (toml_value(text) for pair in meanings.items() for text in pair)
-    return "{" + ", ".join(f"{value} = {meaning}" for value, meaning in zip(spelt, spelt, strict=True)) + "}"
-
-
-def _tables(data: DataSource) -> str:
-    """Return the settings of a query's tables, if the source is a query."""
-    lines = [
-        f"{name} = {toml_value(at)}\n"
-        if isinstance(at, str)
-        else f"{name} = {{postgres = {toml_value(at.postgres)}, table = {toml_value(at.table)}}}\n"
-        for name, at in data.tables.items()
-    ]
-    return "".join(["[data.tables]\n", *lines]) if lines else ""
+def _compose_cautions(joining: InvitedParty, source: DataSource | None, container: Container | None) -> Iterator[str]:
+    """Yield what an earlier Compose file does not let its container see or reach."""
+    file = joining.config.parent / "docker-compose.party.yml"
+    if joining.settings is None or (container is not None and not file.exists()):
+        return
+    text = read_text(file) if file.exists() else ""
+    needed = [joining.invitation.url.partition("://")[2].rstrip("/").partition(":")[0]] if joining.learner else []
+    needed += [str(path) for path in _mounted(source, ("postgres:5432",))] if source else []
+    if text and (missing := [each for each in needed if each not in text]):
+        yield (
+            f"{file} does not let the container see {', '.join(missing)}: move it away, say the same again with "
+            "--compose, and start the container again"
+        )
 
 
 def _mounted(data: DataSource, reach: Sequence[str] | None) -> tuple[Path, ...]:
     """Return the paths that a container must see beside its folder. Raises InvalidInputError if it could not work."""
-    places = list(data.tables.values()) if data.is_query else [data.source]
-    files = [at for at in places if isinstance(at, str)]
-    secrets = [at.postgres.partition(":") for at in places if not isinstance(at, str)]
-    if "env" in {kind for kind, _, _ in secrets}:
+    strings = [at for at in data.tables.values() if not isinstance(at, str)]
+    if any(at.secret_file is None for at in strings):
         raise InvalidInputError(
             "--compose: the container is given no variable: put the connection string into a file that others cannot "
             "read, and say --table NAME=file:PATH::TABLE"
         )
-    if secrets and not reach:
+    if strings and not reach:
         raise InvalidInputError("--compose: say --reach HOST:PORT of the database, as the connection string names it")
-    if secrets:
+    if strings:
         typer.echo("parley-party: the image has to be built with --build-arg EXTRAS=postgres", err=True)
-    return tuple(dict.fromkeys([*map(service_compose.data_folder, files), *(Path(path) for _, _, path in secrets)]))
+    return data.paths

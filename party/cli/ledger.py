@@ -85,7 +85,7 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)
-        with party.open_store(settings) as store:
+        with party.open_store(settings, to_read=True) as store:
             statements, growth = store.statements(), store.chain.growth()
     if out.is_json:
         accounts = [statement.to_json() for statement in statements]
@@ -150,7 +150,7 @@ def log_command(
 
     The ledger's chain of hashes is checked first; a ledger that was changed is refused with status 3.
     """
-    with quietly(), party.open_store(party_settings.PartySettings.load(config)) as store:
+    with quietly(), party.open_store(party_settings.PartySettings.load(config), to_read=True) as store:
         entries = store.entries()
     if data:
         _print_pins(entries, out)
@@ -187,7 +187,7 @@ def audit_export(
     """Write the whole ledger into a signed file: approvals, prices, answers, limits, refusals, in order."""
     with (
         quietly(),
-        party.open_store(party_settings.PartySettings.load(config)) as store,
+        party.open_store(party_settings.PartySettings.load(config), to_read=True) as store,
         file.open("x", encoding="utf-8") as target,
     ):
         target.writelines(f"{line}\n" for line in audit.export(store, bodies=bodies))

@@ -18,7 +18,7 @@ from parley.common.service.commands import (
     tool_options,
     without_rich,
 )
-from parley.party.cli.backups import backup_command, recover_command, restore_command
+from parley.party.cli.backups import backup_command, merge_command, recover_command, restore_command
 from parley.party.cli.forward import forward_command
 from parley.party.cli.join import join_command
 from parley.party.cli.learn import OWN_MODELS, learn_command
@@ -35,6 +35,7 @@ from parley.party.cli.ledger import (
 from parley.party.cli.owner import approve_command, deny_command, owner_command, pending_command
 from parley.party.cli.pin import pin_command
 from parley.party.cli.stream import STREAMS, stream_command
+from parley.party.cli.studies import studies_command, withdraw_command
 from parley.party.cli.study import study_fit_app
 from parley.party.commands import (
     DEFAULT_CONFIG,
@@ -86,6 +87,8 @@ party_app.add_typer(audit_app, name="audit")
 party_app.add_typer(study_fit_app, name="study")
 for name, command in (
     ("join", join_command),
+    ("studies", studies_command),
+    ("withdraw", withdraw_command),
     ("pin", pin_command),
     ("init", init_command),
     ("pending", pending_command),
@@ -100,6 +103,7 @@ for name, command in (
     ("backup", backup_command),
     ("restore", restore_command),
     ("recover", recover_command),
+    ("merge", merge_command),
     ("witnessed", witnessed_command),
     ("forward", forward_command),
 ):
@@ -137,7 +141,7 @@ def party_serve(
     """
     with without_rich():
         create, serve = service_app.create_party_app, serving.serve
-        connections, owner_page = outbound.outbound, page.owner_page
+        connecting, owner_page = outbound.Outbound, page.owner_page
     with quietly():
         settings = party_settings.PartySettings.load(config)
         if output:
@@ -145,8 +149,9 @@ def party_serve(
         logs.configure(settings.log_format)
         if settings.tls:
             serving.tls_context(settings.tls)  # refuses before the ledger is opened
-        app = create(settings, apart=True)
-        serve(app, settings, [*connections(settings.outbound), *owner_page(settings, app.state.ledger)])
+        app, connections = create(settings, apart=True), connecting(settings.outbound)
+        beside = [connections.keep, *owner_page(settings, app.state.ledger)]
+        serve(app, settings, beside, [connections.take_up])
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +255,7 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     """Yield what the owner's rules refuse, in words."""
     policy = settings.policy
     yield f"tokens of others than {', '.join(learner.name for learner in settings.learners)}"
-    yield f"other algorithms than {', '.join(policy.algorithms)}"
+    yield from _refusals_by_study(settings)
     yield f"runs that cost more than epsilon {policy.max_epsilon_per_run:g} or delta {policy.max_delta_per_run:g}"
     if policy.adjacency == "whole_party":
         yield "runs that protect one record each, not all of the owner's data"
@@ -261,8 +266,6 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
     yield f"runs with fewer than {policy.minimum_contributors} contributors to each sum"
     yield f"runs of more than {so_many(policy.max_rounds, 'round')}"
     yield f"more than {so_many(policy.max_runs_per_day, 'run')} a day of one learner"
-    if policy.approval == "manual":
-        yield f"runs that the owner has not approved within {policy.approval_hours:g} hours (parley-party pending)"
     if policy.require_secure_sum:
         yield "runs without a secure sum"
     if settings.secure_sum is None or not settings.key_holder_pins:
@@ -274,3 +277,17 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
     others = ", ".join(entry.name or str(entry.study) for entry in settings.held)
     yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {others}"
+
+
+def _refusals_by_study(settings: PartySettings) -> Iterator[str]:
+    """Yield what studies may have rules of their own about: algorithms, and who says yes."""
+    policies = {entry.name or str(entry.study): entry.policy.over(settings.policy) for entry in settings.held}
+    algorithms = {", ".join(policy.algorithms) for policy in policies.values()}
+    for allowed in sorted(algorithms):
+        studies = [name for name, policy in policies.items() if ", ".join(policy.algorithms) == allowed]
+        about = f"about {', '.join(studies)}, " if len(algorithms) > 1 else ""
+        yield f"{about}other algorithms than {allowed}"
+    if manual := [name for name, policy in policies.items() if policy.approval == "manual"]:
+        about = f"about {', '.join(manual)}, " if len(manual) < len(policies) else ""
+        hours = f"{settings.policy.approval_hours:g} hours"
+        yield f"{about}runs that the owner has not approved within {hours} (parley-party pending)"

@@ -15,13 +15,13 @@ with deferred():
     from parley.common.client import outbound
     from parley.common.encoding import key_words
     from parley.common.wire import membership as wire_membership
-    from parley.party import membership
     from parley.party import settings as party_settings
+    from parley.party import settings_text
 
 if TYPE_CHECKING:
     from parley.common.wire.membership import KnownKey
-    from parley.party.membership import Table
     from parley.party.settings import PartySettings
+    from parley.party.settings_text import Table
 
 _KINDS: dict[Table, str] = {"key_holders": "a key holder", "parties": "a party"}
 
@@ -55,7 +55,7 @@ def pin_command(
         if settings.secure_sum is None and table == "parties":
             raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
         if name not in in_settings or name in settings.uncompared:
-            membership.save_settings(config, membership.with_pin(read_text(config), table, key))
+            settings_text.save_settings(config, settings_text.with_pin(read_text(config), table, key))
     text = f"{name} is pinned as {_KINDS[table]} in {config}: start the service again"
     out.done(text, pinned=name, kind=_KINDS[table], settings=str(config))
 
@@ -80,18 +80,18 @@ def _held(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
 def _fitting(
     typed: str, name: str, in_settings: dict[str, tuple[Table, KnownKey]], settings: PartySettings
 ) -> tuple[Table, KnownKey]:
-    """Return the key of this name that has the words: the settings', or the learner's if that was not compared.
+    """Return the key of this name that has the words: the settings', or a learner's if that was not compared.
 
-    Raises InvalidInputError if no key has them, UnavailableError if the learner cannot be reached.
+    Raises InvalidInputError if no key has them, UnavailableError if a learner cannot be reached.
     """
     if name in in_settings and (
         name not in settings.uncompared or not settings.outbound or _fits(typed, in_settings[name])
     ):
         fitting = in_settings[name]
     else:
-        keys = in_settings | _by_learner(settings)
+        keys = in_settings | _by_learner(settings, typed)
         if name not in keys:
-            raise InvalidInputError(f"the learner knows no {name}")
+            raise InvalidInputError(f"no learner of yours knows {name}")
         fitting = keys[name]
     key_words.check_words(typed, fitting[1].public_key, name)
     return fitting
@@ -101,9 +101,18 @@ def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
     return key_words.are_words(typed, at[1].public_key)
 
 
-def _by_learner(settings: PartySettings) -> dict[str, tuple[Table, KnownKey]]:
-    """Ask the learner for the keys of its other members; return them by name."""
+def _by_learner(settings: PartySettings, typed: str = "") -> dict[str, tuple[Table, KnownKey]]:
+    """Ask each learner for the keys of its other members; return them by name.
+
+    Where two learners have different keys of one name, it is the one that has the words ``typed``, if either has.
+    """
     if not settings.outbound:
         raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
-    roster = outbound.ask_as_member(settings.outbound[0], SHOW_KEYS.at(), wire_membership.RosterKeys, "tell")
-    return {key.name: (table, key) for table in _KINDS for key in getattr(roster, table)}
+    keys: dict[str, tuple[Table, KnownKey]] = {}
+    for address in settings.outbound:
+        roster = outbound.ask_as_member(address, SHOW_KEYS.at(), wire_membership.RosterKeys, "tell")
+        for table in _KINDS:
+            for key in getattr(roster, table):
+                if key.name not in keys or _fits(typed, (table, key)):
+                    keys[key.name] = table, key
+    return keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Literal
 
@@ -64,7 +64,7 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         vault=Vault(settings.state / "keys", settings.secret.get_secret_value().encode()),
         keys=keys or KeyPool(settings.key_bits),
     )
-    witness = Witness(settings.state, lambda: journal.party_keys)
+    witness = Witness(settings.state, lambda: journal.party_keys, settings.pins)
     desk = Desk(journal.chain, Worker("sessions", threads=_THREADS))
     # One sum is opened after the other, each on all cores; a request that is sent twice waits.
     opener = Desk(journal.chain, Worker("open"))
@@ -93,6 +93,12 @@ def create_key_holder_app(settings: KeyHolderSettings, keys: KeySource | None = 
         lifespan=lifespan,
         shares=settings.shares,
     )
+
+    def take_up(changed: KeyHolderSettings) -> Collection[str]:
+        sessions.pins = changed.pins
+        return ("learners",)
+
+    app.state.take_up = take_up
     facts = KeyHolderFacts(
         name=identity.name,
         public_key=identity.key,

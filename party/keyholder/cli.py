@@ -116,8 +116,12 @@ def key_holder_join(
             keyholder_journal.create_journal(folder.state, session.Identity(invited.name, folder.key()))
         specific = f"secret_file = {toml_value(folder.secrets / 'vault.secret')}\n"
         free, for_metrics = free_ports(2)
-        text = service_toml(invited, folder, specific, on_the_way, (port or free, for_metrics))
-        member = register(invited, folder, enrolment, text, "keyholder.toml")
+        text = (
+            folder.with_token(path, read_text(path))
+            if path.exists()
+            else service_toml(invited, folder, specific, on_the_way, (port or free, for_metrics))
+        )
+        member = register(invited, folder, enrolment, folder.key(), path, text)
         listeners = keyholder_settings.KeyHolderSettings.load(member.settings).side_ports
         report_joined(out, member, container, listeners)
 
@@ -129,13 +133,14 @@ def key_holder_serve(config: KeyHolderConfig = DEFAULT_KEY_HOLDER_CONFIG, output
     Exits with status 3 and one line on standard error if settings, keys or journal cannot be used.
     """
     with without_rich():
-        create, serve, connections = app.create_key_holder_app, serving.serve, outbound.outbound
+        create, serve, connecting = app.create_key_holder_app, serving.serve, outbound.Outbound
     with quietly():
         settings = keyholder_settings.KeyHolderSettings.load(config)
         if output:
             settings = settings.model_copy(update={"log_format": output})
         logs.configure(settings.log_format)
-        serve(create(settings), settings, connections(settings.outbound))
+        connections = connecting(settings.outbound)
+        serve(create(settings), settings, [connections.keep], [connections.take_up])
 
 
 @key_holder_app.command("init")

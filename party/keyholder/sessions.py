@@ -60,10 +60,10 @@ class Sessions:
 
     All of them end if the journal is not where it was written: after a restore, a move, a restart of the machine.
 
-    ``pins`` are the learners' public keys by name; idle sessions end after ``idle_seconds``; a learner may begin
-    ``most_a_day``; requests have ``most_bytes`` at most. Methods raise NotFoundError for an unknown session,
-    UnavailableError while the journal cannot be written, LedgerError where it is an old copy, and what `KeyHolderRole`
-    and `Vault` raise.
+    ``pins`` are the learners' public keys by name, and may be replaced; idle sessions end after ``idle_seconds``; a
+    learner may begin ``most_a_day``; requests have ``most_bytes`` at most. Methods raise NotFoundError for an unknown
+    session, UnavailableError while the journal cannot be written, LedgerError where it is an old copy, and what
+    `KeyHolderRole` and `Vault` raise.
     """
 
     def __init__(  # noqa: PLR0913 -- its parts, by name
@@ -80,7 +80,7 @@ class Sessions:
         keys: KeySource,
     ) -> None:
         self.identity = identity
-        self._pins = pins
+        self.pins = pins
         self._key_bits = key_bits
         self._idle_seconds = idle_seconds
         self._most_a_day = most_a_day
@@ -183,7 +183,7 @@ class Sessions:
         role = KeyHolderRole(
             self.identity,
             self._vault.load(session.n),
-            self._pins[session.learner],
+            self.pins[session.learner],
             random_bytes=os.urandom,
             minimum_key_bits=self._key_bits,
             decrypt=self._cores.decrypt,

@@ -6,7 +6,7 @@ own, which are data; the salt that would let a reader confirm a guess of the dat
 was added to; and answers to a secure sum, because their pads would show them to a key holder.
 
 A changed record breaks its link, a changed attachment its digest, and a missing tail contradicts the signed head.
-Charges are compared with the prices that were approved.
+Charges are compared with the prices that were approved, those of a ledger that joins others with their receipts.
 
 A reader has the file from somebody else. So it is read line by line, no further than its signed head, and no line may
 be longer than any that is written here: answers of more than `_MOST_BODY_BYTES` are also named by their digests alone.
@@ -31,7 +31,8 @@ from parley.common.protocol.receipts import Head, Receipt, verify_receipt
 from parley.common.storage.chain import attachment_digests, next_link
 from parley.party.ledger.books import NOTHING, ONCE, Books, RunKey
 from parley.party.ledger.ledger import OWNER_INPUT, SALT, Ledger
-from parley.party.ledger.records import Answered, Approved, Ended, Entry, Refused, from_json, read_price
+from parley.party.ledger.merging import check_merged
+from parley.party.ledger.records import Answered, Approved, Begun, Ended, Entry, Refused, from_json, read_price
 
 AUDIT_FORMAT = "parley-audit-1"
 
@@ -175,6 +176,8 @@ def verify(lines: Iterable[str], key: str) -> tuple[list[Entry], Receipt]:
         if position != number or any(entry.attached.get(n) != d for n, d in attachment_digests(values).items()):
             raise LedgerError(f"entry {number} or its order was changed")
         link = next_link(link, record)
+        if isinstance(entry.record, Begun):
+            check_merged(entry.record)
         _check_charge(entry, books, prices, values)
         books.add(entry)
         entries.append(entry)

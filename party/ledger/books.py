@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any, Self
+from typing import Self
 
 from parley.common.errors import LedgerError
 from parley.common.privacy.account import Account, Cost
@@ -33,6 +33,7 @@ from parley.party.ledger.records import (
     Joined,
     LedgerRecord,
     Limited,
+    Merged,
     OwnerAsked,
     OwnerDenied,
     Pinned,
@@ -191,6 +192,8 @@ class Books:
 
     def __init__(self) -> None:
         self.begun: Begun | None = None
+        self.merged: Merged | None = None
+        """The last entry, if the ledger was joined to another."""
         self.accounts = {ALL: Account(0, 0)}
         """The account of each group of people, by the owner's word for them; that of all has none."""
         self.uses: dict[Use, Account] = {}
@@ -216,6 +219,8 @@ class Books:
         """Add the next entry. Raises LedgerError where it contradicts earlier ones."""
         if (self.begun is None) != isinstance(entry.record, Begun):
             raise LedgerError(f"entry {entry.number}: a ledger begins once")
+        if self.merged is not None:
+            raise LedgerError(f"entry {entry.number}: the ledger has ended before")
         self.at = entry.at
         try:
             self._take(entry, entry.record)
@@ -230,8 +235,10 @@ class Books:
                 self._move(entry, record)
             case Begun():
                 self.begun = record
-                self.accounts[ALL] = replace(self.account, spent=record.spent, adjacency=record.adjacency)
-                self.weaker = int(record.adjacency == "replace_one" and record.spent != NOTHING)
+                for people, spent in record.costs.items():
+                    self.accounts[people] = replace(Account(0, 0), spent=spent, adjacency=record.adjacency)
+                is_charged = any(spent != NOTHING for spent in record.costs.values())
+                self.weaker = int(record.adjacency == "replace_one" and is_charged)
             case Limited(epsilon, delta, adjacency, composition, people):
                 self.accounts[people] = replace(
                     self.accounts.get(people, self.account if people == ALL else Account(0, 0)),
@@ -251,6 +258,8 @@ class Books:
             case Refused():
                 day = learner_day(record.learner, entry.at)
                 self.refusals[day] = self.refusals.get(day, 0) + 1
+            case Merged():
+                self.merged = record
 
     def pending(self, now: int) -> Iterator[tuple[RunKey, OwnerBook]]:
         """Yield the questions that the owner may still answer, oldest first."""
@@ -288,10 +297,6 @@ class Books:
             for use, account in self.uses.items()
             if use.people == people and study in {"", use.study}
         )
-
-    def totals(self) -> dict[str, Any]:
-        """Return the totals in receipts: what is spent and reserved, what charges hide, and the last entry's time."""
-        return {**self.account.totals(), "adjacency": self.hides(), "at": self.at}
 
     def hides(self) -> Adjacency:
         """Return the weakest adjacency among all charges so far."""

@@ -43,16 +43,25 @@ from parley.common.errors import (
 )
 from parley.common.privacy.account import Account, Cost, Price
 from parley.common.privacy.guarantee import Adjacency
-from parley.common.protocol.receipts import Answer, Binding, Receipt
+from parley.common.protocol.receipts import Answer, Binding, Head, Receipt
 from parley.common.runs.pricing import lengths
 from parley.common.runs.specification import RunSpec
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Roster
 from parley.common.secure_sum.session import Identity
-from parley.common.storage.chain import Appending, SignedChain, begin_chain, chain_schema, check_begun, has_begun
+from parley.common.storage.chain import (
+    Appending,
+    SignedChain,
+    begin_chain,
+    chain_schema,
+    check_begun,
+    has_begun,
+    next_link,
+)
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger.accounts import Accounts, Statement, StudyTerms, whose
 from parley.party.ledger.books import (
+    ALL,
     NOTHING,
     ONCE,
     OWNER,
@@ -75,6 +84,7 @@ from parley.party.ledger.records import (
     Joined,
     LedgerRecord,
     Limited,
+    Merged,
     OwnerAsked,
     OwnerDenied,
     Pinned,
@@ -85,6 +95,7 @@ from parley.party.ledger.records import (
     read_price,
     to_json,
 )
+from parley.party.ledger.sealing import Seal, own_ledger, totals_of, visible_claim
 
 _Described = TypeVar("_Described", bound=BaseModel)
 OneTimeNoise = Mapping[str, npt.NDArray[Any]]
@@ -133,26 +144,56 @@ class Consent:
 
 
 class LedgerChain(SignedChain):
-    """The chain of a ledger's records, and the books that follow from them."""
+    """The chain of a ledger's records, and the books that follow from them.
 
-    def __init__(self, directory: Path, identity: Identity) -> None:
-        """Read the chain in ``directory``. Raises what `Chain` raises."""
+    Within it, the records about each learner are a chain of their own, which is all that a receipt shows this learner.
+    """
+
+    def __init__(self, directory: Path, identity: Identity, *, alone: bool = False) -> None:
+        """Read the chain in ``directory``; ``alone`` keeps all other processes out. Raises what `Chain` raises."""
         self.books = Books()
+        self._heads: dict[str, tuple[int, bytes]] = {}
+        """The count and the last link of each learner's own chain."""
+        self._seal = Seal(identity.signing_key)
         self.accounts = Accounts(self.books)
         self.about: dict[str, int] = {}
         """By study, the entry that pins the data which this process has loaded, once it is known."""
         self.price = lru_cache(256)(self._read_price)
         """The price of the run that an entry approved, by the entry's number."""
-        super().__init__(directory / "ledger", LEDGER, self._add_record, identity, _WAY_OUT)
+        super().__init__(directory / "ledger", LEDGER, self._add_record, identity, _WAY_OUT, alone=alone)
 
     def totals(self) -> dict[str, Any]:
-        """Return the account's totals for receipts."""
-        return self.books.totals()
+        """Return the totals of all accounts for receipts."""
+        return totals_of(dict(self.books.accounts), self.books.hides(), self.books.at)
+
+    def note(self, record: bytes, content: dict[str, Any]) -> None:
+        """Add a record to the chain of the learner that it is about.
+
+        The end of a run that has expired is left out: anybody's question may have it written.
+        """
+        learner = content.get("learner")
+        if learner is not None and (content["kind"], content.get("by")) != ("ended", "expired"):
+            count, link = self._own(learner)
+            self._heads[learner] = count + 1, next_link(link, record)
+
+    def statement(self, to: str) -> dict[str, Any]:
+        """Return what a receipt says: to a learner of its own chain, the rest sealed; to the owner ("") of all."""
+        whole = super().statement(to)
+        if not to:
+            return whole
+        count, link = self._own(to)
+        ledger, head = own_ledger(self.origin, to), Head(count, link.hex())
+        sealed = self._seal.close(visible_claim(self._identity.name, to, ledger, head), **whole)
+        return {"ledger": ledger, "head": head, "sealed": sealed}
+
+    def whole(self, receipt: Receipt) -> Receipt:
+        """Open a receipt that the party's present key signed; raises InvalidReceiptError as `Seal.open` does."""
+        return self._seal.open(receipt) if receipt.sealed and receipt.key == self._identity.key else receipt
 
     def has_replaced(self, receipt: Receipt) -> bool:
         """Say whether another ledger's history up to this receipt was accounted for when this ledger began."""
         assert self.books.begun is not None  # noqa: S101 -- a ledger that opens has begun
-        at, recovered = receipt.totals.get("at"), self.books.begun.recovered
+        at, recovered = receipt.totals.get("at", 0 if receipt.sealed else None), self.books.begun.recovered
         return isinstance(at, int) and is_accounted(recovered, receipt.ledger, receipt.head.count, at)
 
     def run(self, learner: str, run: str) -> RunBook:
@@ -174,6 +215,21 @@ class LedgerChain(SignedChain):
                 if book.expires <= _now():
                     _append(appending, Ended(learner, run, "expired"))
 
+    def end(self, merged: Merged) -> None:
+        """End all runs, and the ledger itself, which counts in another from now on; nothing if it has ended."""
+        with self.transaction() as appending:
+            if self.books.merged is None:
+                for key, _ in self.books.unended():
+                    _append(appending, Ended(*key, "owner"))
+                _append(appending, merged)
+
+    def check_owner(self) -> None:
+        """Raise LedgerError unless the ledger is that of this identity."""
+        if (begun := self.books.begun) is None:
+            raise LedgerError("the ledger is empty: it was not made by parley-party init")
+        if (begun.party, begun.key) != (self._identity.name, self._identity.key):
+            raise LedgerError(f"the ledger is one of {begun.party} with another key: restore its identity key")
+
     def end_if_expired(self, learner: str, run: str) -> None:
         """End a run whose reservation has expired, so that a late question does not prolong it."""
         book = self.books.runs.get((learner, run))
@@ -187,6 +243,10 @@ class LedgerChain(SignedChain):
             raise DataChangedError(
                 f"the owner has accepted other data since this service loaded its own: it loads those of {study} now"
             )
+
+    def _own(self, learner: str) -> tuple[int, bytes]:
+        """Return the count and the last link of a learner's own chain."""
+        return self._heads.get(learner) or (0, bytes.fromhex(own_ledger(self.origin, learner)))
 
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
         self.books.add(from_json(number, record))
@@ -544,7 +604,7 @@ class Ledger:
     LedgerError when it is damaged or is not the one that the party last wrote.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- by name
         self,
         directory: Path,
         identity: Identity,
@@ -552,13 +612,14 @@ class Ledger:
         terms: Mapping[str, StudyTerms] = MappingProxyType({}),
         *,
         reservation_days: float = 30.0,
+        to_read: bool = False,
     ) -> None:
         """Open the ledger in ``directory``; ``limit`` is the owner's budget from now on, in each of its accounts.
 
         ``terms`` say, by the names of studies, which account pays for which study, and what is set aside for it.
 
         If the limit is below what is spent, nothing is left; what is spent stays spent. Raises LedgerError where there
-        is no ledger, or only a part of one: `create_ledger` makes one.
+        is no ledger, or only a part of one: `create_ledger` makes one. One that has ended is opened only ``to_read``.
         """
         check_exists(directory)
         self.identity = identity
@@ -569,8 +630,9 @@ class Ledger:
         self.rounds = AnsweredRounds(self.chain)
         self.questions = OwnerQuestions(self.chain, self.consents)
         try:
-            self._check_beginning(limit)
-            self.allot(limit, terms)
+            if not self._has_ended(to_read=to_read):
+                self._check_beginning(limit)
+                self.allot(limit, terms)
         except BaseException:
             self.close()
             raise
@@ -704,13 +766,16 @@ class Ledger:
     def _salt(self, number: int) -> bytes:
         return self.chain.attachment(number, SALT)
 
+    def _has_ended(self, *, to_read: bool) -> bool:
+        """Return whether the ledger was joined to another. Raises LedgerError if it is not opened ``to_read``."""
+        if (ended := self.books.merged) is not None and not to_read:
+            raise LedgerError(ended_in_words(ended, self.identity))
+        return ended is not None
+
     def _check_beginning(self, limit: Account) -> None:
         """Raise an error if this is not the party's ledger, or a ``limit`` for all data would hide what it cannot."""
         self.chain.look()
-        if (begun := self.books.begun) is None:
-            raise LedgerError("the ledger is empty: it was not made by parley-party init")
-        if (begun.party, begun.key) != (self.identity.name, self.identity.key):
-            raise LedgerError(f"the ledger is one of {begun.party} with another key: restore its identity key")
+        self.chain.check_owner()
         if limit.adjacency == "whole_party" and self.books.weaker:
             raise InvalidInputError(
                 f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"
@@ -719,20 +784,41 @@ class Ledger:
             )
 
 
-def create_ledger(
+def create_ledger(  # noqa: PLR0913 -- what it begins with, by name
     directory: Path,
     identity: Identity,
     adjacency: Adjacency,
     *,
-    spent: Cost = NOTHING,
+    costs: Mapping[str, Cost] = MappingProxyType({}),
     recovered: Mapping[str, Sequence[int]] | None = None,
+    merged: Sequence[Mapping[str, str]] = (),
+    nonce: str = "",
 ) -> None:
     """Begin a party's ledger in a directory. Raises LedgerError where there is a ledger, or a part of one.
 
     With ``recovered``, which names the ledgers that it replaces, the new one may do so: what is there is put aside.
+    ``costs`` are what these may have cost, by people. The ``nonce`` is random unless ledgers that have ended name it.
     """
-    begun = Begun(identity.name, identity.key, secrets.token_hex(32), recovered or {}, spent, adjacency)
+    groups = {people: cost.units for people, cost in costs.items() if people != ALL}
+    begun = Begun(
+        party=identity.name,
+        key=identity.key,
+        nonce=nonce or secrets.token_hex(32),
+        recovered=recovered or {},
+        spent=costs.get(ALL, NOTHING),
+        adjacency=adjacency,
+        groups=groups,
+        merged=merged,
+    )
     begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()), replaces=recovered is not None)
+
+
+def ended_in_words(merged: Merged, identity: Identity) -> str:
+    """Say where the ledger of this identity went that has ended."""
+    words = f"this ledger has ended: it was merged into that of {merged.into}, which counts what it has spent. "
+    if (merged.into, merged.key) == (identity.name, identity.key):
+        return f"{words}That one has not begun yet: run the same parley-party merge again"
+    return f"{words}It can be read still (parley-party log, budget, audit export), and answers nothing"
 
 
 def has_ledger(directory: Path) -> bool:

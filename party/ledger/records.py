@@ -28,7 +28,9 @@ class Begun:
     """The ledger of ``party``, which signs with ``key``, begins; ``nonce`` makes its first link unique.
 
     ``recovered`` has, by its first link, each ledger that this one replaces: the count of entries that are accounted
-    for, and the time of the last; what they may have cost is ``spent``.
+    for, and the time of the last. So it has what is left of a learner's own chain in one, if a receipt shows no more.
+    What they may have cost is ``spent`` in the account of all; ``groups`` has the `Cost.units` in others, by their
+    people. ``merged`` are those of them that the owner has joined: each with its party's name, key and signed receipt.
     """
 
     party: str
@@ -37,6 +39,25 @@ class Begun:
     recovered: Mapping[str, Sequence[int]]
     spent: Cost
     adjacency: Adjacency
+    groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    merged: Sequence[Mapping[str, str]] = field(default_factory=list)
+
+    @property
+    def costs(self) -> dict[str, Cost]:
+        """What the replaced ledgers may have cost, by people."""
+        return {"": self.spent, **{people: Cost(*units) for people, units in self.groups.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The ledger ends: what it has spent counts in the ledger of the party ``into``, which signs with ``key``.
+
+    That one begins with this ``nonce``.
+    """
+
+    into: str
+    key: str
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +257,18 @@ def _keyed(digest: bytes, salt: bytes) -> str:
 
 
 LedgerRecord = (
-    Begun | Limited | OwnerAsked | OwnerDenied | Approved | Answered | Joined | Released | Ended | Refused | Pinned
+    Begun
+    | Limited
+    | OwnerAsked
+    | OwnerDenied
+    | Approved
+    | Answered
+    | Joined
+    | Released
+    | Ended
+    | Refused
+    | Pinned
+    | Merged
 )
 _KINDS: dict[str, type[LedgerRecord]] = {
     "begun": Begun,
@@ -250,6 +282,7 @@ _KINDS: dict[str, type[LedgerRecord]] = {
     "ended": Ended,
     "refused": Refused,
     "pinned": Pinned,
+    "merged": Merged,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _COSTS = frozenset({"cost", "spent", "reserved"})

@@ -9,14 +9,17 @@ A copy that was put back may have been used before anybody noticed. Then there a
 charged. Their links distinguish them if one of the ledgers can be read. Otherwise the times of their last entries do:
 a copy that was used has later ones than the receipts from before. So a party's clock must not have been set back. With
 receipts alone, one that is both longer and later counts as one that includes all that the other says.
+
+A learner's receipt states all of this in a part that is sealed with the party's identity key (`sealing`). If that key
+is lost, the receipt counts as not shown.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import combinations
 from pathlib import Path
@@ -27,9 +30,13 @@ from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
 from parley.common.storage.chain import finish_beginning, salvage, unused
-from parley.party.ledger.books import NOTHING, Books, is_accounted
-from parley.party.ledger.ledger import create_ledger
+from parley.party.ledger.books import ALL, NOTHING, Books, is_accounted
+from parley.party.ledger.ledger import create_ledger, ended_in_words
 from parley.party.ledger.records import from_json
+from parley.party.ledger.sealing import Seal
+
+Costs = Mapping[str, Cost]
+"""What was spent and reserved, in the account of each group of people, by the owner's word for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class Evidence:
     count: int
     link: str
     at: int
-    cost: Cost
+    costs: Costs = field(hash=False)
     adjacency: Adjacency
     links: tuple[str, ...] = field(default=(), compare=False)
 
@@ -59,34 +66,44 @@ class Evidence:
 
 
 Accounted = dict[str, tuple[int, int]]
-"""For each ledger, by its first link: the count of entries, and the time of the last, that are accounted for."""
+"""By ledger, the count of entries that are accounted for, and the time of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a new ledger begins with; ``missing`` are the learners whose receipts were not shown."""
+    """What a new ledger begins with, and the learners without whose receipts the whole budget counts as spent.
 
-    spent: Cost
+    ``unreadable`` are those among them whose receipt was sealed with an identity key that is lost.
+    """
+
+    costs: Costs
     adjacency: Adjacency
     recovered: Accounted
     missing: tuple[str, ...]
+    unreadable: tuple[str, ...] = ()
 
 
-def plan(
+def plan(  # noqa: PLR0913, PLR0917 -- all that a new ledger depends on
     old: Books | None,
     evidence: Sequence[Evidence],
     shown_by: Collection[str],
     limit: Account,
     learners: Collection[str],
+    people: Collection[str] = (),
 ) -> Recovery:
-    """Return what a new ledger must begin with; ``shown_by`` are those of the ``learners`` that showed a receipt."""
+    """Return what a new ledger must begin with; ``shown_by`` are those of the ``learners`` that showed a receipt.
+
+    ``limit`` is the budget of each account: that of all, and those of ``people`` that the settings name.
+    """
     missing = tuple(sorted(set(learners) - set(shown_by)))
     recovered: Accounted = {}
     if old and old.begun:
         recovered = {ledger: (count, at) for ledger, (count, at) in old.begun.recovered.items()}
     worst = worst_of([item for item in evidence if not is_accounted(recovered, item.ledger, item.count, item.at)])
     if missing:
-        worst = _larger(worst, Cost(limit.epsilon_limit, limit.delta_limit, slack=limit.delta_limit))
+        whole = Cost(limit.epsilon_limit, limit.delta_limit, slack=limit.delta_limit)
+        known = {ALL, *people, *(old.accounts if old else ()), *(name for item in evidence for name in item.costs)}
+        worst = each_account(_larger, [worst, dict.fromkeys(sorted(known), whole)])
     for item in evidence:
         count, at = recovered.get(item.ledger, (0, 0))
         recovered[item.ledger] = max(count, item.count), max(at, item.at)
@@ -95,16 +112,22 @@ def plan(
     return Recovery(worst, hides, recovered, missing)
 
 
-def worst_of(evidence: Sequence[Evidence]) -> Cost:
-    """Return the worst that ledgers may have cost: the largest of one history, the sum of several."""
+def worst_of(evidence: Sequence[Evidence]) -> dict[str, Cost]:
+    """Return the worst that ledgers may have cost each account: the largest of one history, the sum of several."""
     histories: dict[str, list[Evidence]] = {}
     for item in dict.fromkeys(evidence):
         histories.setdefault(item.ledger, []).append(item)
-    total = NOTHING
+    costs: list[Costs] = []
     for history in histories.values():
         forked = any(one.contradicts(other) for one, other in combinations(history, 2))
-        total += reduce(operator.add if forked else _larger, [item.cost for item in history])
-    return total
+        costs.append(each_account(operator.add if forked else _larger, [item.costs for item in history]))
+    return {ALL: NOTHING} | each_account(operator.add, costs)
+
+
+def each_account(merge: Callable[[Cost, Cost], Cost], costs: Sequence[Costs]) -> dict[str, Cost]:
+    """Merge the costs of each account, by its people."""
+    accounts = dict.fromkeys(people for item in costs for people in item)
+    return {people: reduce(merge, [item[people] for item in costs if people in item]) for people in accounts}
 
 
 def _larger(one: Cost, other: Cost) -> Cost:
@@ -119,30 +142,42 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
     learners: Collection[str],
     receipts: Sequence[str],
     *,
+    people: Collection[str] = (),
     backup: Path | None = None,
     commit: bool = True,
 ) -> Recovery:
     """Begin a new ledger in a directory and put aside what is there; without ``commit``, only plan it.
 
-    ``backup`` is a directory with an old ledger. Raises LedgerError for a receipt that is not of this party, and
-    ConflictError while a process uses the ledger.
+    ``people`` are the words for those who have accounts of their own by the settings. ``backup`` is a directory with an
+    old ledger. Raises LedgerError for a receipt that is not of this party, and ConflictError while a process uses the
+    ledger.
     """
 
     def planned() -> Recovery:
         copies = [read_books(where / "ledger.db") for where in (directory, backup) if where]
         books = [copy for copy in copies if copy is not None]
         keys = {copy[0].begun.key for copy in books if copy[0].begun}
-        shown_receipts = [_checked(text, identity, keys) for text in receipts]
-        evidence = [of_books(*copy) for copy in books] + [of_receipt(receipt) for receipt in shown_receipts]
+        shown = [_checked(text, identity, keys) for text in receipts]
+        sealed = [receipt for receipt in shown if receipt.sealed]
+        readable = [receipt for receipt in shown if not receipt.sealed]
+        evidence = [of_books(*copy) for copy in books] + [of_receipt(receipt) for receipt in readable]
+        if ended := next((copy[0].merged for copy in books if copy[0].merged), None):
+            raise LedgerError(ended_in_words(ended, identity))
         old = max(books, key=lambda copy: len(copy[1]), default=None)
-        return plan(old[0] if old else None, evidence, {receipt.to for receipt in shown_receipts}, limit, learners)
+        unreadable = {receipt.to for receipt in sealed}
+        shown_by, asked = {receipt.to for receipt in readable} - unreadable, unreadable.union(learners)
+        made = plan(old[0] if old else None, evidence, shown_by, limit, asked, people)
+        for receipt in sealed:  # the learner's own chain is all that they name
+            count, at = made.recovered.get(receipt.ledger, (0, 0))
+            made.recovered[receipt.ledger] = max(count, receipt.head.count), at
+        return replace(made, unreadable=tuple(sorted(unreadable)))
 
     finish_beginning(directory / "ledger")
     if not commit:
         return planned()
     with unused(directory / "ledger.head"):
         recovery = planned()
-        create_ledger(directory, identity, recovery.adjacency, spent=recovery.spent, recovered=recovery.recovered)
+        create_ledger(directory, identity, recovery.adjacency, costs=recovery.costs, recovered=recovery.recovered)
     return recovery
 
 
@@ -160,26 +195,30 @@ def read_books(path: Path) -> tuple[Books, list[str]] | None:
 
 def of_books(books: Books, links: Sequence[str]) -> Evidence:
     """Return the evidence in a ledger's books; ``links`` are those of its entries."""
-    cost = books.account.spent + books.account.reserved
-    return Evidence(links[0], len(links), links[-1], books.at, cost, books.hides(), tuple(links))
+    costs = {people: account.spent + account.reserved for people, account in books.accounts.items()}
+    return Evidence(links[0], len(links), links[-1], books.at, costs, books.hides(), tuple(links))
 
 
 def of_receipt(receipt: Receipt) -> Evidence:
     """Return the evidence in a receipt. Raises LedgerError where its totals are not a party's."""
     try:
-        spent, reserved = Cost(*receipt.totals["spent"]), Cost(*receipt.totals["reserved"])
+        accounts = {ALL: receipt.totals, **receipt.totals.get("people", {})}
+        costs = {people: Cost(*totals["spent"]) + Cost(*totals["reserved"]) for people, totals in accounts.items()}
         adjacency: Adjacency = "whole_party" if receipt.totals["adjacency"] == "whole_party" else "replace_one"
         at = int(receipt.totals["at"])
     except (TypeError, ValueError, KeyError, ParleyError):
         raise LedgerError("the receipt has no party's totals") from None
-    return Evidence(receipt.ledger, receipt.head.count, receipt.head.link, at, spent + reserved, adjacency)
+    return Evidence(receipt.ledger, receipt.head.count, receipt.head.link, at, costs, adjacency)
 
 
 def _checked(text: str, identity: Identity, keys: Collection[str]) -> Receipt:
     """Verify a receipt of this party, signed with its present key or with one of the ``keys`` in its old ledgers.
 
-    If no ledger is left, any key is accepted: the key that the party had may be lost.
+    If no ledger is left, any key is accepted: the key that the party had may be lost. What is sealed with the present
+    key is opened.
     """
     signed_with = read_receipt(text).key
     is_trusted = not keys or signed_with in keys
-    return verify_receipt(text, identity.name, signed_with if is_trusted else identity.key)
+    receipt = verify_receipt(text, identity.name, signed_with if is_trusted else identity.key)
+    is_sealed_here = receipt.sealed and receipt.key == identity.key
+    return Seal(identity.signing_key).open(receipt) if is_sealed_here else receipt

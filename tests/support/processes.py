@@ -22,7 +22,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from parley.common.algorithms import REGISTRY
-from parley.common.client.outbound import outbound
+from parley.common.client.outbound import Outbound
 from parley.common.privacy.noise import SystemNoise
 from parley.common.service.serve import serve
 from parley.learner.api.app import create_learner_app as create_learner
@@ -150,12 +150,14 @@ def _start(
 
 def _serve_party(settings: PartySettings, noise: NoiseFactory) -> None:
     _begin(settings.state.with_suffix(".log"))
-    serve(create_party(settings, noise), settings, outbound(settings.outbound))
+    connections = Outbound(settings.outbound)
+    serve(create_party(settings, noise), settings, [connections.keep], [connections.take_up])
 
 
 def _serve_key_holder(settings: KeyHolderSettings) -> None:
     _begin(settings.state.with_suffix(".log"))
-    serve(create_key_holder_app(settings), settings, outbound(settings.outbound))
+    connections = Outbound(settings.outbound)
+    serve(create_key_holder_app(settings), settings, [connections.keep], [connections.take_up])
 
 
 def _serve_learner(settings: LearnerSettings, die_after_round: int | None) -> None:

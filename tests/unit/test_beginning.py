@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -21,6 +19,7 @@ from parley.common.storage.chain import Chain, has_begun
 from parley.party.keyholder.journal import create_journal, recover_journal
 from parley.party.ledger.ledger import Ledger, check_exists, create_ledger
 from parley.party.ledger.recovery import recover
+from tests.support.interrupting import KILLED, ended_before
 from tests.support.ledgers import KEY
 from tests.support.nightly import repeats
 
@@ -28,20 +27,8 @@ pytestmark = pytest.mark.long
 
 ME = Identity("party", KEY)
 LIMIT = Account(1, 0, composition="basic")
-KILLED, WHOLE = 9, 0
 STRIDE = repeats(3, 1)
 """By so many steps the next kill is later."""
-
-
-def ended_before(step: int, deed: Callable[[], object]) -> int:
-    """The exit status of a process that does a deed, and is gone before it asks the system for its n-th service."""
-    child = os.fork()
-    if not child:
-        steps = count(1)
-        sys.addaudithook(lambda _event, _arguments: None if next(steps) < step else os._exit(KILLED))
-        deed()
-        os._exit(WHOLE)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -70,7 +57,8 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_
         directory = tmp_path / str(len(told))
         shutil.copytree(tmp_path / "old", directory)
         ended = ended_before(
-            STRIDE * len(told) + 1, partial(create_ledger, directory, ME, "replace_one", spent=spent, recovered={})
+            STRIDE * len(told) + 1,
+            partial(create_ledger, directory, ME, "replace_one", costs={"": spent}, recovered={}),
         )
         check_exists(directory)
         with Ledger(directory, ME, LIMIT) as store:
@@ -84,14 +72,14 @@ def test_a_killed_replacement_leaves_the_old_ledger_or_the_new_one_that_records_
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_the_receipts_shown_to_a_killed_recovery_are_charged_by_the_next(tmp_path: Path) -> None:
-    create_ledger(tmp_path / "old", ME, "replace_one", spent=Cost(7, 0), recovered={})
+    create_ledger(tmp_path / "old", ME, "replace_one", costs={"": Cost(7, 0)}, recovered={})
     ended, steps = KILLED, count(1, STRIDE)
     while ended == KILLED:
         step = next(steps)
         directory = tmp_path / str(step)
         shutil.copytree(tmp_path / "old", directory)
         ended = ended_before(step, partial(recover, directory, ME, LIMIT, [], []))
-        assert recover(directory, ME, LIMIT, [], []).spent == Cost(7, 0), step
+        assert recover(directory, ME, LIMIT, [], []).costs[""] == Cost(7, 0), step
 
 
 @pytest.mark.slow
@@ -137,7 +125,7 @@ def test_a_beginning_without_room_leaves_nothing(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr(chain, "Chain", lambda stem, *_: full(stem))
         with pytest.raises(UnavailableError):
-            create_ledger(tmp_path, ME, "replace_one", spent=Cost(1, 0), recovered={})
+            create_ledger(tmp_path, ME, "replace_one", costs={"": Cost(1, 0)}, recovered={})
     Ledger(tmp_path, ME, LIMIT).close()
     assert sorted(path.name for path in tmp_path.iterdir() if "-" not in path.name) == ["ledger.db", "ledger.head"]
 

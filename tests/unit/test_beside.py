@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from parley.common import parley_version
 from parley.common.service import spans
-from parley.common.service.http.connections import _kept_up
+from parley.common.service.http.connections import kept_up
 from parley.common.service.serve import begin_tracing
 from parley.common.service.spans import Spans
 from parley.common.service.tracing import (
@@ -50,7 +50,7 @@ async def test_what_fails_beside_a_server_is_logged_by_its_place_and_started_aga
 
     monkeypatch.setattr(asyncio, "sleep", pause)
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        await _kept_up(start, "the server")  # type: ignore[arg-type]  # it is handed on
+        await kept_up(start, "the server")  # type: ignore[arg-type]  # it is handed on
     assert starts == ["the server"] * 3
     assert pauses == [1.0, 1.0]
     (line,) = lines

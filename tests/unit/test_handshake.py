@@ -23,9 +23,10 @@ from parley.common.client.endpoints import LearnerAddress
 from parley.common.client.outbound import (
     Dialer,
     OpenedProtocol,
+    Outbound,
+    _tasks_for,
     ask_as_member,
     open_to,
-    outbound,
     read_access,
     renew_for,
     renewing,
@@ -92,8 +93,7 @@ def test_a_member_dials_and_renews_the_certificate_that_it_has(tmp_path: Path) -
     plain = LearnerAddress(name="one", url=HttpUrl("http://127.0.0.1:1"), token=SecretStr("t"))
     files = {"certificate": tmp_path / "member.pem", "key": tmp_path / "member.key"}
     certified = LearnerAddress(name="two", url=HttpUrl("https://127.0.0.1:1"), token=SecretStr("t"), **files)
-    assert len(outbound([plain])) == 1
-    assert len(outbound([plain, certified])) == 3
+    assert [len(list(_tasks_for(address))) for address in (plain, certified)] == [1, 2]
 
 
 async def _echo(scope: Any, _: Any, send: Any) -> None:  # noqa: ANN401 -- as ASGI has them
@@ -109,10 +109,10 @@ async def _nothing() -> None:
 
 
 @asynccontextmanager
-async def _serving(address: LearnerAddress) -> AsyncIterator[None]:
-    """A service that dials a learner."""
-    config = uvicorn.Config(_echo, host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none")
-    server = BoundedServer(config, Limits(), _nothing, outbound([address]))
+async def _serving(connections: Outbound, app: Any = _echo) -> AsyncIterator[None]:  # noqa: ANN401 -- an ASGI app
+    """A service that dials learners."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none")
+    server = BoundedServer(config, Limits(), _nothing, [connections.keep])
     running = asyncio.create_task(server.serve())
     try:
         yield
@@ -178,7 +178,7 @@ async def test_a_learner_asks_over_connections_that_a_service_opens(tmp_path: Pa
         url = HttpUrl(f"https://127.0.0.1:{port}")
         address = LearnerAddress(name="learner", url=url, token=SecretStr("t"), ca=files.authority, proxy=proxy)
         with capture_logs() as lines:
-            async with asyncio.timeout(20), _serving(address):
+            async with asyncio.timeout(20), _serving(Outbound([address])):
                 await asking.is_answered.wait()
                 await asking.has_spare.wait()
     assert all(answer.startswith(b"HTTP/1.1 200 OK\r\n") for answer in asking.answers)
@@ -186,6 +186,56 @@ async def test_a_learner_asks_over_connections_that_a_service_opens(tmp_path: Pa
     assert f"Host: 127.0.0.1:{port}\r\n".encode() in asking.heads[0]
     logged = [line for line in lines if line["event"] == "outbound"]
     assert logged == [{"event": "outbound", "learner": "learner", "connected": True, "log_level": "info"}]
+
+
+class _Awaiting:
+    """A learner that leaves what it does with its connections to the test."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.opened: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        self._writers.append(writer)
+        await self.opened.put((reader, writer))
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[LearnerAddress]:
+        async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
+            url = HttpUrl(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+            yield LearnerAddress(name=self.name, url=url, token=SecretStr("t"))
+            for writer in self._writers:
+                writer.close()
+                await writer.wait_closed()
+
+
+async def test_connections_follow_the_settings_and_none_is_cut_off_in_mid_answer() -> None:
+    north, south, connections, goes_on = _Awaiting("north"), _Awaiting("south"), Outbound([]), asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- as ASGI has them
+        await goes_on.wait()
+        await _echo(scope, receive, send)
+
+    async with asyncio.timeout(20), north.listening() as to_north, south.listening() as to_south:
+        with capture_logs() as lines:
+            async with _serving(connections, slow):
+                both = SimpleNamespace(outbound=(to_north, to_south))
+                assert await asyncio.to_thread(connections.take_up, both) == ("outbound",)
+                asked, spare_of_south = await north.opened.get(), await south.opened.get()
+                asked[1].write(b"GET /kept HTTP/1.1\r\nHost: x\r\n\r\n")
+                spare = await north.opened.get()
+                await asyncio.to_thread(connections.take_up, SimpleNamespace(outbound=(to_south,)))
+                assert await spare[0].read() == b"", "it ends"
+                goes_on.set()
+                assert (await asked[0].read()).endswith(b"/kept"), "answered, and then it ends"
+                spare_of_south[1].write(b"GET /still HTTP/1.1\r\nHost: x\r\n\r\n")
+                await spare_of_south[0].readuntil(b"/still")
+    logged = [(line["learner"], line["connected"]) for line in lines if line["event"] == "outbound"]
+    assert sorted(logged[:2]) == [("north", True), ("south", True)]
+    assert logged[2:] == [("north", False)]
 
 
 async def test_a_certificate_that_cannot_be_renewed_is_tried_every_hour_and_logged_once(

@@ -377,7 +377,7 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
     monkeypatch.chdir(tmp_path)
     members = [
         {"name": "other", "state": "member"},
-        {"name": "my owner", "state": "member" if is_member else "invited"},
+        {"name": "my owner", "state": "member" if is_member else "invited", "studies": asked["studies"]},
     ]
     made = {"text": "a secret of letters: ä", "words": ["perfect", "armor"]}
     server = Server(GET__roster=members, POST__invitations=made)
@@ -388,7 +388,7 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
     lines = [
         f"{file} is for my owner alone: it holds a secret, and counts once, for {asked['hours']:g} hours",
         "  read these words out by telephone: perfect armor",
-        f"  they run: {command}",
+        f"  they run: {command.removesuffix(' --data TABLE') if is_member else command}",
     ]
     renewed = (
         "  my owner is a member: in its own folder, it gets new tokens and, under TLS, a certificate; its key stays"

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from parley.common.client.endpoints import LearnerAddress
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidInputError
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.membership import KnownKey, RosterKeys
 from parley.party.cli.main import party_app
-from parley.party.membership import with_pin
 from parley.party.settings import PartySettings
+from parley.party.settings_text import with_pin
 from tests.support.secure_cluster import signing_key
 
 KEYS = {name: public_hex(signing_key(name)) for name in ("learner", "notary", "hospital-b", "hospital-c", "swapped")}
@@ -131,7 +132,20 @@ def test_who_joined_later_is_added(tmp_path: Path, told: dict[str, dict[str, str
     assert say(path, "hospital-c", *words_of(KEYS["hospital-b"])).exit_code == 3
     assert say(path, "hospital-c", *words_of(KEYS["hospital-c"])).exit_code == 0
     assert PartySettings.load(path).party_pins == {"hospital-c": KEYS["hospital-c"]}
-    assert "the learner knows no hospital-d" in say(path, "hospital-d", *words_of(KEYS["swapped"])).output
+    assert "no learner of yours knows hospital-d" in say(path, "hospital-d", *words_of(KEYS["swapped"])).output
+
+
+def test_each_learner_is_asked_and_words_say_whose_key_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"learner": KEYS["hospital-c"], "learner-2": KEYS["swapped"]}
+
+    def ask(address: LearnerAddress, *_: object) -> RosterKeys:
+        return RosterKeys(parties=(KnownKey(name="hospital-c", public_key=keys[address.name]),), key_holders=())
+
+    monkeypatch.setattr("parley.common.client.outbound.ask_as_member", ask)
+    for key in keys.values():
+        path = written(tmp_path, outbound=OUTBOUND + OUTBOUND.replace('"learner"', '"learner-2"'))
+        assert say(path, "hospital-c", *words_of(key)).exit_code == 0
+        assert PartySettings.load(path).party_pins == {"hospital-c": key}
 
 
 def test_a_party_is_nobody_else(tmp_path: Path, told: dict[str, dict[str, str]]) -> None:

@@ -9,12 +9,13 @@ import resource
 import signal
 import ssl
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 import uvicorn
@@ -27,9 +28,9 @@ from parley.common.errors import InvalidInputError
 from parley.common.service import logs
 from parley.common.service import serve as serving
 from parley.common.service.prometheus import Metrics
-from parley.common.service.serve import FullCollections, Upkeep, serve, tls_context
+from parley.common.service.serve import FullCollections, Upkeep, serve, take_up_nothing, tls_context
 from parley.common.service.settings import ServiceSettings, Tls
-from parley.common.service.tokens import Caller, NamedCaller, SignInError, Tokens, hash_token
+from parley.common.service.tokens import Caller, SignInError, Tokens, hash_token
 from parley.common.service.tracing import Tracing
 from tests.support.certificates import make_certificates
 
@@ -71,11 +72,8 @@ class Stage:
         return SimpleNamespace(**{method: self.note(f"{name} {method}") for method in methods})
 
     def upkeep(self, *given: object) -> SimpleNamespace:
-        async def tend() -> None:
-            self.done.append(("upkeep tend",))
-
         self.done.append(("upkeep", *given))
-        return SimpleNamespace(tend=tend, look_again=self.note("upkeep look_again"))
+        return SimpleNamespace(keep="the upkeep", look_again=self.note("upkeep look_again"))
 
     def allowed(self, *given: object) -> int:
         self.done.append(("allowed", *given))
@@ -97,14 +95,15 @@ async def test_a_service_is_served_by_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_tls: bool
 ) -> None:
     stage, app = Stage(monkeypatch), FastAPI()
-    app.state.tokens, app.state.metrics = "the tokens", "the metrics"
+    app.state.tokens, app.state.metrics, app.state.take_up = "the tokens", "the metrics", "takes up"
     tls = Tls(certificate=tmp_path / "a.pem", key=tmp_path / "a.key") if is_tls else None
     tracing = Tracing.model_validate({"endpoint": "https://collector"}) if is_tls else None
     more: dict[str, Any] = {"tls": tls, "tracing": tracing, "limits": {"stop_seconds": 9}, "shares": {"connections": 5}}
     settings = Some(name="clinic", state=tmp_path, host="127.0.0.2", port=8123, log_format="text", **more)
     beside: Any = ["a task"]
+    followers: Any = ["a follower"]
     with capture_logs() as lines:
-        serve(app, settings, beside)
+        serve(app, settings, beside, followers)
     config, limits, tend, *rest = stage.server
     factory = config.pop("ssl_context_factory")
     assert (factory is not None) == is_tls
@@ -119,7 +118,7 @@ async def test_a_service_is_served_by_its_settings(
         "timeout_graceful_shutdown": 9,
         "ws": "none",
     }
-    assert (limits, rest) == (settings.limits, [beside, 77, 5])
+    assert (limits, rest) == (settings.limits, [["the upkeep", *beside], 77, 5])
     line = {"event": "serving", "log_level": "info", "name": "clinic", "host": "127.0.0.2", "port": 8123}
     assert lines == [line | {"tls": is_tls, "connections": 77}]
     await tend()
@@ -129,7 +128,7 @@ async def test_a_service_is_served_by_its_settings(
         ("tracing", tracing, "clinic"),
         ("allow",),
         ("allowed", settings.limits, 0),
-        ("upkeep", settings, "the tokens", "the metrics"),
+        ("upkeep", settings, "the tokens", "the metrics", "takes up", followers),
         ("memory",),
         ("collections begin",),
         ("switch", 0.0005),
@@ -137,7 +136,6 @@ async def test_a_service_is_served_by_its_settings(
         ("run",),
         ("no limit",),
         ("collections tend",),
-        ("upkeep tend",),
         ("upkeep look_again",),
     ]
     assert sorted(stage.handlers) == sorted([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -151,7 +149,8 @@ def test_a_service_has_nothing_beside_it_unless_it_is_said(tmp_path: Path, monke
     stage, app = Stage(monkeypatch), FastAPI()
     app.state.tokens = app.state.metrics = None
     serve(app, Some(name="clinic", state=tmp_path))
-    assert stage.server[3] == ()
+    assert stage.server[3] == ["the upkeep"]
+    assert ("upkeep", Some(name="clinic", state=tmp_path), None, None, take_up_nothing, ()) in stage.done
 
 
 def test_a_service_shows_by_files_that_it_is_ready_where_it_is_told_to(
@@ -162,7 +161,7 @@ def test_a_service_shows_by_files_that_it_is_ready_where_it_is_told_to(
     monkeypatch.setattr(serving, "heartbeat", lambda *given: ("heartbeat", *given))
     beside: Any = ["a task"]
     serve(app, Some(name="clinic", state=tmp_path, heartbeat=tmp_path), beside)
-    assert stage.server[3] == ["a task", ("heartbeat", tmp_path, "whether it is ready")]
+    assert stage.server[3] == ["the upkeep", "a task", ("heartbeat", tmp_path, "whether it is ready")]
 
 
 def test_a_service_may_have_as_many_files_open_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +262,8 @@ class Kept:
         settings = Some.load(self.path)
         self.metrics = Metrics()
         self.tokens = Tokens(settings.tokens, lambda: TODAY)
-        self.upkeep = Upkeep(settings.model_copy(update={"port": 1}), self.tokens, self.metrics)
+        self.settings = settings.model_copy(update={"port": 1})
+        self.upkeep = Upkeep(self.settings, self.tokens, self.metrics)
 
     def write(self, learner: str, more: str = "", others: str = "") -> None:
         """Write the settings: of the learner by the name of ann, ``more`` of the service, and other learners."""
@@ -283,10 +283,14 @@ class Kept:
         return lines
 
     def knows(self, token: str) -> bool:
+        return self.status(token) == "ann"
+
+    def status(self, token: str) -> str:
+        """Whose token it is, or why it is refused."""
         try:
-            return self.tokens.identify(f"Bearer {token}") == NamedCaller("ann")
-        except SignInError:
-            return False
+            return str(self.tokens.identify(f"Bearer {token}"))
+        except SignInError as error:
+            return error.reason
 
 
 @pytest.fixture
@@ -322,6 +326,61 @@ def test_a_file_that_cannot_be_used_changes_nothing(kept: Kept) -> None:
     kept.path.unlink()
     assert kept.tend()[0]["reason"] == f"settings {kept.path}: No such file or directory: say --config FILE"
     assert kept.tend() == []
+
+
+def test_what_the_application_takes_up_needs_no_restart(kept: Kept) -> None:
+    """New callers count once it has taken them up, before its followers hear of it; and what it has not, does."""
+    done: list[tuple[object, ...]] = []
+
+    def take_up(settings: Some) -> tuple[str, ...]:
+        done.append(("application", settings.port, kept.status("new")))
+        if settings.port == 666:
+            raise InvalidInputError("port: that of the beast")
+        return ("learners", "port") if settings.port < 1000 else ("port",)
+
+    def follow(settings: Some) -> tuple[str, ...]:
+        done.append(("follower", settings.port, kept.status("new")))
+        return ("heartbeat",)
+
+    kept.upkeep = Upkeep(kept.settings, kept.tokens, kept.metrics, take_up, [follow])
+    assert kept.tend() == []
+    read = {"event": "settings", "log_level": "info", "read": str(kept.path)}
+    bob = f'[[learners]]\nname = "bob"\ntoken_hash = "{NEW}"'
+    kept.write(f'token_hash = "{OLD}"', "port = 666", others=bob)
+    kept_line = {"event": "settings", "log_level": "warning", "kept": "those before"}
+    assert kept.tend() == [kept_line | {"reason": "port: that of the beast"}]
+    kept.write(f'token_hash = "{OLD}"', "port = 9\nheartbeat = '/tmp'\nhost = '127.0.0.2'", others=bob)
+    restart = {"event": "settings", "log_level": "warning", "needs_restart": ["host"]}
+    assert kept.tend() == [read | {"taken_up": ["port", "heartbeat", "learners"]}, restart]
+    kept.write(f'token_hash = "{OLD}"', "port = 1009\nheartbeat = '/tmp'")
+    assert kept.tend() == [read | {"taken_up": ["port"]}, restart | {"needs_restart": ["learners"]}]
+    assert kept.status("new") == "unknown", "the application still knows bob, and nobody may come as bob"
+    kept.write(f'token_hash = "{OLD}"', "port = 1009\nheartbeat = '/tmp'", others=bob)
+    assert kept.tend() == [read], "the settings are those in use, and not those of the start"
+    assert kept.status("new") == "bob"
+    assert done == [
+        ("application", 666, "unknown"),
+        ("application", 9, "unknown"),
+        ("follower", 9, "bob"),
+        ("application", 1009, "bob"),
+        ("follower", 1009, "unknown"),
+        ("application", 1009, "unknown"),
+        ("follower", 1009, "bob"),
+    ]
+
+
+async def test_settings_that_take_long_to_take_up_hold_nothing_else_up(kept: Kept) -> None:
+    goes_on = threading.Event()
+    kept.upkeep = Upkeep(kept.settings, kept.tokens, kept.metrics, lambda _: ["port"] * goes_on.wait(30))
+    kept.write(f'token_hash = "{NEW}"')
+    keeping = asyncio.create_task(kept.upkeep.keep(cast("Any", None)))
+    for _ in range(3):
+        await asyncio.sleep(0.01)
+        assert kept.knows("old")
+    goes_on.set()
+    while not kept.knows("new"):  # noqa: ASYNC110 -- a thread replaces them
+        await asyncio.sleep(0.01)
+    keeping.cancel()
 
 
 def test_a_file_is_read_again_if_that_is_asked_for(kept: Kept) -> None:

@@ -76,7 +76,7 @@ def test_the_receipt_written_last_is_known_without_being_read(tmp_path: Path, mo
     text = chain.receipt("ann", None)
     expected = read_receipt(text)
     monkeypatch.setattr(chains, "read_receipt", None)
-    assert chain.check_receipt(text) == expected
+    assert chain.check_receipt(text, "ann") == expected
     chain.close()
 
 
@@ -110,8 +110,7 @@ def test_any_other_receipt_of_the_keepers_shows_an_old_copy(tmp_path: Path, ledg
     with pytest.raises(LedgerError) as caught:
         chain.check_receipt(receipt.text)
     assert str(caught.value) == (
-        f"a receipt shows that this {NAME} had {head.count} entries, and it does not hold them: it is an old copy. "
-        "Go on."
+        f"a receipt shows that this {NAME} had entries that it does not hold: it is an old copy. Go on."
     )
     with pytest.raises(LedgerError, match="older than the one last written"):
         add(chain, 2)

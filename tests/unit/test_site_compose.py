@@ -14,7 +14,8 @@ import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from parley.common.errors import InvalidInputError, UnavailableError
-from parley.common.service.compose import IMAGE_USER, ContainerService, data_folder, reached_places
+from parley.common.files.sources import DataSource, PostgresTable
+from parley.common.service.compose import IMAGE_USER, ContainerService, reached_places
 from parley.common.service.forward import Place
 from parley.common.service.http.proxy import ProxyAccess
 from parley.learner.cli.main import learner_app
@@ -125,7 +126,7 @@ def test_any_path_stays_one_string(name: str) -> None:
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="needs docker-compose")
 @pytest.mark.parametrize("name", ODD)
 def test_compose_accepts_the_file(tmp_path: Path, name: str) -> None:
-    service = party(tmp_path / name)
+    service = party(tmp_path / name, Place(8100, "b.example.org", 8100))  # so there are two gates
     service.settings.parent.mkdir()
     service.write()
     command = ["docker-compose", "-f", str(service.file), "config"]
@@ -138,7 +139,7 @@ def test_compose_accepts_the_file(tmp_path: Path, name: str) -> None:
 def test_what_is_said_to_do_next_can_be_pasted(tmp_path: Path) -> None:
     folder = tmp_path / "a site"
     folder.mkdir()
-    assert party(folder).write() == f"docker compose -f '{folder}/docker-compose.party.yml' up -d"
+    assert party(folder).write().start == f"docker compose -f '{folder}/docker-compose.party.yml' up -d"
     assert config_words(folder / "party.toml") == f" --config '{folder}/party.toml'"
 
 
@@ -149,7 +150,7 @@ def test_what_is_there_stays_and_a_folder_of_roots_is_handed_over(
     monkeypatch.setattr("os.getuid", lambda: 0)
     monkeypatch.setattr("os.getgid", lambda: 0)
     monkeypatch.setattr("os.chown", lambda path, user, group, **_: owners.update({path: (user, group)}))
-    assert service.write() == f"docker compose -f {tmp_path}/docker-compose.party.yml up -d"
+    assert service.write().start == f"docker compose -f {tmp_path}/docker-compose.party.yml up -d"
     assert f'user: "{IMAGE_USER}:{IMAGE_USER}"' in service.file.read_text()
     assert owners == dict.fromkeys((tmp_path, service.file), (IMAGE_USER, IMAGE_USER))
     service.file.write_text("mine\n")
@@ -177,7 +178,66 @@ def test_a_file_that_the_disk_refuses_is_named(tmp_path: Path, monkeypatch: pyte
     [("/d/a.csv", "/d/a.csv"), ("/d/*/x.csv", "/d"), ("/d/p?.csv", "/d"), ("/d/lab.sqlite::labs", "/d/lab.sqlite")],
 )
 def test_a_container_sees_the_data_and_no_more(source: str, seen: str) -> None:
-    assert data_folder(source) == Path(seen)
+    assert DataSource(source=source).paths == (Path(seen),)
+
+
+def test_a_container_sees_all_that_a_query_needs() -> None:
+    string = PostgresTable(postgres="file:/s/lab.dsn", table="labs")
+    tables = {"a": "/d/a.csv", "b": "/d/*.parquet", "c": "/d/a.csv", "labs": string}
+    data = DataSource(source="SELECT 1 FROM a", tables=tables)
+    assert data.paths == (Path("/d/a.csv"), Path("/d"), Path("/s/lab.dsn"))
+
+
+def test_a_further_study_is_mounted_beside_the_first_and_what_is_reached_stays(tmp_path: Path) -> None:
+    first = party(tmp_path, Place(5432, "db.lan", 5432))
+    assert first.write().notes == ()
+    assert first.write().notes == (), "the same again changes nothing"
+    second = replace(first, reads=(*first.reads, tmp_path / "$visits.csv"), reaches=(LEARNER,))
+    (note,) = second.write().notes
+    assert "the container has to be made again" in note
+    assert first.file.read_text() == replace(second, reaches=first.reaches).text(user_of(first))
+    third = replace(second, reads=second.reads[1:])
+    gone, _ = third.write().notes
+    assert f"no longer mounts {first.reads[0]}" in gone
+    mounts = yaml.safe_load(first.file.read_text())["services"]["party"]["volumes"]
+    assert [mount["source"] for mount in mounts[2:]] == [f"{tmp_path}/$$visits.csv"]
+
+
+def user_of(service: ContainerService) -> str:
+    return str(yaml.safe_load(service.file.read_text())["services"][service.name]["user"])
+
+
+def test_a_file_that_was_changed_by_hand_stays_and_what_it_lacks_is_said(tmp_path: Path) -> None:
+    first = party(tmp_path)
+    first.write()
+    own = first.file.read_text() + "# mine\n"
+    first.file.write_text(own)
+    assert first.write().notes == (), "it lacks nothing"
+    further = Place(443, "b.example.org", 443)
+    (note,) = replace(first, reads=(tmp_path / "visits.csv",), reaches=(LEARNER, further)).write().notes
+    assert first.file.read_text() == own
+    assert f'"source": "{tmp_path}/visits.csv"' in note
+    assert '"b.example.org:443" to the command of gate, and "gate:b.example.org" to the links of party' in note
+
+
+def test_learners_with_one_port_have_a_gate_each(tmp_path: Path) -> None:
+    others = Place(8100, "b.example.org", 8100), Place(5432, "b.example.org", 5432), Place(5432, "db.lan", 5432)
+    service = party(tmp_path, *others, ports=("127.0.0.1:9101:9100",))
+    services = document(service)["services"]
+    assert services["gate"]["command"] == ["forward", "learner.example.org:8100", "db.lan:5432", "9100:party:9100"]
+    assert services["gate-2"]["command"] == ["forward", "b.example.org:8100", "b.example.org:5432"]
+    assert "ports" not in services["gate-2"]
+    links = ["gate:learner.example.org", "gate:db.lan", "gate-2:b.example.org"]
+    assert services["party"]["links"] == links
+    service.write()
+    assert service.write().notes == ()
+    more = replace(service, reaches=(LEARNER, Place(443, "c.example.org", 443)))
+    assert len(more.write().notes) == 1
+    assert yaml.safe_load(service.file.read_text())["services"]["party"]["links"] == [
+        *links[:2],
+        "gate:c.example.org",
+        links[2],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -204,8 +264,8 @@ def test_a_container_reaches_a_urls_host_and_port() -> None:
     assert reached_places(["https://learner.example.org:8100", "https://learner.example.org:8100/"]) == (LEARNER,)
     assert reached_places(["https://a", "http://b"]) == (Place(443, "a", 443), Place(80, "b", 80))
     assert reached_places(["https://a"], ["db.lan:5432"])[1] == Place(5432, "db.lan", 5432)
-    for other in ("db.lan", "127.0.0.1:5432", "10.0.0.5:5432", "1:db.lan:5432", "db.lan:443"):
-        with pytest.raises(InvalidInputError, match=r"HOST:PORT|needs a name|same port"):
+    for other in ("db.lan", "127.0.0.1:5432", "10.0.0.5:5432", "1:db.lan:5432"):
+        with pytest.raises(InvalidInputError, match=r"HOST:PORT|needs a name"):
             reached_places(["https://a"], [other])
 
 

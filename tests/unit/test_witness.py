@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -30,11 +31,12 @@ def receipt(  # noqa: PLR0913 -- a receipt's parts, by name
     signer: str = "party",
     key: Ed25519PrivateKey = KEY,
     branch: int = 0,
+    sealed: str = "",
 ) -> str:
     """A receipt of a ledger with so many entries."""
     head = Head(count, digest(ledger, count, branch))
     found = read_receipt(shown).head if shown else None
-    return write_receipt(key, signer=signer, ledger=digest(ledger), head=head, shown=found).text
+    return write_receipt(key, signer=signer, ledger=digest(ledger), head=head, shown=found, sealed=sealed).text
 
 
 def keeper(newest: str | None = None) -> ReceiptKeeper:
@@ -102,15 +104,62 @@ def test_a_service_puts_a_new_ledger_in_the_place_of_an_old_one_by_its_own_word(
 
 
 def test_a_witness_keeps_the_newest_of_those_it_knows(tmp_path: Path) -> None:
-    with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:
-        assert witness.take([receipt(3), receipt(5), receipt(4), receipt(9, key=OTHER)]) == 2
-        assert witness.take([receipt(5), receipt(9, signer="another")]) == 0
+    with closing(Witness(tmp_path, lambda: {("party", MINE)}, ())) as witness:
+        assert witness.take([receipt(3), receipt(5), receipt(4), receipt(9, key=OTHER)], "ann") == 2
+        assert witness.take([receipt(5), receipt(9, signer="another")], "ann") == 0
         for none in ("junk", receipt(9)[:-8] + "AAAAAAA=", receipt(9, key=OTHER)[:-8] + "AAAAAAA="):
             with pytest.raises(InvalidReceiptError):
-                witness.take([receipt(7), none])
+                witness.take([receipt(7), none], "ann")
         assert witness.texts() == [receipt(5)]
-        assert witness.take([receipt(1, "B")]) == 1
-    with closing(Witness(tmp_path, lambda: {("party", MINE)})) as witness:
+        assert witness.take([receipt(1, "B")], "ann") == 1
+    with closing(Witness(tmp_path, lambda: {("party", MINE)}, ())) as witness:
         assert sorted(witness.texts()) == sorted([receipt(5), receipt(1, "B")]), "of both ledgers, after a restart too"
-        witness.take([receipt(1, str(number)) for number in range(100)])
-        assert len(witness.texts()) == 16, "nobody fills its disk"
+        witness.take([receipt(1, str(number)) for number in range(100)], "ann")
+        assert len(witness.texts()) == 64, "nobody fills its disk"
+
+
+def test_of_one_head_the_later_receipt_counts_if_a_part_is_sealed(tmp_path: Path) -> None:
+    """The signer's whole chain may have grown while its recipient's own did not."""
+    receipts = keeper()
+    first = receipts.take(receipt(5, sealed="AAAA"), None)
+    for text in (receipt(5, sealed="BBBB", shown=first.text), receipt(5, shown=first.text)):
+        receipts.take(text, first)
+    assert receipts.newest == read_receipt(receipt(5, sealed="BBBB", shown=first.text))
+    receipts.learn(receipt(5, sealed="BBBB"))
+    assert not receipts.unsettled
+    receipts.learn(receipt(5, sealed="CCCC"))
+    assert len(receipts.unsettled) == 1, "of the same head, and perhaps of another state of the whole chain"
+    with closing(Witness(tmp_path, lambda: {("party", MINE)}, ())) as witness:
+        witness.take([receipt(5, sealed="AAAA"), receipt(5, sealed="BBBB"), receipt(5)], "ann")
+        assert witness.texts("ann") == [receipt(5, sealed="BBBB")]
+
+
+def test_what_a_caller_handed_on_is_shown_to_no_other(tmp_path: Path) -> None:
+    with closing(Witness(tmp_path, lambda: {("party", MINE)}, {"ann", "bob"})) as witness:
+        witness.take([receipt(5)], "ann")
+        witness.take([receipt(3)], "bob")
+        witness.take([receipt(1, str(number)) for number in range(100)], "eve")
+        assert (witness.texts("ann"), witness.texts("bob"), witness.texts("")) == ([receipt(5)], [receipt(3)], [])
+        assert len(witness.texts()) == 66, "its owner sees all"
+        witness.take([receipt(4)], "bob")
+        assert witness.texts("bob") == [receipt(4)], "though ann handed on a newer one"
+
+
+@pytest.mark.parametrize(("callers", "shown"), [(("ann",), [receipt(5)]), (("ann", "bob"), []), ((), [])])
+def test_what_an_older_version_stored_is_shown_to_the_only_caller(
+    tmp_path: Path, callers: tuple[str, ...], shown: list[str]
+) -> None:
+    """Which caller handed it on was not noted then."""
+    with closing(sqlite3.connect(tmp_path / "witness.db")) as connection, connection:
+        connection.execute(
+            "CREATE TABLE receipts (signer TEXT NOT NULL, key TEXT NOT NULL, ledger TEXT NOT NULL, "
+            "count INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (signer, key, ledger)) STRICT"
+        )
+        connection.execute("INSERT INTO receipts VALUES (?, ?, ?, ?, ?)", ("party", MINE, digest("A"), 5, receipt(5)))
+        connection.execute(f"PRAGMA application_id = {0x50_57_49_54}")
+        connection.execute("PRAGMA user_version = 1")
+    for _ in range(2):
+        with closing(Witness(tmp_path, lambda: {("party", MINE)}, callers)) as witness:
+            assert (witness.texts("ann"), witness.texts()) == (shown, [receipt(5)])
+    with closing(Witness(tmp_path, lambda: {("party", MINE)}, ("ann", "bob"))) as witness:
+        assert witness.texts("ann") == shown, "also once others are served"

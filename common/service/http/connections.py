@@ -455,7 +455,7 @@ class BoundedServer(uvicorn.Server):
             self._doors = [Door(self, descriptor) for descriptor in descriptors]
             for server in self.servers:
                 server.close()  # it would also accept connections, and not count those in their TLS handshake
-            self._running = [asyncio.create_task(_kept_up(start, self)) for start in self._beside]
+            self._running = [asyncio.create_task(kept_up(start, self)) for start in self._beside]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting and what runs beside, then close the connections."""
@@ -483,7 +483,7 @@ class BoundedServer(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-async def _kept_up(start: Beside, server: BoundedServer) -> None:
+async def kept_up(start: Beside, server: BoundedServer) -> None:
     """Run something beside a server; an unforeseen error is logged, and it is started again."""
     while True:
         try:

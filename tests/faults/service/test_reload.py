@@ -50,7 +50,7 @@ class Site:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def write(self, tokens: dict[str, int | None], epsilon: float = 100.0) -> None:
+    def write(self, tokens: dict[str, int | None], threads: int = 1) -> None:
         """The settings file; ``tokens`` last for so many days, or for ever."""
         lines = [
             f'{{hash = "{hash_token(token)}"{"" if days is None else f", expires = {today() + timedelta(days)}"}}}'
@@ -61,13 +61,14 @@ class Site:
 name = "party-1"
 state = "{self.cluster.root / "party-1"}"
 port = {self.port}
+blas_threads = {threads}
 study = "{self.cluster.study_path}"
 [metrics]
 port = {self.watched}
 [data]
 source = "{self.cluster.root / "party-1.csv"}"
 [policy]
-epsilon = {epsilon}
+epsilon = 100.0
 delta = 0.1
 max_epsilon_per_run = 100.0
 max_delta_per_run = 0.1
@@ -130,7 +131,7 @@ def test_tokens_change_without_a_stop(site: Site) -> None:
         site.path.write_text("neither = settings")
         until(lambda: "kept" in site.log())
         assert site.status(NEW) == 200, "an unusable file changes nothing"
-        site.write({OLD: 0, NEW: 400}, epsilon=50.0)
+        site.write({OLD: 0, NEW: 400}, threads=2)
         assert process.pid
         os.kill(process.pid, signal.SIGHUP)
         until(lambda: "needs_restart" in site.log())
@@ -142,7 +143,7 @@ def test_tokens_change_without_a_stop(site: Site) -> None:
     print(f"a new token counts {waited:.1f} s after it was written, beside the old one; later {words!r}")
     assert expired.status_code == 401
     assert words == "the bearer token has expired: ask for a new one"
-    assert '"needs_restart": ["policy"]' in site.log()
+    assert '"needs_restart": ["blas_threads"]' in site.log()
     assert '"event": "expires"' in site.log()
     assert not any(secret in site.log() for secret in (OLD, NEW, hash_token(OLD), hash_token(NEW)))
 

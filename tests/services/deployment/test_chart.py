@@ -312,6 +312,93 @@ def test_names_may_be_asked_elsewhere(values_of: dict[str, Values]) -> None:
     assert made["NetworkPolicy"]["spec"]["egress"][-1]["ports"] == [{"protocol": "UDP", "port": 5353}]
 
 
+ENTRY = """
+[[studies]]
+name = "%s"
+study = "/home/ann/b/studies/%s.json"
+people = "ward-7"
+[studies.data]
+source = %s
+[studies.policy]
+share = 0.25
+"""
+LOANS, VISITS = (ENTRY % (name, name, f'"/home/ann/tables/{name}.csv"') for name in ("loans", "visits"))
+LABS = ENTRY % (
+    "labs by day",
+    "labs-by-day",
+    '"SELECT 1 FROM labs"\ntables.labs = {postgres = "env:LAB_DSN", table = "l"}',
+)
+LONG = MEMBER % "[policy]\nepsilon = 5\n"
+FURTHER = """
+[[learners]]
+name = "learner-b"
+token_hash = "sha256:00"
+
+[[outbound]]
+name = "learner-b"
+url = "https://b.example.org:8100"
+token_file = "/home/ann/b/secrets/learner-b/connect.token"
+certificate = "/home/ann/b/state/tls.learner-b.pem"
+"""
+TABLES = {"claim": "tables", "path": "/home/ann/tables"}
+SEVERAL: Values = {
+    "settings": LONG + LOANS + VISITS,
+    "study": "",
+    "studies": {"loans": "{}", "visits": "{}"},
+    "data": TABLES,
+}
+
+
+def mounts_of(made: Manifests) -> dict[str, str]:
+    (service,) = pod_of(made)["containers"]
+    return {mount["mountPath"]: mount.get("subPath", mount["name"]) for mount in service["volumeMounts"]}
+
+
+def test_each_study_of_a_party_is_mounted_where_its_settings_say(values_of: dict[str, Values]) -> None:
+    made = rendered(values_of["party"] | SEVERAL)
+    assert made["ConfigMap"]["data"].keys() >= {"study.loans.json", "study.visits.json"}
+    assert "study.json" not in made["ConfigMap"]["data"]
+    mounts = mounts_of(made)
+    assert mounts["/home/ann/b/studies/loans.json"] == "study.loans.json"
+    assert mounts["/home/ann/b/studies/visits.json"] == "study.visits.json"
+    assert mounts["/home/ann/tables"] == "data"
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    kubernetes_validate.validate(made["StatefulSet"], VERSIONS[-1], strict=True)
+
+
+def test_the_short_form_and_others_go_together_with_tables_from_elsewhere(values_of: dict[str, Values]) -> None:
+    more: Values = {
+        "settings": PARTY + VISITS + LABS,
+        "studies": {"visits": "{}", "labs-by-day": "{}"},
+        "volumes": [{"name": "visits", "persistentVolumeClaim": {"claimName": "visits"}}],
+        "volumeMounts": [{"name": "visits", "mountPath": "/home/ann/tables", "readOnly": True}],
+        "env": [DSN],
+        "reaches": [*values_of["party"]["reaches"], DATABASE],
+    }
+    mounts = mounts_of(rendered(values_of["party"] | more))
+    assert mounts["/home/ann/b/study.json"] == "study.json"
+    assert mounts["/home/ann/b/studies/labs-by-day.json"] == "study.labs-by-day.json"
+    assert (mounts["/home/ann/loans.csv"], mounts["/home/ann/tables"]) == ("loans.csv", "visits")
+
+
+def test_a_further_learner_has_a_secret_of_its_own(values_of: dict[str, Values]) -> None:
+    values = values_of["party"] | {"settings": PARTY + FURTHER, "secrets": {"learner-b": "hospital-b-learner-b"}}
+    made = rendered(values)
+    (prepare,) = pod_of(made)["initContainers"]
+    volumes = {volume["name"]: volume for volume in pod_of(made)["volumes"]}
+    (mount,) = [each for each in prepare["volumeMounts"] if each["mountPath"] == "/given/further/learner-b"]
+    assert volumes[mount["name"]]["secret"] == {"secretName": "hospital-b-learner-b", "defaultMode": 0o440}
+    assert prepare["command"][-1] == "/given/further"
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    kubernetes_validate.validate(made["StatefulSet"], VERSIONS[-1], strict=True)
+
+
+def test_a_study_that_is_added_restarts_the_pod(values_of: dict[str, Values]) -> None:
+    one = SEVERAL | {"settings": LONG + LOANS, "studies": {"loans": "{}"}}
+    both = [rendered(values_of["party"] | each)["StatefulSet"]["spec"]["template"] for each in (one, SEVERAL)]
+    assert both[0]["metadata"]["annotations"] != both[1]["metadata"]["annotations"]
+
+
 WATCHED = {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]}
 LISTENER = '\n[metrics]\nport = 9464\ntoken_hash = "sha256:00"\n'
 
@@ -360,7 +447,7 @@ BAD: dict[str, tuple[str, Values, str]] = {
     "anybody of the cluster": ("party", {"reaches": [{"peer": {"podSelector": {}}, "port": 443}]}, "podSelector"),
     "no learner": ("party", {"reaches": []}, "reaches: name the learner"),
     "no table": ("party", {"data": {"claim": ""}}, "data: a party needs claim"),
-    "another table": ("party", {"data": {"claim": "a", "path": "/mnt"}}, "source is not in /mnt"),
+    "another table": ("party", {"data": {"claim": "a", "path": "/mnt"}}, "source of the settings is not in /mnt"),
     "the folder in the table's": ("party", {"data": {"claim": "a", "path": "/home/ann"}}, "own folder"),
     "half a claim": ("party", {"data": {"claim": "a", "path": ""}}, "claim and path go together"),
     "a keyholder's table": ("keyholder", {"data": {"claim": "a", "path": "/a"}}, "a keyholder has no table"),
@@ -374,7 +461,7 @@ BAD: dict[str, tuple[str, Values, str]] = {
     "a query's file elsewhere": (
         "party",
         {"settings": BOTH, "env": [DSN], "reaches": [DATABASE] * 2},
-        "source is not in /home/ann/loans.csv",
+        "source of the settings is not in /home/ann/loans.csv",
     ),
     "a string as a value": ("party", {"env": [{"name": "LAB_DSN", "value": "secret-value"}]}, "LAB_DSN is a secret"),
     "headers as a value": (
@@ -403,6 +490,76 @@ BAD: dict[str, tuple[str, Values, str]] = {
     ),
     "a number for a text": ("party", {"podAnnotations": {"a": 1}}, "podAnnotations"),
     "no study": ("party", {"study": ""}, "study: give the file"),
+    "no study at all": ("party", {"settings": LONG, "study": ""}, "study: give the file"),
+    "the short form's file for others": (
+        "party",
+        SEVERAL | {"study": "{}"},
+        "the settings have [[studies]]: give each",
+    ),
+    "a study without its file": (
+        "party",
+        SEVERAL | {"studies": {"loans": "{}"}},
+        "studies: give the file of visits by --set-file studies.visits=",
+    ),
+    "a point in a file's name": (
+        "party",
+        SEVERAL | {"settings": LONG + LOANS.replace("loans.json", "loans.v2.json")},
+        "--set-file studies.loans\\.v2=",
+    ),
+    "a file without its study": (
+        "party",
+        SEVERAL | {"studies": {"loans": "{}", "visits": "{}", "wards": "{}"}},
+        "studies: no study of the settings has the file wards.json",
+    ),
+    "a study's file of no place": (
+        "party",
+        SEVERAL | {"settings": (LONG + LOANS).replace("/home/ann/b/studies", "studies")},
+        "study of loans is no absolute path",
+    ),
+    "two studies of one name": (
+        "party",
+        SEVERAL | {"settings": LONG + LOANS + VISITS.replace('"visits"', '"loans"')},
+        "two studies are called loans",
+    ),
+    "two studies of one file": (
+        "party",
+        SEVERAL | {"settings": LONG + LOANS + VISITS.replace("b/studies/visits", "c/loans")},
+        "two studies have a file loans.json",
+    ),
+    "a study without a name": (
+        "party",
+        SEVERAL | {"settings": LONG + LOANS + VISITS.replace("name =", "nam =")},
+        "a study of [[studies]] has no name",
+    ),
+    "a study without data": (
+        "party",
+        SEVERAL | {"settings": LONG + LOANS + VISITS.replace("source =", "sourc =")},
+        "the data of visits has no source",
+    ),
+    "a study's table elsewhere": (
+        "party",
+        SEVERAL | {"data": {"claim": "a", "path": "/home/ann/tables/loans.csv"}},
+        "the source of visits is not in /home/ann/tables/loans.csv",
+    ),
+    "a study's string": (
+        "party",
+        SEVERAL | {"settings": LONG + LABS, "studies": {"labs-by-day": "{}"}, "reaches": [DATABASE] * 2},
+        "env: LAB_DSN, of a connection",
+    ),
+    "a study's database": (
+        "party",
+        SEVERAL | {"settings": LONG + LABS, "studies": {"labs-by-day": "{}"}, "env": [DSN]},
+        "reaches: name the database too",
+    ),
+    "studies as a folder": ("party", {"settings": f'studies = "/a"\n{PARTY}'}, "studies of a party are tables"),
+    "a study by variable": (
+        "party",
+        {"env": [{"name": "PARLEY_PARTY_STUDIES", "value": "[]"}]},
+        "PARLEY_PARTY_STUDIES says: say it there",
+    ),
+    "a keyholder's study": ("keyholder", {"studies": {"loans": "{}"}}, "a keyholder has no study"),
+    "a further learner's secrets": ("party", {"settings": PARTY + FURTHER}, "name the Secret of secrets/learner-b"),
+    "secrets of nobody": ("party", {"secrets": {"learner-c": "c"}}, "the settings have nothing in secrets/learner-c"),
     "no TOML": ("party", {"settings": "name = "}, "not a TOML file"),
     "another role's settings": ("keyholder", {"settings": PARTY}, "not a keyholder's"),
     "a learner's for a party": ("party", {"settings": 'name="l"\nstate="/l/state"\nport=1\n'}, "not a party's"),

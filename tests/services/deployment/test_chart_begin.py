@@ -16,7 +16,7 @@ def prepare(root: Path) -> subprocess.CompletedProcess[str]:
     folders = [root / name for name in ("given", "secrets", "begin", "state")]
     for folder in folders:
         folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(PREPARE), *map(str, folders)]
+    command = [sys.executable, str(PREPARE), *map(str, folders), str(root / "further")]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
 
 
@@ -49,6 +49,18 @@ def test_secrets_become_private_and_state_begins_once(tmp_path: Path) -> None:
     (tmp_path / "state" / "identity.key").unlink()
     assert prepare(tmp_path).returncode == 0
     assert texts(tmp_path / "state") == {"ledger.db": "newer", "ledger.head": "head"}, "an old ledger came back"
+
+
+def test_a_further_learners_secrets_and_certificate_are_added(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    for name, text in (("ledger.db", "newer"), ("tls.pem", "renewed")):
+        (tmp_path / "state" / name).write_text(text)
+    mounted(tmp_path / "further" / "learner-b", {"connect.token": "token"})
+    mounted(tmp_path / "begin", {"ledger.db": "old", "tls.pem": "first", "tls.learner-b.pem": "further"})
+    assert prepare(tmp_path).returncode == 0
+    token = tmp_path / "secrets" / "learner-b" / "connect.token"
+    assert (token.read_text(), stat.S_IMODE(token.stat().st_mode)) == ("token", 0o600)
+    assert texts(tmp_path / "state") == {"ledger.db": "newer", "tls.pem": "renewed", "tls.learner-b.pem": "further"}
 
 
 @pytest.mark.parametrize("left", [{"ledger.db.begin": "ol"}, {"ledger.db": "old", "all.begin": ""}])

@@ -19,8 +19,8 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.membership import Invitation, KnownKey
-from parley.party.cli.join import _party_toml, _warned
-from parley.party.membership import Folder
+from parley.party.cli.join import _warned
+from parley.party.invited import BUDGET, InvitedParty
 from parley.party.policy import first_algorithms, refused_for_sums, trained_by_sums
 from parley.party.settings import PartySettings
 
@@ -42,10 +42,10 @@ def written(agreed: Study, root: Path, *key_holders: KnownKey) -> tuple[PartySet
         name="a", role="party", learner=learner, url="https://learner.example.org", secret="s" * 40,
         expires=datetime(2100, 1, 1, tzinfo=UTC), studies=(signed,), key_holders=key_holders,
     )  # fmt: skip
-    folder = Folder(root)
-    folder.begin(invited)
-    data, budget = parse_source("rows.parquet", ()), (5.0, 1e-4, 1.0, 1e-5)
-    text = _party_toml(invited, folder, data, budget, clip=False, trusts_policy=False, proxy=None, ports=(1, 2, 3))
+    joining = InvitedParty.find(invited, root, None)
+    joining.folder.begin(invited)
+    entry = joining.entry(agreed, parse_source("rows.parquet", ()), clip=False, people=None)
+    text = joining.first_text(entry, agreed, BUDGET, (), None, (1, 2, 3))
     (root / "party.toml").write_text(text)
     return PartySettings.load(root / "party.toml"), text
 
@@ -63,7 +63,7 @@ def test_a_policy_lists_what_takes_the_rows_of_the_study(
     terms: dict[str, Any], algorithms: tuple[str, ...], tmp_path: Path
 ) -> None:
     settings, text = written(study(**terms), tmp_path)
-    assert settings.policy.algorithms == algorithms
+    assert settings.studies[0].policy.over(settings.policy).algorithms == algorithms
     assert not settings.policy.require_secure_sum
     assert "refused" not in text
 
@@ -74,10 +74,9 @@ def test_a_policy_that_requires_sums_says_what_that_refuses(norm: str, refused: 
     assert settings.policy.require_secure_sum
     assert f"require_secure_sum = true  # so {refused} is refused" in text
     assert trained_by_sums(study(norm=norm)) == (("dp_gd", "average") if norm == "euclidean" else ())
-    warnings = [*_warned(Folder(tmp_path / "new"), settings, study(norm=norm), 100)]
+    warnings = [*_warned(settings.policy, study(norm=norm), 100)]
     assert "only simplex trains" in warnings[0] if norm == "max" else not warnings
-    assert not [*_warned(Folder(tmp_path), settings, study(norm=norm), 100)], "its owner has settings"
-    assert "published whole" in next(_warned(Folder(tmp_path), settings, study(norm=norm), 10**5)), "of a delta of 1e-4"
+    assert "published whole" in next(_warned(settings.policy, study(norm=norm), 10**5)), "of a delta of 1e-4"
 
 
 @pytest.mark.parametrize("norm", ["euclidean", "max"])

@@ -67,7 +67,7 @@ class Scene:
         """What `check` ends with when an owner's study is not what the learner signed; it is put back."""
         text = study.read_text()
         study.write_text(text.replace(old, new, 1))
-        done = self.owner("check", "--config", study.with_name("party.toml"))
+        done = self.owner("check", "--config", study.parents[1] / "party.toml")
         study.write_text(text)
         assert "is not as learner signed it" in done.output
         return done.exit_code
@@ -107,12 +107,15 @@ class Scene:
 
 
 @contextmanager
-def scene(root: Path) -> Iterator[tuple[Scene, BaseProcess]]:
+def scene(root: Path, *studies: str) -> Iterator[tuple[Scene, BaseProcess]]:
+    """A learner, which also has ``studies`` of these names, of the same columns."""
     cluster, port = Cluster(root / "made", n_parties=2, makes_ledgers=False), free_port()
     url = f"https://127.0.0.1:{port}"
     made = CliRunner().invoke(learner_app, ["init", url, "--out", str(root / "learner")])
     assert made.exit_code == 0, made.output
-    (root / "learner" / "studies" / "made-up.json").write_text(cluster.study.model_dump_json())
+    for name in ("made-up", *studies):
+        study = cluster.study.model_copy(update={"name": name})
+        (root / "learner" / "studies" / f"{name}.json").write_text(study.model_dump_json())
     secrets = root / "learner" / "secrets"
     environment = {
         "PARLEY_URL": url,
@@ -163,7 +166,7 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             parties.append(start_party(made.party(name)))
         with stopped_at_exit(*parties):
             assert {member["state"] for member in made.roster().values()} == {"unconfirmed"}
-            agreed = made.root / NAMES[0] / "study.json"
+            agreed = made.root / NAMES[0] / "studies" / "made-up.json"
             assert read_study(agreed, [made.party(NAMES[0]).learners[0].public_key or ""]).name == "made-up"
             assert made.altered(agreed, '"x0"', '"x9"') == 3
             listed = ("pin", "--config", made.root / NAMES[0] / "party.toml")
@@ -369,8 +372,9 @@ def test_an_owner_joins_by_a_query_over_tables(shared: Scene, monkeypatch: pytes
     result = shared.join(shared.invite("queried"), "hospital-a", *queried("rows=party-1.csv", shared.root / "queried"))
     assert result.exit_code == 0, result.output
     settings = PartySettings.load(shared.root / "queried" / "party.toml")
-    assert settings.data.source == QUERY
-    assert settings.data.tables == {"rows": str(shared.tables[NAMES[0]])}
+    (entry,) = settings.studies
+    assert entry.data.source == QUERY
+    assert entry.data.tables == {"rows": str(shared.tables[NAMES[0]])}
     assert shared.owner("check", "--config", shared.root / "queried" / "party.toml").exit_code == 0
     refused = shared.join(
         shared.invite("lacking"), "hospital-a", *queried("other=party-1.csv", shared.root / "lacking")

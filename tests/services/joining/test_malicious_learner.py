@@ -157,7 +157,7 @@ def test_a_member_that_joins_again_keeps_what_it_has_compared(shared: Scene) -> 
     stranger.write_text(other.sealed(strangers))
     done = shared.join(stranger, VICTIM, "--out", folder, words=" ".join(words_of(public_hex(strangers))))
     assert done.exit_code == 3
-    assert "knows no learner with this key: choose another folder by --out" in done.stderr
+    assert "study 'made-up' is signed by another than the learner that invites" in done.stderr
 
 
 def test_no_side_is_shown_the_words_that_it_is_asked_for(shared: Scene, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_no_side_is_shown_the_words_that_it_is_asked_for(shared: Scene, tmp_path
     assert not [words for words in secret for text in outputs if words in text]
     assert unheard not in outputs[1], "an operator confirms by words, not by a key that it has looked up"
     study = tmp_path / "study.json"
-    study.write_text((shared.root / "unheard" / "study.json").read_text())
+    study.write_text((shared.root / "unheard" / "studies" / "made-up.json").read_text())
     output = shared.owner("study", "check", study, "--data", shared.tables[VICTIM]).output
     assert "signed by learner, by its own word" in output
     assert " ".join(words_of(shared.key)) not in output

@@ -252,6 +252,16 @@ def test_the_same_keys_are_used_after_a_restart_with_the_same_secret_only(serve:
     assert "another secret" not in response.text.replace("sealed under another secret", "")
 
 
+def test_a_learner_that_its_settings_name_later_is_served_without_a_restart(tmp_path: Path) -> None:
+    changed = keyholder_settings(tmp_path)
+    app = create_key_holder_app(changed.model_copy(update={"learners": changed.learners[1:]}), FreshKeys())
+    with TestClient(app) as client:
+        assert call(client, "GET", "/v1/keyholder").status_code == 401
+        assert app.state.take_up(changed) == ("learners",)
+        app.state.tokens.replace(changed.tokens)
+        assert begin(client).parties, "its roster is signed: the key holder knows its key"
+
+
 def test_logs_and_metrics_hold_no_key(
     serve: Serve, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

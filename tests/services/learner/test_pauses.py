@@ -199,9 +199,8 @@ async def test_no_dialer_pauses_for_longer_than_ten_seconds(monkeypatch: pytest.
     monkeypatch.setattr(outbound, "open_to", refused)
     monkeypatch.setattr(asyncio, "sleep", pauses := Pauses(50))
     address = LearnerAddress.model_validate({"name": "learner", "url": "http://127.0.0.1:1", "token": "t"})
-    (dial,) = outbound.outbound([address])
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        await dial(None)  # type: ignore[arg-type]  # it gets no connection to serve
+        await outbound.dial(None, address)  # type: ignore[arg-type]  # it gets no connection to serve
     line = {"event": "outbound", "learner": "learner", "connected": False, "log_level": "warning"}
     assert lines == [line | {"reason": "the network is down"}], "once"
     assert 5.0 < max(pauses.seconds) <= 10.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import io
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +22,17 @@ from parley.common.errors import (
     DataChangedError,
     ForbiddenError,
     InvalidInputError,
+    InvalidReceiptError,
     LedgerError,
     NotFoundError,
 )
 from parley.common.privacy.account import Account, Cost, Price
-from parley.common.protocol.receipts import Binding, Head, read_receipt, verify_receipt, write_receipt
+from parley.common.protocol.receipts import Binding, Head, Receipt, read_receipt, verify_receipt, write_receipt
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.messages import Roster, RosterKeyHolder, RosterParty
 from parley.common.secure_sum.session import Identity
-from parley.common.storage.chain import Chain
+from parley.common.storage.chain import Chain, next_link
 from parley.common.wire.party_api import RunProposal
 from parley.party.ledger import ledger as module
 from parley.party.ledger.books import OWNER
@@ -49,6 +52,7 @@ from parley.party.ledger.records import (
     Released,
     read_price,
 )
+from parley.party.ledger.sealing import own_ledger
 from tests.support.clock import Clock
 from tests.support.ledgers import KEY, open_ledger
 
@@ -518,16 +522,90 @@ def test_a_receipt_says_what_the_ledger_holds_and_was_shown(tmp_path: Path) -> N
         answer = store.rounds.answer(Ask("ann", "run", 1, "query"), say(b"one"))
         empty = read_receipt(store.chain.receipt())
         assert (empty.to, empty.shown, empty.answer) == ("", None, None)
-        receipt = verify_receipt(store.chain.receipt("ann", empty, answer.bound), "party", IDENTITY.key)
-        assert (receipt.to, receipt.shown, receipt.answer) == ("ann", empty.head, answer.bound)
-        assert (receipt.head, receipt.ledger) == (store.chain.head, store.chain.origin)
-        remaining = PRICE.total - PRICE.step(1, 0)
-        assert receipt.totals == {
-            "spent": list(PRICE.step(1, 0).units),
+        charged, at = PRICE.step(1, 0), store.books.at
+        remaining = PRICE.total - charged
+        assert (empty.head, empty.ledger, empty.sealed) == (store.chain.head, store.chain.origin, "")
+        assert empty.totals == {
+            "spent": list(charged.units),
             "reserved": list(remaining.units),
             "adjacency": "whole_party",
-            "at": store.books.at,
+            "at": at,
         }
+        receipt = verify_receipt(store.chain.receipt("ann", empty, answer.bound), "party", IDENTITY.key)
+        assert (receipt.to, receipt.shown, receipt.answer) == ("ann", empty.head, answer.bound)
+        own = bytes.fromhex(own_ledger(store.chain.origin, "ann"))
+        for _, record in [(number, record) for number, record in store.records() if number > 2]:
+            own = next_link(own, record)
+        assert (receipt.ledger, receipt.head) == (own_ledger(store.chain.origin, "ann"), Head(2, own.hex()))
+        assert receipt.totals == {}, "it does not say what others have had"
+        whole = store.chain.whole(receipt)
+        assert (whole.ledger, whole.head) == (empty.ledger, empty.head)
+        assert whole.totals == {
+            "spent": list((charged + remaining).units),
+            "reserved": [0, 0, 0, 0],
+            "adjacency": "whole_party",
+            "at": at,
+        }
+
+
+def test_what_a_learner_sees_does_not_say_whether_another_asks(tmp_path: Path, clock: Clock) -> None:
+    """Nor whether somebody's question had an expired run of its own ended."""
+
+    def seen(name: str, *, is_busy: bool) -> list[tuple[int, Head | None, dict[str, Any], int]]:
+        clock.now, receipts = 1000, list[Receipt]()
+        with open_ledger(tmp_path / name, LIMIT, reservation_days=1) as store:
+            for run in ("one", "two"):
+                if is_busy:
+                    approve(store, run, "bob", price=Price((1,), (1,), (0,), (0,)))
+                    store.rounds.answer(Ask("bob", run, 1, "query"), say(b"one"))
+                approve(store, run, price=Price((1,), (1,), (0,), (0,)))
+                receipts.append(read_receipt(store.chain.receipt("ann")))
+            clock.now += 86_400
+            if is_busy:
+                store.account()
+            receipts.append(read_receipt(store.chain.receipt("ann")))
+            assert [store.chain.check_receipt(receipt.text) for receipt in receipts] == receipts
+            assert (len(store.books.runs.unended()) == 0) == is_busy
+        return [(each.head.count, each.shown, each.totals, len(each.text)) for each in receipts]
+
+    assert seen("alone", is_busy=False) == seen("busy", is_busy=True)
+
+
+def test_a_copy_that_lacks_another_learners_entries_alone_is_refused(tmp_path: Path) -> None:
+    with open_ledger(tmp_path / "now", LIMIT) as store:
+        approve(store, price=Price((1,), (1,), (0,), (0,)))
+        before = read_receipt(store.chain.receipt("ann"))
+    shutil.copytree(tmp_path / "now", tmp_path / "old")
+    with open_ledger(tmp_path / "now", LIMIT) as store:
+        approve(store, "theirs", "bob", price=Price((1,), (1,), (0,), (0,)))
+        text = store.chain.receipt("ann")
+        assert read_receipt(text).head == before.head
+        assert store.chain.check_receipt(text) == read_receipt(text)
+    with open_ledger(tmp_path / "old", LIMIT) as store:
+        with pytest.raises(LedgerError, match="old copy"):
+            store.chain.check_receipt(text)
+        with pytest.raises(LedgerError, match="older than the one last written"):
+            store.account()
+
+
+def test_a_sealed_part_is_read_in_its_own_receipt_alone(tmp_path: Path) -> None:
+    with open_ledger(tmp_path, LIMIT) as store:
+        receipt = read_receipt(store.chain.receipt("ann"))
+        for other in (
+            {"to": "bob"},
+            {"ledger": "ab" * 32},
+            {"head": Head(1, receipt.head.link)},
+            {"sealed": receipt.sealed[:-8] + "AAAAAAA="},
+            {"sealed": "junk"},
+            {"sealed": "AAAA"},
+        ):
+            parts: dict[str, Any] = {
+                "ledger": receipt.ledger, "head": receipt.head, "to": "ann", "sealed": receipt.sealed,
+            }  # fmt: skip
+            text = write_receipt(KEY, signer="party", **(parts | other)).text
+            with pytest.raises(InvalidReceiptError, match="did not seal"):
+                store.chain.check_receipt(text)
+        assert store.chain.check_receipt(receipt.text) == receipt
 
 
 @pytest.mark.parametrize(("late", "at"), [(6, 10), (5, 11)])  # more entries; or a copy that was written on later
@@ -546,7 +624,7 @@ def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(
 
         for count in (0, 5):
             assert one.chain.check_receipt(replaced(count)).head.count == count
-        with pytest.raises(LedgerError, match=f"had {late} entries, and it does not hold them: it is an old copy"):
+        with pytest.raises(LedgerError, match="had entries that it does not hold: it is an old copy"):
             one.chain.check_receipt(replaced(late, at))
     with pytest.raises(LedgerError, match="older than the one last written"):
         open_ledger(tmp_path, LIMIT)
@@ -556,7 +634,7 @@ def test_receipts_of_another_process_and_of_a_ledger_that_was_replaced_stand(
 def test_a_receipt_of_a_ledger_that_is_not_this_one_forbids_it(tmp_path: Path, count: int) -> None:
     with open_ledger(tmp_path, LIMIT) as store:
         text = write_receipt(KEY, signer="party", ledger="ab" * 32, head=Head(count, "00" * 32)).text
-        with pytest.raises(LedgerError, match=f"had {count} entries"):
+        with pytest.raises(LedgerError, match="had entries that it does not hold"):
             store.chain.check_receipt(text)
         with pytest.raises(LedgerError, match="older than the one last written"):
             store.account()
@@ -573,7 +651,7 @@ def test_a_receipt_that_others_signed_forbids_nothing(tmp_path: Path) -> None:
         approve(store)
         with pytest.raises(BudgetExhaustedError):
             approve(store, "more", price=Price((100,), (0,), (0,), (0,)))
-        with pytest.raises(LedgerError, match="had 9 entries"):
+        with pytest.raises(LedgerError, match="had entries that it does not hold"):
             store.chain.check_receipt(write_receipt(KEY, signer="party", ledger=origin, head=Head(9, "cd" * 32)).text)
 
 

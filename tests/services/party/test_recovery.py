@@ -16,11 +16,12 @@ from typer.testing import CliRunner, Result
 from parley.common.errors import LedgerError
 from parley.common.privacy.account import Cost
 from parley.common.protocol.receipts import RECEIPT_HEADER
+from parley.common.service.tokens import hash_token
 from parley.party.answers.party import open_store
 from parley.party.api.app import create_party_app
 from parley.party.cli.main import party_app
 from parley.party.settings import PartySettings
-from tests.support.cluster import Cluster
+from tests.support.cluster import LEARNER, Cluster
 from tests.support.rounds import ASKING, ask, propose, run_spec, weights
 
 
@@ -145,18 +146,37 @@ def test_a_copy_that_was_written_on_is_charged_beside_what_it_forgot(cluster: Cl
 def test_without_every_learners_receipt_the_whole_budget_counts_as_spent(cluster: Cluster) -> None:
     with serving(cluster) as client:
         receipt = half_a_run(cluster, client, "first")
-    shutil.rmtree(cluster.root / "party-1")
+    (cluster.root / "party-1" / "ledger.db").unlink()
     done = recover(
         cluster, "recover", "--receipt", written(cluster, receipt), "--yes", "--format", "json", learners=("bob",)
     )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["without_receipt_of"] == ["bob"]
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        assert ledger.account().epsilon_left == 0
     with serving(cluster) as client:
         digest = cluster.study.digest
         room = client.get("/v1/budget/room", params={"study": digest, "epsilon": 1, "gdp": 1}).json()
         assert room == {"fits": False}
         assert client.get("/v1/budget").json()["epsilon_spent"] == 0, "which no run of this learner's has spent"
         assert propose(client, run_spec(cluster, epsilon=0.01), "next").json()["type"].endswith(":budget-exhausted")
+
+
+def test_a_receipt_that_was_sealed_with_a_lost_key_counts_as_not_shown(cluster: Cluster) -> None:
+    with serving(cluster) as client:
+        receipt = half_a_run(cluster, client, "first")
+    shutil.rmtree(cluster.root / "party-1")
+    done = recover(cluster, "recover", "--receipt", written(cluster, receipt), "--yes")
+    assert done.exit_code == 0, done.output
+    assert (
+        "the receipt of learner says what was spent in a part that is sealed with another identity key" in done.stderr
+    )
+    assert "no receipt of learner: the whole budget counts as spent" in done.stderr
+    with open_store(cluster.party_settings("party-1")) as ledger:
+        assert ledger.account().spent.epsilon == 30 * 10**6
+    with serving(cluster) as client:
+        again = propose(client, run_spec(cluster), "next", **{RECEIPT_HEADER: receipt})
+        assert again.json()["type"].endswith(":budget-exhausted"), "what it shows is accounted for"
 
 
 def test_a_receipt_of_somebody_else_says_nothing(cluster: Cluster) -> None:
@@ -284,3 +304,54 @@ def test_policy_is_looked_at_again_in_every_round(cluster: Cluster) -> None:
         assert (refused.status_code, refused.json()["rule"]) == (403, "algorithms")
     with open_store(cluster.party_settings("party-1")) as ledger:
         assert len(ledger.answers()) == 2
+
+
+def settings_file(cluster: Cluster, name: str) -> Path:
+    """The settings file of a party."""
+    path = cluster.root / f"{name}.toml"
+    path.write_text(
+        f'name = "{name}"\nstate = "{cluster.root}/{name}"\nstudy = "{cluster.study_path}"\n'
+        f'[data]\nsource = "{cluster.root}/{name}.csv"\n'
+        f"[policy]\nepsilon = 30.0\ndelta = 0.1\nmax_epsilon_per_run = 10.0\nmax_delta_per_run = 0.1\n"
+        f'[[learners]]\nname = "learner"\ntoken_hash = "{hash_token(LEARNER)}"\n'
+    )
+    return path
+
+
+def test_two_ledgers_become_one(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, n_parties=2, policy={"epsilon": 30.0, "max_epsilon_per_run": 10.0})
+    first, other = settings_file(cluster, "party-1"), settings_file(cluster, "party-2")
+    receipts = {}
+    for name in cluster.names:
+        with TestClient(create_party_app(cluster.party_settings(name)), headers=ASKING) as client:
+            receipts[name] = half_a_run(cluster, client, "first")
+
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(party_app, [*map(str, words)])
+
+    planned = run("merge", other, "--config", first)
+    assert (planned.exit_code, planned.stdout) == (0, "to be charged: epsilon 2, delta 2e-05\n")
+    assert "nothing was changed" in planned.stderr
+    for _ in range(2):  # the second finds it done
+        done = run("merge", other, "--config", first, "--yes")
+        assert (done.exit_code, done.stdout) == (0, "charged: epsilon 2, delta 2e-05\n"), done.output
+    assert "the ledger of party-2 has ended: its party answers nothing any more; its data were not moved" in done.stderr
+    assert f"next: add the studies of {other} to {first} under [[studies]], then parley-party serve" in done.stderr
+    with TestClient(create_party_app(cluster.party_settings("party-1")), headers=ASKING) as client:
+        again = propose(client, run_spec(cluster), "next", **{RECEIPT_HEADER: receipts["party-1"]})
+        assert again.is_success, "the receipts of the ledger that has ended are accounted for"
+        assert ask(client, 3, weights(cluster, 3), "first").status_code == 404
+    for words in (["check"], ["pending"], ["end", "first"], ["accept-data"], ["recover", "--yes"]):
+        refused = run(*words, "--config", other)
+        assert (refused.exit_code, "this ledger has ended: it was merged into that of party-1" in refused.stderr) == (
+            3,
+            True,
+        )
+    for words in (["log"], ["log", "--by-run"], ["budget"]):
+        assert run(*words, "--config", other).exit_code == 0
+    for config in (first, other):
+        file = config.with_suffix(".audit")
+        assert run("audit", "export", file, "--config", config).exit_code == 0
+        key = cluster.party_settings(config.stem).identity.key
+        assert run("audit", "verify", file, "--key", key).exit_code == 0
+    assert run("merge", first, "--config", other).exit_code == 3, "the other way round it is merged before"

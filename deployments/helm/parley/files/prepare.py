@@ -1,7 +1,8 @@
 """Before a service starts: its secrets as files that it alone may read, and on an empty volume the state to begin with.
 
 A Secret is mounted readable by the pod's group, which services refuse for private keys: so they are copied to memory.
-State is copied once. A volume that holds anything is left as it is: an old ledger must not take a newer one's place.
+State is copied once. A volume that holds anything is left as it is, but for certificates that it lacks: an old ledger
+must not take a newer one's place.
 """
 
 import os
@@ -28,6 +29,7 @@ def begin(source: Path, state: Path) -> None:
     """Copy what is to begin with to an empty volume; after an interruption, before which nothing has run, again."""
     held = [path for path in state.iterdir() if path.name != "lost+found"]
     if held and not any(path.suffix == UNFINISHED for path in held):
+        add_certificates(source, state)
         return
     drafts = [state / f"{path.name}{UNFINISHED}" for path in files_in(source)]
     if held and not drafts:
@@ -43,8 +45,21 @@ def begin(source: Path, state: Path) -> None:
     mark.unlink()
 
 
+def add_certificates(source: Path, state: Path) -> None:
+    """Copy the certificates of further learners that a volume lacks; services renew those that it has."""
+    for path in files_in(source):
+        if path.suffix == ".pem" and not (state / path.name).exists():
+            draft = state / f"{path.name}.draft"
+            write(draft, path.read_bytes())
+            draft.replace(state / path.name)
+
+
 if __name__ == "__main__":
-    secret, secrets, first, volume = map(Path, sys.argv[1:])
+    secret, secrets, first, volume, further = map(Path, sys.argv[1:])
     for given in files_in(secret):
         write(secrets / given.name, given.read_bytes())
+    for folder in sorted(further.glob("*")):  # of further learners
+        (secrets / folder.name).mkdir(mode=0o700, exist_ok=True)
+        for given in files_in(folder):
+            write(secrets / folder.name / given.name, given.read_bytes())
     begin(first, volume)

@@ -24,67 +24,21 @@
 {{- if not $settings.outbound }}{{ fail "settings: outbound is missing: nothing reaches the service here" }}{{ end -}}
 {{- if not $values.reaches }}{{ fail "reaches: name the learner, or the proxy on the way to it" }}{{ end -}}
 {{- end -}}
+{{- $_ := include "parley.studies" (list $values $settings) -}}
 {{- if eq $values.role "party" -}}
-{{- if or (not $values.study) (not (isAbs (default "" $settings.study))) -}}
-{{- fail "study: give the file by --set-file study=..., and its absolute path in the settings" -}}
-{{- end -}}
 {{- include "parley.data" (list $values $settings) -}}
 {{- else if $values.data.claim -}}
 {{- fail (printf "data: a %s has no table" $values.role) -}}
 {{- end -}}
+{{- include "parley.further" (list $values $settings) -}}
 {{- include "parley.own" $values -}}
 {{- toJson $settings -}}
-{{- end -}}
-
-{{/* Fails where a file of a party's data is not mounted, or a database's connection string or way is missing. */}}
-{{- define "parley.data" -}}
-{{- $values := index . 0 }}{{ $settings := index . 1 -}}
-{{- $tables := dig "data" "tables" dict $settings -}}
-{{- $files := list }}{{ $strings := list -}}
-{{- range $table := $tables -}}
-{{- if kindIs "string" $table }}{{ $files = append $files $table }}{{ else }}{{ $strings = append $strings $table.postgres }}{{ end -}}
-{{- end -}}
-{{- if not $tables }}{{ $files = list (dig "data" "source" "" $settings) }}{{ end -}}
-{{- $data := $values.data }}{{ $path := trimSuffix "/" $data.path }}{{ $mounted := list -}}
-{{- range $values.volumeMounts }}{{ $mounted = append $mounted (trimSuffix "/" .mountPath) }}{{ end -}}
-{{- if ne (not $data.claim) (not $path) }}{{ fail "data: claim and path go together" }}{{ end -}}
-{{- if and $files (not $path) (not $mounted) -}}
-{{- fail "data: a party needs claim and path, unless all tables of its query are in PostgreSQL" -}}
-{{- end -}}
-{{- if and $path (hasPrefix (printf "%s/" $path) $settings.state) -}}
-{{- fail (printf "data: %s holds the party's own folder; name the table itself, and its subPath in the claim" $path) -}}
-{{- end -}}
-{{- $seen := $mounted }}{{ if $path }}{{ $seen = append $mounted $path }}{{ end -}}
-{{- range $file := $files -}}
-{{- include "parley.mounted" (list $file $seen "data: the settings' source is not in %s") -}}
-{{- end -}}
-{{- range $string := $strings -}}
-{{- $where := regexReplaceAll "^(env|file):" $string "" -}}
-{{- if hasPrefix "file:" $string -}}
-{{- include "parley.mounted" (list $where (append $mounted (printf "%s/secrets" (dir $settings.state))) "data: a connection string's file is not in %s") -}}
-{{- else if not (or $values.envFrom (has $where (include "parley.names" $values | fromJsonArray))) -}}
-{{- fail (printf "env: %s, of a connection string, is missing: take it from a Secret by valueFrom" $where) -}}
-{{- end -}}
-{{- end -}}
-{{- if and $strings (lt (len $values.reaches) 2) }}{{ fail "reaches: name the database too" }}{{ end -}}
-{{- end -}}
-
-{{/* Fails, by a message, where an absolute path is in none of the folders. */}}
-{{- define "parley.mounted" -}}
-{{- $path := first (splitList "::" (index . 0)) }}{{ $folders := index . 1 }}{{ $ok := not (isAbs $path) -}}
-{{- range $folders }}{{ if or (eq $path .) (hasPrefix (printf "%s/" .) $path) }}{{ $ok = true }}{{ end }}{{ end -}}
-{{- if not $ok }}{{ fail (printf (index . 2) (join ", " $folders)) }}{{ end -}}
-{{- end -}}
-
-{{/* The names of the extra variables, as a list. */}}
-{{- define "parley.names" -}}
-{{- $names := list }}{{ range .env }}{{ $names = append $names .name }}{{ end }}{{ toJson $names -}}
 {{- end -}}
 
 {{/* Fails where an extra variable holds a secret, or a value would change what the chart relies on. */}}
 {{- define "parley.own" -}}
 {{- range .volumes -}}
-{{- if has .name (list "config" "given" "begin" "secrets" "scratch" "data" "state") -}}
+{{- if or (hasPrefix "further-" .name) (has .name (list "config" "given" "begin" "secrets" "scratch" "data" "state")) -}}
 {{- fail (printf "volumes: %s is the chart's own: choose another name" .name) -}}
 {{- end -}}
 {{- end -}}
