@@ -191,8 +191,8 @@ class Account:
 
         Epsilons do not: under a filter squares of mu add up, so `epsilon_spent` and `epsilon_left` are not the limit.
         """
-        spent, taken = self._part_of(self.spent), self._part_of(self.spent + self.reserved)
-        return {"spent": spent, "reserved": taken - spent, "left": 1 - taken}
+        spent, reserved = self.part_of(self.spent), self.part_of(self.reserved)
+        return {"spent": spent, "reserved": reserved, "left": 1 - self._part_of(self.spent + self.reserved)}
 
     def part_of(self, cost: Cost) -> float:
         """Return the part of the budget that some of its charges take, so that the parts of all of them add up.
@@ -205,7 +205,7 @@ class Account:
         filtered = {"gdp": gaussian, "slack": self._share_of(self.delta_limit // 2)}
         limits = added if self._adds_up(total) else filtered
         unit = max(limits, key=lambda name: _ratio(getattr(total, name), limits[name]))
-        return _ratio(getattr(cost, unit), limits[unit])
+        return _ratio(getattr(cost, unit), max(getattr(total, unit), limits[unit]))
 
     @property
     def delta_spent(self) -> float:

@@ -321,8 +321,10 @@ async def _answer(request: Request, desk: PartyDesk, media_type: str, form: str)
     """Answer a round whose answer the learner sees; ``media_type`` is the question's, ``form`` the answer's."""
     learner, run, party = caller(request), request.path_params["run"], desk.party
     query = _read_query(request, media_type, await _read_body(request, party))
-    if not party.is_ready(learner, run) and not await desk.worker.do(lambda: party.recall(learner, run, query)):
-        await asyncio.to_thread(party.make_ready, learner, run)
+    if not party.is_ready(learner, run):  # the receipt comes first: an old copy does not know later runs
+        stored, _ = await desk.answer(request, lambda: party.recall(learner, run, query))
+        if stored is None:
+            await asyncio.to_thread(party.make_ready, learner, run)
     answer, receipt = await desk.answer(request, partial(party.answer, learner, run, query))
     headers = {RECEIPT_HEADER: receipt}
     if form == JSON:
@@ -336,6 +338,7 @@ async def _contribute(request: Request, desk: PartyDesk) -> Response:
     round = _round_of(request)
     message = signed.signed_of(request, await _read_body(request, desk.party))
     if not desk.party.is_ready(learner, run):
+        await desk.answer(request, lambda: None)  # the receipt comes first, as in `_answer`
         await asyncio.to_thread(desk.party.make_ready, learner, run)
     checked = await desk.worker.do(lambda: sums.receive(learner, run, round, message))
     reserved = await asyncio.to_thread(sums.reserve, checked)

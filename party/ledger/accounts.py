@@ -137,8 +137,11 @@ class Accounts:
         return self._books.accounts[self.people(study)]
 
     def people(self, study: str) -> str:
-        """Return the owner's word for the people that a study is about."""
-        return self.terms.get(study, StudyTerms()).people
+        """Return the owner's word for the people that a study is about: as it was last, for one that is withdrawn."""
+        if study in self.terms:
+            return self.terms[study].people
+        pins = self._books.pins.get(study)
+        return pins[-1][1].people if pins else ALL
 
     def payer(self, study: str) -> str:
         """Say which account pays for a study's runs, and from which part of it; "" for one account that is whole."""

@@ -11,7 +11,8 @@ nothing. The goal is a ``ratio_to_floor`` of at most 2, and a first round within
 With ``--against``, the services of another checkout and these are up side by side, and each pair is a run of as many
 rounds with the one and then with the other. A line for each d has the ratio that half of the pairs exceed, and the
 quartiles of all: what a change has cost, on a machine whose speed changes by itself. ``cpu_ratio`` is that of the time
-of processors that all six services take for the same rounds, which depends less on what else the machine does.
+of processors that all six services take for the same rounds, which depends less on what else the machine does;
+``party_cpu_ratio`` is that of the five parties alone.
 """
 
 from __future__ import annotations
@@ -80,14 +81,17 @@ def compare(other: Path, rounds: int, pairs: int) -> None:
             )
             times: list[tuple[float, float]] = []
             cpu: list[tuple[float, float]] = []
+            party_cpu: list[tuple[float, float]] = []
             for pair in range(pairs + 1):  # the first is not counted: files grow and caches fill in it
                 in_turn = both[::-1] if pair % 2 else both  # neither is always the second
                 measured = {federation.url: federation.measure(rounds) for federation in in_turn}
                 if pair:
-                    times.append((measured[before.url].ms_per_round, measured[now.url].ms_per_round))
-                    cpu.append((measured[before.url].cpu_ms_per_round, measured[now.url].cpu_ms_per_round))
+                    was, is_now = measured[before.url], measured[now.url]
+                    times.append((was.ms_per_round, is_now.ms_per_round))
+                    cpu.append((was.cpu_ms_per_round, is_now.cpu_ms_per_round))
+                    party_cpu.append((was.party_cpu_ms_per_round, is_now.party_cpu_ms_per_round))
         line: dict[str, Any] = {"benchmark": "rounds", "d": d, "pairs": pairs}
-        for prefix, column in (("", times), ("cpu_", cpu)):
+        for prefix, column in (("", times), ("cpu_", cpu), ("party_cpu_", party_cpu)):
             line |= ratio_of(column, prefix)
         print(json.dumps(line), flush=True)
 
@@ -139,10 +143,14 @@ async def ask_bare(urls: list[str], body: bytes, rounds: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The times of one run: milliseconds a round, also of all services' processors, and seconds until the first."""
+    """The times of one run: milliseconds a round, also of processors, and seconds until the first.
+
+    Processors' are those of all services, and those of the parties alone.
+    """
 
     ms_per_round: float
     cpu_ms_per_round: float
+    party_cpu_ms_per_round: float
     seconds_to_first_round: float
 
 
@@ -156,15 +164,17 @@ class Federation:
 
     def measure(self, rounds: int) -> Measured:
         """Submit a run of so many rounds after some that do not count, and watch it."""
-        used = self._cpu_seconds()
+        used_before = self._cpu_seconds()
         first, times = watch(self.url, self.token, rounds + WARM_UP)
-        used = self._cpu_seconds() - used
+        used = {name: seconds - used_before[name] for name, seconds in self._cpu_seconds().items()}
         ms = (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) * 1000
-        return Measured(round(ms, 2), round(used / len(times) * 1000, 2), round(first, 2))
+        parties = sum(seconds for name, seconds in used.items() if name != "learner")
+        cpu, party_cpu = (round(seconds / len(times) * 1000, 2) for seconds in (sum(used.values()), parties))
+        return Measured(round(ms, 2), cpu, party_cpu, round(first, 2))
 
-    def _cpu_seconds(self) -> float:
-        """The seconds of processors that all services have used."""
-        return sum(cpu_seconds(process.pid) for process in self.running.values())
+    def _cpu_seconds(self) -> dict[str, float]:
+        """The seconds of processors that each service has used."""
+        return {name: cpu_seconds(process.pid) for name, process in self.running.items()}
 
 
 @contextmanager

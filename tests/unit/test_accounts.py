@@ -184,3 +184,18 @@ def test_an_account_is_named_only_beside_others() -> None:
     assert shares.payer("two") == "the 0.5 of the account of all that is set aside for two"
     groups = told(approved("a", "two", Cost(1, 0), people="ward-7"), terms={"two": StudyTerms("ward-7")})
     assert (groups.payer("one"), groups.payer("two")) == ("the account of all", "the account of the people 'ward-7'")
+
+
+def test_the_parts_add_up_where_what_is_spent_and_what_is_reserved_take_most_of_different_limits() -> None:
+    slack, gaussian = Cost(1, 1, 10**9, 10**12), Cost(1, 1, 3 * 10**10)
+    accounts = told(
+        approved("a", "one", slack),
+        answered("a", slack),
+        approved("b", "two", gaussian),
+        budget=(1.0, 1e-5),
+        composition="filter",
+    )
+    statement, parts = accounts.statement(""), accounts.of("one").parts
+    assert sum(usage.spent for usage in statement.usages) == pytest.approx(parts["spent"], abs=1e-12)
+    assert sum(usage.reserved for usage in statement.usages) == pytest.approx(parts["reserved"], abs=1e-12)
+    assert sum(parts.values()) == pytest.approx(1, abs=1e-12)
