@@ -216,6 +216,25 @@ def test_what_is_wrong_is_said_in_a_line_and_changes_nothing(two: tuple[Scene, S
     )
 
 
+def test_settings_that_name_a_study_twice_or_a_strange_learner_are_refused(
+    two: tuple[Scene, Scene], folder: Path
+) -> None:
+    one, config = two[0], folder / "party.toml"
+    line = ("join", invited(one, folder, "other"), "--data", one.tables[TABLE], "--out", folder)
+    text = config.read_text()
+    config.write_text(text.replace('learners = ["learner"]', 'learners = ["nobody"]'))
+    assert "made-up: learners: unknown: nobody" in one.owner(*line).stderr
+    entry = text[text.index("[[studies]]") :]
+    config.write_text(f"{text}\n{entry}")
+    assert "studies: two are called made-up" in one.owner(*line).stderr
+    config.write_text(text)
+    in_short_form(folder)
+    with config.open("a") as settings:
+        settings.write(f"\n{entry}")
+    for command in (line, ("studies", "--config", config), ("withdraw", "made-up", "--config", config)):
+        assert "studies: two are called made-up" in one.owner(*command).stderr
+
+
 def test_shares_of_more_than_the_account_are_refused(two: tuple[Scene, Scene], folder: Path) -> None:
     one = two[0]
     assert add(one, folder, invited(one, folder, "other"), "--share", 0.7).exit_code == 0
