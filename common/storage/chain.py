@@ -32,7 +32,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -190,6 +190,8 @@ _ERASE = "DELETE FROM attachments WHERE number = ? AND name = ?"
 _Row = tuple[int, bytes, bytes]
 """A record's number, the record, and its link."""
 ChainRecord = dict[str, Any]
+NewRecord = tuple[ChainRecord, Mapping[str, bytes]]
+"""A record and its attachments."""
 Apply = Callable[[int, ChainRecord], None]
 """Called with each record and its number, in order."""
 Hear = Callable[[Sequence[ChainRecord], Sequence[ChainRecord]], None]
@@ -536,6 +538,17 @@ def salvage(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
         count, link = number, stored
 
 
+def salvage_attachment(path: Path, number: int, name: str) -> bytes | None:
+    """Read an attachment of a record that `salvage` has yielded; None if it is not there as the record says."""
+    with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.DatabaseError):
+        row = connection.execute("SELECT record FROM entries WHERE number = ?", (number,)).fetchone()
+        value = connection.execute(_ATTACHED, (number, name)).fetchone()
+        if row and value and _is_blob(value[0]):
+            named = own_json(row[0]).get("attached", {}).get(name)
+            return bytes(value[0]) if attachment_digests({name: value[0]})[name] == named else None
+    return None
+
+
 def set_aside(stem: Path) -> None:
     """Move the files of a chain into a new folder beside it."""
     present = [path for end in _ENDS if (path := stem.with_suffix(end)).exists()]
@@ -560,8 +573,10 @@ def _rows(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
         return
 
 
-def begin_chain(stem: Path, schema: Schema, first: ChainRecord, *, replaces: bool) -> None:
-    """Begin a chain with its first record. If it is interrupted, either all of it is there or nothing has begun.
+def begin_chain(
+    stem: Path, schema: Schema, first: ChainRecord, *, replaces: bool, more: Sequence[NewRecord] = ()
+) -> None:
+    """Begin a chain with its first records. If it is interrupted, either all of it is there or nothing has begun.
 
     With ``replaces``, an existing chain is set aside once the new one is on disk. Raises LedgerError where any file of
     a chain exists otherwise, UnavailableError where the new one cannot be written.
@@ -575,7 +590,7 @@ def begin_chain(stem: Path, schema: Schema, first: ChainRecord, *, replaces: boo
             draft = stem.parent / f".{stem.name}.new"
             shutil.rmtree(draft, ignore_errors=True)
             try:
-                _write(draft / stem.name, schema, first)
+                _write(draft / stem.name, schema, [(first, {}), *more])
                 draft.rename(_written(stem))
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)
@@ -649,12 +664,13 @@ def _finish(stem: Path) -> None:
     shutil.rmtree(written)
 
 
-def _write(stem: Path, schema: Schema, first: ChainRecord) -> None:
-    """Write a chain of one record to files that hold all of it; raises UnavailableError."""
+def _write(stem: Path, schema: Schema, records: Sequence[NewRecord]) -> None:
+    """Write a chain of these records to files that hold all of it; raises UnavailableError."""
     chain = Chain(stem, schema, lambda _number, _record: None)
     try:
         with chain.transaction() as appending:
-            appending.append(first)
+            for record, attachments in records:
+                appending.append(record, attachments)
     finally:
         chain.close()
     if stem.with_suffix(".db-wal").exists():  # closing a database empties its log, or fails silently

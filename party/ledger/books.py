@@ -291,8 +291,12 @@ class Books:
         return replace(self.accounts[people], spent=spent, reserved=reserved)
 
     def is_charged(self, people: str, study: str) -> bool:
-        """Say whether the account of these people has paid for runs of a study, or has to; of any for an empty name."""
-        return any(
+        """Say whether the account of these people has paid for runs of a study, or has to; of any for an empty name.
+
+        What a ledger may have cost that this one replaces counts for all.
+        """
+        earlier = self.begun.costs.get(people, NOTHING) if self.begun else NOTHING
+        return earlier != NOTHING or any(
             account.spent + account.reserved != NOTHING
             for use, account in self.uses.items()
             if use.people == people and study in {"", use.study}

@@ -120,6 +120,10 @@ _FOR_EVER = 10**11
 _WAY_OUT = "Run parley-party recover: what the old one charged stays charged"
 
 
+SaltedPin = tuple[Pinned, bytes]
+"""A record that pins data, and the salt that keys its digests."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One round as a learner asks it; ``query`` is the digest of its question, ``step`` the step that answers.
@@ -250,6 +254,11 @@ class LedgerChain(SignedChain):
 
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
         self.books.add(from_json(number, record))
+
+    def salted_pins(self) -> list[SaltedPin]:
+        """Return all records that pin data, in their order, with their salts."""
+        pins = sorted((pin for pins in self.books.pins.values() for pin in pins), key=lambda pin: pin[0])
+        return [(pinned, self.attachment(number, SALT)) for number, pinned in pins]
 
     def _read_price(self, number: int) -> Price:
         return read_price(self.attachment(number, "price"))
@@ -792,12 +801,14 @@ def create_ledger(  # noqa: PLR0913 -- what it begins with, by name
     costs: Mapping[str, Cost] = MappingProxyType({}),
     recovered: Mapping[str, Sequence[int]] | None = None,
     merged: Sequence[Mapping[str, str]] = (),
+    pins: Sequence[SaltedPin] = (),
     nonce: str = "",
 ) -> None:
     """Begin a party's ledger in a directory. Raises LedgerError where there is a ledger, or a part of one.
 
     With ``recovered``, which names the ledgers that it replaces, the new one may do so: what is there is put aside.
-    ``costs`` are what these may have cost, by people. The ``nonce`` is random unless ledgers that have ended name it.
+    ``costs`` are what these may have cost, by people; ``pins`` are theirs, so that a table that an account has paid for
+    gets no other. The ``nonce`` is random unless ledgers that have ended name it.
     """
     groups = {people: cost.units for people, cost in costs.items() if people != ALL}
     begun = Begun(
@@ -810,7 +821,8 @@ def create_ledger(  # noqa: PLR0913 -- what it begins with, by name
         groups=groups,
         merged=merged,
     )
-    begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()), replaces=recovered is not None)
+    more = [(to_json(pinned, _now()), {SALT: salt}) for pinned, salt in pins]
+    begin_chain(directory / "ledger", LEDGER, to_json(begun, _now()), replaces=recovered is not None, more=more)
 
 
 def ended_in_words(merged: Merged, identity: Identity) -> str:

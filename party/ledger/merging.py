@@ -74,6 +74,7 @@ def merge(first: Owned, other: Owned, adjacency: Adjacency, *, commit: bool = Tr
             "costs": costs,
             "recovered": _accounted(ours) | _accounted(theirs),
             "merged": [_evidence(chain) for chain in (ours, theirs)],
+            "pins": [*theirs.salted_pins(), *ours.salted_pins()],
             "nonce": ending.nonce,
         }
     with unused(first.directory / "ledger.head"):  # it has ended, so nobody has written to it meanwhile

@@ -29,9 +29,9 @@ from parley.common.privacy.account import Account, Cost
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.protocol.receipts import Receipt, read_receipt, verify_receipt
 from parley.common.secure_sum.session import Identity
-from parley.common.storage.chain import finish_beginning, salvage, unused
+from parley.common.storage.chain import finish_beginning, salvage, salvage_attachment, unused
 from parley.party.ledger.books import ALL, NOTHING, Books, is_accounted
-from parley.party.ledger.ledger import create_ledger, ended_in_words
+from parley.party.ledger.ledger import SALT, SaltedPin, create_ledger, ended_in_words
 from parley.party.ledger.records import from_json
 from parley.party.ledger.sealing import Seal
 
@@ -177,8 +177,22 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
         return planned()
     with unused(directory / "ledger.head"):
         recovery = planned()
-        create_ledger(directory, identity, recovery.adjacency, costs=recovery.costs, recovered=recovery.recovered)
+        pins = _salted_pins(directory, backup)
+        create_ledger(
+            directory, identity, recovery.adjacency, costs=recovery.costs, recovered=recovery.recovered, pins=pins
+        )
     return recovery
+
+
+def _salted_pins(*folders: Path | None) -> list[SaltedPin]:
+    """Return what the longest ledger in these folders says of the data that were pinned, as far as it can be read."""
+    copies = [(copy[0], folder) for folder in folders if folder and (copy := read_books(folder / "ledger.db"))]
+    if not copies:
+        return []
+    books, folder = max(copies, key=lambda copy: copy[0].at)
+    pins = sorted((pin for pins in books.pins.values() for pin in pins), key=lambda pin: pin[0])
+    salted = [(pinned, salvage_attachment(folder / "ledger.db", number, SALT)) for number, pinned in pins]
+    return [(pinned, salt) for pinned, salt in salted if salt is not None]
 
 
 def read_books(path: Path) -> tuple[Books, list[str]] | None:

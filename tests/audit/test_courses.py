@@ -19,6 +19,7 @@ from scipy.stats import norm
 from parley.common.errors import BudgetExhaustedError, ParleyError
 from parley.common.privacy.account import MICRO, Account, Cost, Price, limit
 from parley.common.privacy.events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent
+from parley.common.privacy.guarantee import Composition
 from parley.common.runs.pricing import price
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.session import Identity
@@ -121,7 +122,7 @@ class Course:
     def __post_init__(self) -> None:
         rng = self.rng
         self.delta = float(rng.choice([0.0, 1e-6, 1e-5, 1e-3]))
-        composition = "basic" if rng.random() < 0.25 else "filter"
+        composition: Composition = "basic" if rng.random() < 0.25 else "filter"
         self.limit = limit(float(rng.uniform(0.5, 8)), self.delta, composition=composition)
         self.terms = self._terms()
         open_ledger(self.root, self.limit).close()
