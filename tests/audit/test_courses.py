@@ -1,4 +1,4 @@
-"""Random courses of runs in several studies: all that was released, composed anew, is no more than the ledger says."""
+"""Random courses of runs in several studies: all that was released, composed again, is no more than the ledger says."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from scipy.stats import norm
 from parley.common.errors import BudgetExhaustedError, ParleyError
 from parley.common.privacy.account import MICRO, Account, Cost, Price, limit
 from parley.common.privacy.events import ApproximateEvent, Event, GaussianEvent, LaplaceEvent
+from parley.common.privacy.guarantee import Composition
 from parley.common.runs.pricing import price
 from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.secure_sum.session import Identity
@@ -121,7 +122,7 @@ class Course:
     def __post_init__(self) -> None:
         rng = self.rng
         self.delta = float(rng.choice([0.0, 1e-6, 1e-5, 1e-3]))
-        composition = "basic" if rng.random() < 0.25 else "filter"
+        composition: Composition = "basic" if rng.random() < 0.25 else "filter"
         self.limit = limit(float(rng.uniform(0.5, 8)), self.delta, composition=composition)
         self.terms = self._terms()
         open_ledger(self.root, self.limit).close()
@@ -211,7 +212,7 @@ class Course:
         self.runs.append(run)
 
     def _ask(self, run: Run) -> None:
-        """Ask some next rounds of a run, some of which may be skipped."""
+        """Ask some next rounds of a run, and skip some."""
         for _ in range(self.rng.integers(1, 6)):
             last = max(run.answered, default=0)
             if last == len(run.events):
@@ -321,5 +322,5 @@ def test_all_that_was_released_is_no_more_than_the_ledger_says(tmp_path: Path) -
         course.ledger.close()
     at_most = max(ratios)
     print(f"{COURSES} random courses, {len(ratios)} accounts, {dict(counts)}: 0 beyond what the ledger says")
-    print(f"  composed anew, at most {at_most:.4f} of it, in the mean {np.mean([r for r in ratios if r]):.3f}")
+    print(f"  composed again, at most {at_most:.4f} of it, in the mean {np.mean([r for r in ratios if r]):.3f}")
     assert counts["refused by the budget"] > COURSES, "budgets are reached"
