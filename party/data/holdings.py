@@ -17,7 +17,7 @@ import structlog
 
 from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError
 from parley.common.service.http.tls import stamp_of
-from parley.party.data.owner_data import Holding, load_holding
+from parley.party.data.owner_data import Holding, load_holding, study_of
 from parley.party.settings import PartySettings, Policy, StudySettings
 
 _MEGABYTE = 10**6
@@ -67,6 +67,19 @@ def held_study(
     return HeldStudy(entry, policy, study.name, study.digest, holding.n_examples, holding.n_bytes, stamp)
 
 
+def _check_names(settings: PartySettings) -> None:
+    """Raise InvalidInputError if the study that is named by its file alone has the name of another."""
+    entry = settings.held[0]
+    if entry.name:
+        return
+    try:
+        name = study_of(settings, entry).name
+    except ParleyError:  # loading it says so too
+        return
+    if name in {other.name for other in settings.studies}:
+        raise InvalidInputError(f"studies: two are called {name}")
+
+
 @dataclass(slots=True)
 class _InMemory:
     """A study's examples, and when they were last asked about."""
@@ -98,6 +111,7 @@ class Holdings:
         A study that cannot be used is left out, and the log says why. Raises InvalidInputError for two studies of one
         name, and the first study's error if none can be used; then nothing has changed.
         """
+        _check_names(settings)
         with self._loading:
             studies: dict[str, HeldStudy] = {}
             unusable: dict[str, str] = {}
@@ -109,8 +123,6 @@ class Holdings:
                     first = first or error
                     unusable[entry.name or str(entry.study)] = error.detail
                     continue
-                if held.name in studies:
-                    raise InvalidInputError(f"studies: two are called {held.name}")
                 studies[held.name] = held
             if first is not None and not studies:
                 raise first

@@ -83,7 +83,7 @@ def load_holding(settings: PartySettings, held: StudySettings | None = None, *, 
     """
     require_extra("files", "reading a party's data")
     entry = held or settings.held[0]
-    study = read_study(entry.study, [learner.public_key for learner in settings.learners if learner.public_key])
+    study = study_of(settings, entry)
     if entry.name not in {"", study.name}:
         raise InvalidInputError(f"studies: {entry.name}: {entry.study} is the study {study.name!r}")
     loaded = load_apart(entry.data, study) if apart else load_here(entry.data, study)
@@ -91,6 +91,11 @@ def load_holding(settings: PartySettings, held: StudySettings | None = None, *, 
     if holding.n_examples < settings.policy.minimum_rows:
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {settings.policy.minimum_rows}")
     return holding
+
+
+def study_of(settings: PartySettings, entry: StudySettings) -> Study:
+    """Read the study of an entry in the settings. Raises InvalidInputError for one that cannot be used."""
+    return read_study(entry.study, [learner.public_key for learner in settings.learners if learner.public_key])
 
 
 def load_here(data: Data, study: Study) -> Loaded:

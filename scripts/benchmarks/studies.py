@@ -33,7 +33,7 @@ GOAL = 1.2
 FEATURES = 30
 IDLE_MINUTES = 0.1
 AT_REST_SECONDS = 60 * IDLE_MINUTES + 15
-"""Until examples were let go, of which a party takes care every few seconds."""
+"""Until examples were let go: a party looks every few seconds."""
 START_SECONDS = 300
 
 

@@ -1,4 +1,4 @@
-"""Random courses of runs in several studies: all that was released, composed anew, is no more than the ledger says."""
+"""Random courses of runs in several studies: all that was released, composed again, is no more than the ledger says."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Course:
         self.runs.append(run)
 
     def _ask(self, run: Run) -> None:
-        """Ask some next rounds of a run, some of which may be skipped."""
+        """Ask some next rounds of a run, and skip some."""
         for _ in range(self.rng.integers(1, 6)):
             last = max(run.answered, default=0)
             if last == len(run.events):
@@ -322,5 +322,5 @@ def test_all_that_was_released_is_no_more_than_the_ledger_says(tmp_path: Path) -
         course.ledger.close()
     at_most = max(ratios)
     print(f"{COURSES} random courses, {len(ratios)} accounts, {dict(counts)}: 0 beyond what the ledger says")
-    print(f"  composed anew, at most {at_most:.4f} of it, in the mean {np.mean([r for r in ratios if r]):.3f}")
+    print(f"  composed again, at most {at_most:.4f} of it, in the mean {np.mean([r for r in ratios if r]):.3f}")
     assert counts["refused by the budget"] > COURSES, "budgets are reached"
