@@ -53,7 +53,7 @@ PartKind = Literal["spent", "reserved", "unused share", "left"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AccountPart:
     """A part of an account: what one learner's runs in a study have spent or reserved, or what is free.
 
     What is set aside for a study and not yet used is of no learner; what is left for all is of no study either.
@@ -80,7 +80,7 @@ class Statement:
     one_more: Mapping[str, float]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[AccountPart, ...]:
         """The parts of the account: spent, reserved, set aside and not yet used, left. Their percentages add up to 100.
 
         They add up to more if the owner has lowered the limit below what was spent.
@@ -96,7 +96,7 @@ class Statement:
         sizes = {part: size for part, size in sizes.items() if size > 0}
         sizes["left", "", ""] = max(0.0, 1 - sum(sizes.values()))
         rounded = basis_points([*sizes.values()])
-        return tuple(Part(*part, percent=points / 100) for part, points in zip(sizes, rounded, strict=True))
+        return tuple(AccountPart(*part, percent=points / 100) for part, points in zip(sizes, rounded, strict=True))
 
     @property
     def whose(self) -> str:
