@@ -48,6 +48,7 @@ with deferred():
     from parley.party import membership, settings_text
     from parley.party import policy as party_policy
     from parley.party import settings as party_settings
+    from parley.party.answers import party
     from parley.party.data import owner_data
     from parley.party.ledger import ledger
 
@@ -277,6 +278,8 @@ def _examined(
         raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
     if joining.settings and holding.n_examples < (least := joining.settings.policy.minimum_rows):
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {least}")
+    if joining.settings and ledger.has_ledger(joining.settings.state):
+        party.check_addition(joining.settings, entry, holding)
     return entry, holding
 
 
