@@ -242,9 +242,9 @@ class Accounts:
         """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""
         for people in {terms.people for terms in self.terms.values()}:
             if (together := sum(terms.share or 0 for terms in self.terms.values() if terms.people == people)) > MICRO:
+                of = f"of the people {people!r} " if people else ""
                 raise InvalidInputError(
-                    f"studies: the shares of the account of {whose(people)} add up to {together / MICRO:g}, and it has "
-                    "but 1 to set aside"
+                    f"studies: the shares {of}add up to {together / MICRO:g}, and an account has but 1 to set aside"
                 )
         for study, terms in self.terms.items():
             if terms.share is None:
