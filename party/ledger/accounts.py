@@ -217,8 +217,13 @@ class Accounts:
         )
 
     def statements(self) -> list[Statement]:
-        """Return what each use has had of each account, that of all first."""
-        return [self.statement(people) for people in sorted(self._books.accounts)]
+        """Return what each use has had of each account, that of all first; of those that nobody uses any more, none."""
+        named = {ALL, *(terms.people for terms in self.terms.values())}
+        accounts = sorted(self._books.accounts.items())
+        used = [
+            people for people, account in accounts if people in named or account.spent + account.reserved != NOTHING
+        ]
+        return [self.statement(people) for people in used]
 
     def statement(self, people: str) -> Statement:
         """Return what each use has had of an account, the largest first, in parts of it that add up."""
