@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain, count
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -28,7 +29,7 @@ roster_app = CommandLine(
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
 StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study whose rows the party will hold")]
 HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json, or NAME-2 and so on")]
 
 
 def invite_command(
@@ -104,11 +105,17 @@ def rotate_command(
     _invite(name, members[name]["role"], members[name]["studies"], hours, file, learner, out)
 
 
+def _unused_file(name: str) -> Path:
+    """Return a name for an invitation's file that is not taken: a member may be invited again and again."""
+    numbers = chain([""], (f"-{number}" for number in count(2)))
+    return next(file for number in numbers if not (file := Path(f"{name}{number}.invitation.json")).exists())
+
+
 def _invite(
     name: str, role: str, studies: list[str], hours: float, file: Path | None, learner: LearnerOptions, out: Printer
 ) -> None:
     """Write an invitation and print what to do with it; for a member, it renews the member's tokens and certificate."""
-    file = file or Path(f"{name}.invitation.json")
+    file = file or _unused_file(name)
     if file.exists():
         raise ConflictError(f"{file} is there already: move it, or say --out")
     with learner.open() as client:

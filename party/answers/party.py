@@ -187,6 +187,19 @@ def allot(store: Ledger, settings: PartySettings) -> None:
     store.accounts.check_shares()
 
 
+def check_addition(settings: PartySettings, held: StudySettings, holding: Holding) -> None:
+    """Raise InvalidInputError if a study cannot be added to these settings: its people have another account already.
+
+    Also if more is set aside for it than is left of its account. Nothing is written.
+    """
+    with open_store(settings) as store:
+        names = {entry.name for entry in settings.studies}
+        store.check_people(pin_of(held, holding), store.books.pins if settings.study else names)
+        changed = settings.model_copy(update={"studies": (*settings.studies, held)})
+        store.accounts.terms = terms_of(changed)
+        store.accounts.check_shares()
+
+
 def open_witness(settings: Callable[[], PartySettings]) -> Witness:
     """Open the store of receipts of those services whose keys the owner has compared: key holders and other parties."""
 

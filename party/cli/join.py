@@ -48,6 +48,7 @@ with deferred():
     from parley.party import membership, settings_text
     from parley.party import policy as party_policy
     from parley.party import settings as party_settings
+    from parley.party.answers import party
     from parley.party.data import owner_data
     from parley.party.ledger import ledger
 
@@ -104,7 +105,7 @@ class OwnTable:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyTerms:
+class StudyOptions:
     """Which study the table is for, and what the owner says of it."""
 
     study: Annotated[
@@ -130,7 +131,7 @@ class StudyTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class FirstBudget:
     """What the runs of all studies may cost; for settings that are new. Their fields in the order of `BUDGET`."""
 
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="What all runs together may cost; 5.")] = None
@@ -157,13 +158,13 @@ class Budget:
 def join_command(
     invitation: InvitationArgument,
     own: OwnTable,
-    terms: StudyTerms,
+    terms: StudyOptions,
     words: WordsOption = None,
     key_holder_words: KeyHolderWordsOption = None,
     target: FolderOption = None,
     config: ExistingConfig = None,
     *,
-    budget: Budget,
+    budget: FirstBudget,
     proxy: ProxyOption = None,
     port: PortOption = None,
     compose: ComposeOption = False,
@@ -232,7 +233,7 @@ def _prepared(
 
 
 def _chosen(
-    joining: InvitedParty, own: OwnTable, terms: StudyTerms, port: int | None
+    joining: InvitedParty, own: OwnTable, terms: StudyOptions, port: int | None
 ) -> tuple[SignedStudy | None, DataSource | None]:
     """Return the study to add, None if the settings have it, and the table for it, None if it needs none.
 
@@ -259,7 +260,7 @@ def _chosen(
 
 
 def _examined(
-    joining: InvitedParty, signed: SignedStudy, source: DataSource, own: OwnTable, terms: StudyTerms
+    joining: InvitedParty, signed: SignedStudy, source: DataSource, own: OwnTable, terms: StudyOptions
 ) -> tuple[StudySettings, Holding]:
     """Return the settings of a study that is added, and its data, which fit it. Nothing is written.
 
@@ -277,6 +278,8 @@ def _examined(
         raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
     if joining.settings and holding.n_examples < (least := joining.settings.policy.minimum_rows):
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {least}")
+    if joining.settings and ledger.has_ledger(joining.settings.state):
+        party.check_addition(joining.settings, entry, holding)
     return entry, holding
 
 

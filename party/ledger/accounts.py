@@ -53,7 +53,7 @@ PartKind = Literal["spent", "reserved", "unused share", "left"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AccountPart:
     """A part of an account: what one learner's runs in a study have spent or reserved, or what is free.
 
     What is set aside for a study and not yet used is of no learner; what is left for all is of no study either.
@@ -80,7 +80,7 @@ class Statement:
     one_more: Mapping[str, float]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[AccountPart, ...]:
         """The parts of the account: spent, reserved, set aside and not yet used, left. Their percentages add up to 100.
 
         They add up to more if the owner has lowered the limit below what was spent.
@@ -96,7 +96,7 @@ class Statement:
         sizes = {part: size for part, size in sizes.items() if size > 0}
         sizes["left", "", ""] = max(0.0, 1 - sum(sizes.values()))
         rounded = basis_points([*sizes.values()])
-        return tuple(Part(*part, percent=points / 100) for part, points in zip(sizes, rounded, strict=True))
+        return tuple(AccountPart(*part, percent=points / 100) for part, points in zip(sizes, rounded, strict=True))
 
     @property
     def whose(self) -> str:
@@ -134,7 +134,12 @@ class Accounts:
 
     def of(self, study: str) -> Account:
         """Return the account that pays for a study's runs; that of all for a study without terms."""
-        return self._books.accounts[self.people(study)]
+        return self._account(self.people(study))
+
+    def _account(self, people: str) -> Account:
+        """Return the account of these people; one that is as large as that of all if they have none yet."""
+        account = self._books.accounts.get(people)
+        return account or replace(self._books.account, spent=NOTHING, reserved=NOTHING)
 
     def people(self, study: str) -> str:
         """Return the owner's word for the people that a study is about: as it was last, for one that is withdrawn."""
@@ -158,7 +163,7 @@ class Accounts:
         """Return the part of an account that a use may spend: its study's share, or what is not set aside."""
         people = use.people
         shares = self._shares(people)
-        account = self._books.accounts[people]
+        account = self._account(people)
         if not shares:
             return account
         if use.study in shares:
@@ -169,12 +174,12 @@ class Accounts:
 
     def require(self, use: Use, cost: Cost) -> None:
         """Raise BudgetExhaustedError, which says how much is left, unless a cost fits beside all that is reserved."""
-        self._books.accounts[use.people].require(cost)
+        self._account(use.people).require(cost)
         self.part(use).require(cost)
 
     def epsilon_left(self, use: Use, reserved: Cost = NOTHING) -> float:
         """Return the epsilon of one more run of a use, after this cost was reserved, which fits, for another one."""
-        both = self._books.accounts[use.people], self.part(use)
+        both = self._account(use.people), self.part(use)
         return min(replace(account, reserved=account.reserved + reserved).epsilon_left for account in both)
 
     def require_charge(self, run: RunBook, cost: Cost) -> None:
@@ -187,7 +192,7 @@ class Accounts:
         if run.reserved == NOTHING:
             self.require(run.use, charge)
         else:
-            replace(self._books.accounts[run.use.people], reserved=NOTHING).require(charge)
+            replace(self._account(run.use.people), reserved=NOTHING).require(charge)
 
     def seen_by(self, learner: str, study: str) -> Account:
         """Return the account that pays for a study's runs as a learner may see it: as its own runs have left it.
@@ -217,7 +222,7 @@ class Accounts:
 
     def statement(self, people: str) -> Statement:
         """Return what each use has had of an account, the largest first, in parts of it that add up."""
-        account, uses = self._books.accounts[people], list(self._books.uses.items())
+        account, uses = self._account(people), list(self._books.uses.items())
         usages = [
             Usage(use.study, use.learner, account.part_of(cost.spent), account.part_of(cost.reserved))
             for use, cost in uses
@@ -235,6 +240,12 @@ class Accounts:
 
     def check_shares(self) -> None:
         """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""
+        for people in {terms.people for terms in self.terms.values()}:
+            if (together := sum(self._set_aside(people).values())) > 1 + 1e-9:
+                raise InvalidInputError(
+                    f"studies: the shares of the account of {whose(people)} add up to {together:g}, and it has but 1 to "
+                    "set aside"
+                )
         for study, terms in self.terms.items():
             if terms.share is None:
                 continue

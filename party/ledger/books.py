@@ -288,7 +288,7 @@ class Books:
         for use, account in list(self.uses.items()):
             if use.people == people and counts(use):
                 spent, reserved = spent + account.spent, reserved + account.reserved
-        return replace(self.accounts[people], spent=spent, reserved=reserved)
+        return replace(self.accounts.get(people, self.account), spent=spent, reserved=reserved)
 
     def is_charged(self, people: str, study: str) -> bool:
         """Say whether the account of these people has paid for runs of a study, or has to; of any for an empty name.

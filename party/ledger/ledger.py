@@ -18,7 +18,7 @@ import io
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -688,7 +688,7 @@ class Ledger:
         """
         books, study = self.books, data.study.name
         with self.chain.transaction() as appending:
-            self._check_people(data)
+            self.check_people(data, self.chain.about)
             earlier = self._pin_before(data)
             changes = [] if earlier is None else data.changes_since(earlier[1], self._salt(earlier[0]))
             if accept and changes and earlier is not None:
@@ -756,11 +756,14 @@ class Ledger:
         """Say whether the runs of a study were about data that were pinned by this name; older pins have none."""
         return study == pinned or (not pinned and study not in self.accounts.terms)
 
-    def _check_people(self, data: DataPin) -> None:
-        """Raise InvalidInputError if the people in a table have another account already, under whichever path."""
+    def check_people(self, data: DataPin, held: Container[str]) -> None:
+        """Raise InvalidInputError if the people in a table have another account already, at any path to it.
+
+        It is enough that another of the studies that are ``held`` now says so; of all others, that they were charged.
+        """
         for name, pins in self.books.pins.items():
             for number, pinned in pins:
-                is_other_now = name != data.study.name and name in self.chain.about and pinned is pins[-1][1]
+                is_other_now = name != data.study.name and name in held and pinned is pins[-1][1]
                 if (
                     pinned.people != data.people
                     and (is_other_now or self.books.is_charged(pinned.people, name))
