@@ -241,10 +241,10 @@ class Accounts:
     def check_shares(self) -> None:
         """Raise InvalidInputError if more is set aside for a study than is left, or less than its runs have cost."""
         for people in {terms.people for terms in self.terms.values()}:
-            if (together := sum(self._set_aside(people).values())) > 1 + 1e-9:
+            if (together := sum(terms.share or 0 for terms in self.terms.values() if terms.people == people)) > MICRO:
                 raise InvalidInputError(
-                    f"studies: the shares of the account of {whose(people)} add up to {together:g}, and it has but 1 to "
-                    "set aside"
+                    f"studies: the shares of the account of {whose(people)} add up to {together / MICRO:g}, and it has "
+                    "but 1 to set aside"
                 )
         for study, terms in self.terms.items():
             if terms.share is None:
