@@ -346,7 +346,7 @@ class Party:
     def tend(self) -> None:
         """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command."""
         self.store.chain.look()
-        self.holdings.tend()
+        self.holdings.tend(sum(map(len, self.store.books.pins.values())))
 
     def _has_loaded(self, study: str) -> bool:
         """Say whether the data of a study in memory are those that the ledger pins now."""

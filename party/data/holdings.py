@@ -8,7 +8,7 @@ when they are needed. So a party of many studies takes little more memory than o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
 from time import monotonic
@@ -22,6 +22,7 @@ from parley.party.settings import PartySettings, Policy, StudySettings
 
 _MEGABYTE = 10**6
 _IDLE_MINUTES = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 3600.0  # seconds until a study that cannot be used is tried again: doubled
 Check = Callable[[StudySettings, Holding], None]
 """Raises an error unless a study's examples are those that the ledger's answers are about."""
 
@@ -67,6 +68,12 @@ def held_study(
     return HeldStudy(entry, policy, study.name, study.digest, holding.n_examples, holding.n_bytes, stamp)
 
 
+def _in_order(settings: PartySettings, studies: Iterable[HeldStudy]) -> dict[str, HeldStudy]:
+    """Return studies by name, in the order of the settings."""
+    places = {entry.study: place for place, entry in enumerate(settings.held)}
+    return {held.name: held for held in sorted(studies, key=lambda held: places[held.settings.study])}
+
+
 def _check_names(settings: PartySettings) -> None:
     """Raise InvalidInputError if the study that is named by its file alone has the name of another."""
     entry = settings.held[0]
@@ -100,6 +107,7 @@ class Holdings:
         self._settings: PartySettings | None = None
         self._loaded: dict[str, _InMemory] = {}
         self._loading = Lock()
+        self._n_pins, self._again, self._pause = 0, math.inf, _FIRST_PAUSE
         self.studies: Mapping[str, HeldStudy] = {}
         """The studies that can be asked about, by their names."""
         self.unusable: Mapping[str, str] = {}
@@ -127,6 +135,7 @@ class Holdings:
             if first is not None and not studies:
                 raise first
             self._settings, self.studies, self.unusable = settings, studies, unusable
+            self._again, self._pause = monotonic() + _FIRST_PAUSE, 2 * _FIRST_PAUSE
             for name in [*self._loaded]:
                 if name not in studies:
                     del self._loaded[name]
@@ -174,13 +183,20 @@ class Holdings:
         with self._loading:
             if (loaded := self._loaded.get(name)) is not None and self._is_current(name):
                 return loaded.holding
-            if (held := self.studies.get(name)) is None or self._settings is None:
+            if (held := self.studies.get(name)) is not None and self._settings is not None:
+                begun = self._begun(self._settings, held.settings)
+                others = (other for other in self.studies.values() if other is not held)
+                self.studies = _in_order(self._settings, [*others, begun])
+            if name not in self.studies:
                 raise ForbiddenError(f"the owner takes part in the study {name} no more", rule="study")
-            self.studies = {**self.studies, name: self._begun(self._settings, held.settings)}
             return self._loaded[name].holding
 
-    def tend(self) -> None:
-        """Let go of the examples that nobody has asked about for long, and load those again that the owner changed."""
+    def tend(self, n_pins: int) -> None:
+        """Let go of the examples that nobody has asked about for long, and load those again that the owner changed.
+
+        Studies that could not be used are tried again: as soon as ``n_pins``, how often the owner has accepted data,
+        grows, and otherwise after a pause that doubles up to an hour, because a database may be away for a while.
+        """
         long_ago = monotonic() - 60 * self._idle_minutes
         for name, loaded in [*self._loaded.items()]:
             if loaded.asked < long_ago:
@@ -191,6 +207,30 @@ class Holdings:
                     self.holding(name)
                 except ParleyError as error:
                     structlog.get_logger().warning("study", name=name, usable=False, reason=error.detail)
+        if n_pins > self._n_pins:
+            self._pause = _FIRST_PAUSE
+        if self.unusable and (n_pins > self._n_pins or monotonic() >= self._again):
+            self._try_again()
+        self._n_pins = n_pins
+
+    def _try_again(self) -> None:
+        """Load the examples of the studies that could not be used, if they can be by now."""
+        self._again, self._pause = monotonic() + self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        with self._loading:
+            if (settings := self._settings) is None:
+                return
+            for entry in settings.held:
+                key = entry.name or str(entry.study)
+                if key not in self.unusable:
+                    continue
+                try:
+                    held = self._begun(settings, entry)
+                except ParleyError as error:
+                    self.unusable = {**self.unusable, key: error.detail}
+                    continue
+                self.studies = _in_order(settings, [*self.studies.values(), held])
+                self.unusable = {name: reason for name, reason in self.unusable.items() if name != key}
+                structlog.get_logger().info("study", name=held.name, usable=True)
 
     @property
     def _idle_minutes(self) -> float:

@@ -135,6 +135,37 @@ def test_a_changed_file_refuses_its_own_study_until_the_owner_accepts_it(
         assert statuses(client, 3) == {"first": 200, "second": 200, "third": 409}
 
 
+def test_a_study_that_could_not_be_used_at_start_is_taken_up_once_it_can_be(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because the owner accepts its changed data, or its table is there again; the order is that of the settings."""
+    Party(owner.settings()).close()
+    change_a_row(owner.table("one"))
+    kept = owner.table("two").read_bytes()
+    with Party(owner.settings(owner.entry("third"), owner.entry("first"), owner.entry("second"))) as party:
+        assert [*party.holdings.studies] == ["third"]
+        owner.table("two").unlink()
+        party.take_up(owner.settings(owner.entry("first"), owner.entry("second"), owner.entry("third")))
+        assert [*party.holdings.studies] == ["third"], "its examples are in memory"
+        party.tend()
+        assert party.holdings.unusable.keys() == {"first", "second"}
+        accept(owner, "second")
+        party.tend()
+        assert [*party.holdings.studies] == ["second", "third"]
+        assert [about.study_digest for about in party.facts("bob").studies] == [
+            STUDIES["second"].digest,
+            STUDIES["third"].digest,
+        ]
+    accept(owner, "first")
+    with Party(owner.settings()) as party:
+        assert party.holdings.unusable.keys() == {"third"}
+        owner.table("two").write_bytes(kept)
+        monkeypatch.setattr(holdings, "monotonic", lambda: time.monotonic() + 100)
+        party.tend()
+        assert [*party.holdings.studies] == [*STUDIES]
+        assert not party.holdings.unusable
+
+
 def test_a_table_that_is_gone_costs_nothing_and_stops_no_other_study(owner: Owner) -> None:
     with Party(owner.settings(shards=AT_ONCE)) as party:
         for study in STUDIES:
