@@ -29,7 +29,9 @@ roster_app = CommandLine(
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
 StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study whose rows the party will hold")]
 HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json, or NAME-2 and so on")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json, or NAME-2 and so on")
+]
 
 
 def invite_command(

@@ -397,7 +397,9 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
     following = "next: parley-learner roster confirm my owner WORDS   (the six that they read to you)\n"
     assert done.stderr == ("" if is_member else following)
     assert server[1] == ("POST", "/v1/invitations", {"name": "my owner"} | asked)
-    done = run(monkeypatch, server, "invite", "my owner", *words, code=3)
+    again = run(monkeypatch, server, "invite", "my owner", *words)
+    assert again.stdout.startswith("my owner-2.invitation.json is for my owner alone"), "an invitation is not replaced"
+    done = run(monkeypatch, server, "invite", "my owner", *words, "--out", str(file), code=3)
     assert done.stderr == f"parley-learner: {file} is there already: move it, or say --out\n"
     done = run(monkeypatch, server, "invite", "my owner", *words, "--out", "none/a", code=3)
     assert done.stderr == "parley-learner: none/a cannot be written: No such file or directory\n"
