@@ -29,7 +29,7 @@ from parley.party.joining import learner_toml, service_toml
 from parley.party.membership import Folder
 from parley.party.policy import first_algorithms, refused_for_sums
 from parley.party.settings import Data, PartySettings, StudyPolicy, StudySettings
-from parley.party.settings_text import appended, in_long_form, spell_pins, spell_study, with_learners
+from parley.party.settings_text import appended, in_long_form, spell_pins, spell_study, with_learners, with_pins_for
 
 BUDGET = {"epsilon": 5.0, "delta": 1e-4, "max_epsilon_per_run": 1.0, "max_delta_per_run": 1e-5}
 """The budget of an owner that has no settings yet and says no other, by the names of the settings."""
@@ -202,7 +202,8 @@ port = {ports[2]}
         if self.knows_learner:
             text = self.folder.with_token(self.config, text)
         else:
-            text = self._limited(text)
+            keys = (key.public_key for key in (*self.invitation.key_holders, *self.invitation.parties))
+            text = with_pins_for(self._limited(text), self._earlier_learners, self.learner, keys)
             text = appended(text, learner_toml(self.invitation, self.folder, self.learner, proxy))
             if pins := self._new_pins(compared):
                 text = appended(text, pins)
@@ -236,8 +237,10 @@ port = {ports[2]}
         def new(keys: Iterable[KnownKey]) -> list[KnownKey]:
             return [key for key in keys if not {key.name, key.public_key} & taken]
 
-        holders = spell_pins("key_holders", new(self.invitation.key_holders), compared)
-        return holders + (spell_pins("parties", new(self.invitation.parties), ()) if holders or sums else "")
+        learners = (self.learner,) if self._earlier_learners else None
+        holders = spell_pins("key_holders", new(self.invitation.key_holders), compared, learners)
+        parties = spell_pins("parties", new(self.invitation.parties), (), learners)
+        return holders + (parties if holders or sums else "")
 
     def other_keys(self) -> list[str]:
         """Return the names for which the settings and the invitation have different keys.

@@ -126,12 +126,13 @@ def terms(spec: RunSpec, party: str, classifier: LocalClassifier | None = None) 
 
 
 def pins_of(settings: PartySettings, learner: str) -> PinnedKeys:
-    """Return the keys that count for secure sums with this learner: those that the owner has compared."""
+    """Return the keys that count for secure sums with this learner: those that the owner has compared, no others'."""
     pin = next((entry.public_key for entry in settings.learners if entry.name == learner), None)
+    key_holders, parties = settings.pins_for(learner)
     return PinnedKeys(
         learner=pin,
-        key_holders=settings.key_holder_pins,
-        parties=settings.party_pins,
+        key_holders=key_holders,
+        parties=parties,
         minimum_key_bits=settings.secure_sum.minimum_key_bits if settings.secure_sum else 0,
     )
 

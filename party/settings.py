@@ -217,6 +217,12 @@ class PinnedKey(Setting):
         PublicKey,
         Field(description="its Ed25519 key, as `parley-party identity` or `parley-party keyholder identity` prints it"),
     ]
+    learners: Annotated[
+        tuple[Identifier, ...] | None,
+        Field(
+            min_length=1, description="names of the learners in whose sums the key counts, and who see it; all if unset"
+        ),
+    ] = None
     compared: Annotated[
         bool | None,
         Field(
@@ -419,6 +425,15 @@ class PartySettings(ServiceSettings):
     def party_pins(self) -> dict[str, str]:
         """The public keys of other owners' parties, by name, that the owner has compared."""
         return self._compared(self.secure_sum.parties if self.secure_sum else ())
+
+    def pins_for(self, learner: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the compared keys of key holders, and of parties, by name, that count in this learner's sums."""
+        sums = self.secure_sum
+        holders, parties = (sums.key_holders, sums.parties) if sums else ((), ())
+        return (
+            self._compared(pin for pin in holders if pin.learners is None or learner in pin.learners),
+            self._compared(pin for pin in parties if pin.learners is None or learner in pin.learners),
+        )
 
     @property
     def uncompared(self) -> tuple[str, ...]:

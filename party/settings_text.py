@@ -246,15 +246,51 @@ Table = Literal["key_holders", "parties"]
 _PUBLIC_KEY, _COMPARED = re.compile(r"\s*public_key\s*="), re.compile(r"\s*compared\s*=")
 
 
-def spell_pins(table: Table, keys: Iterable[KnownKey], compared: Iterable[str]) -> str:
-    """Return pins as TOML; ``compared`` are the names of those that the owner has compared."""
+def spell_pins(
+    table: Table, keys: Iterable[KnownKey], compared: Iterable[str], learners: Sequence[str] | None = None
+) -> str:
+    """Return pins as TOML, which count for these ``learners``, for all if None.
+
+    ``compared`` are the names of those that the owner has compared.
+    """
+    whose = "" if learners is None else f"learners = {toml_value(list(learners))}\n"
     return "".join(
-        f'\n[[secure_sum.{table}]]\nname = "{key.name}"\n{_spell(key, compared=key.name in compared)}' for key in keys
+        f'\n[[secure_sum.{table}]]\nname = "{key.name}"\n{whose}{_spell(key, compared=key.name in compared)}'
+        for key in keys
     )
 
 
-def with_pin(text: str, table: Table, key: KnownKey) -> str:
+def with_pins_for(text: str, earlier: Sequence[str], learner: str, keys: Iterable[str]) -> str:
+    """Return settings whose pins count for the ``earlier`` learners, and for another one if it knows the key too.
+
+    ``keys`` are the public keys that the other one knows. Pins that name their learners keep them. Raises
+    InvalidInputError where the pins are not written as arrays of tables.
+    """
+    known = set(keys)
+
+    def learners_of(pin: Mapping[str, Any]) -> list[str]:
+        return list(dict.fromkeys([*pin.get("learners", earlier), *([learner] if pin["public_key"] in known else [])]))
+
+    expected = deepcopy(tomllib.loads(text))
+    for table in ("key_holders", "parties"):
+        for pin in expected.get("secure_sum", {}).get(table, []):
+            pin["learners"] = learners_of(pin)
+    spelt: list[str] = []
+    for part, pinned in _parts(text):
+        if pinned in {("secure_sum", "key_holders"), ("secure_sum", "parties")} and part.lstrip().startswith("[["):
+            (pin,) = tomllib.loads(part)["secure_sum"][pinned[1]]
+            head, *lines = part.splitlines(keepends=True)
+            kept = [line for line in lines if not _LEARNERS.match(line)]
+            spelt += [f"{head.rstrip()}\n", f"learners = {toml_value(learners_of(pin))}\n", *kept]
+        else:
+            spelt.append(part)
+    return _checked("".join(spelt), expected, "secure_sum", "[[secure_sum.key_holders]] and [[secure_sum.parties]]")
+
+
+def with_pin(text: str, table: Table, key: KnownKey, learners: Sequence[str] | None = None) -> str:
     """Return the text of settings with this key marked as compared: in its pin, or in a new one at the end.
+
+    A new one counts for these ``learners``, for all if None.
 
     Raises InvalidInputError where the pins are not written as arrays of tables.
     """
@@ -265,8 +301,8 @@ def with_pin(text: str, table: Table, key: KnownKey) -> str:
         pin_before |= compared
         pinned = "".join(_marked(part, table, key) for part in _TABLES.split(text))
     else:
-        pins.append(compared)
-        pinned = text.rstrip("\n") + "\n" + spell_pins(table, [key], [key.name])
+        pins.append(compared | ({} if learners is None else {"learners": list(learners)}))
+        pinned = text.rstrip("\n") + "\n" + spell_pins(table, [key], [key.name], learners)
     try:
         if tomllib.loads(pinned) == expected:
             return pinned

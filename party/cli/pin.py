@@ -19,7 +19,8 @@ with deferred():
     from parley.party import settings_text
 
 if TYPE_CHECKING:
-    from parley.common.wire.membership import KnownKey
+    from parley.common.client.endpoints import LearnerAddress
+    from parley.common.wire.membership import KnownKey, RosterKeys
     from parley.party.settings import PartySettings
     from parley.party.settings_text import Table
 
@@ -55,7 +56,8 @@ def pin_command(
         if settings.secure_sum is None and table == "parties":
             raise InvalidInputError("there is no [secure_sum] yet: pin its key holder first")
         if name not in in_settings or name in settings.uncompared:
-            settings_text.save_settings(config, settings_text.with_pin(read_text(config), table, key))
+            learners = _who_know(settings, key) if name not in in_settings and len(settings.learners) > 1 else None
+            settings_text.save_settings(config, settings_text.with_pin(read_text(config), table, key, learners))
     text = f"{name} is pinned as {_KINDS[table]} in {config}: a service that runs takes it up by itself"
     out.done(text, pinned=name, kind=_KINDS[table], settings=str(config))
 
@@ -97,6 +99,17 @@ def _fitting(
     return fitting
 
 
+def _who_know(settings: PartySettings, key: KnownKey) -> list[str] | None:
+    """Return the learners that have a member with this key, in whose sums it counts; None if none has."""
+    rosters = {address.name: _roster(address) for address in settings.outbound}
+    return [name for name, keys in rosters.items() if key in keys.parties or key in keys.key_holders] or None
+
+
+def _roster(address: LearnerAddress) -> RosterKeys:
+    """Ask a learner for the keys of its other members. Raises UnavailableError."""
+    return outbound.ask_as_member(address, SHOW_KEYS.at(), wire_membership.RosterKeys, "tell")
+
+
 def _fits(typed: str, at: tuple[Table, KnownKey]) -> bool:
     return key_words.are_words(typed, at[1].public_key)
 
@@ -110,7 +123,7 @@ def _by_learner(settings: PartySettings, typed: str = "") -> dict[str, tuple[Tab
         raise InvalidInputError("there is no [[outbound]] learner in the settings: write the pins by hand")
     keys: dict[str, tuple[Table, KnownKey]] = {}
     for address in settings.outbound:
-        roster = outbound.ask_as_member(address, SHOW_KEYS.at(), wire_membership.RosterKeys, "tell")
+        roster = _roster(address)
         for table in _KINDS:
             for key in getattr(roster, table):
                 if key.name not in keys or _fits(typed, (table, key)):

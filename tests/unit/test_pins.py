@@ -13,6 +13,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.membership import KnownKey, RosterKeys
 from parley.party.cli.main import party_app
+from parley.party.policy import pins_of
 from parley.party.settings import PartySettings
 from parley.party.settings_text import with_pin
 from tests.support.secure_cluster import signing_key
@@ -91,6 +92,16 @@ def test_what_an_owner_wrote_counts_and_what_a_join_wrote_counts_once_compared(t
         marked = pin("key_holders", "notary", "compared = true\n") + pin("parties", "hospital-b", "compared = false\n")
         party_settings = PartySettings.load(written(tmp_path, outbound, marked))
         assert (list(party_settings.key_holder_pins), party_settings.uncompared) == (["notary"], ("hospital-b",))
+
+
+def test_a_pin_counts_in_the_sums_of_its_learners_and_others_do_not_see_it(tmp_path: Path) -> None:
+    pins = pin("key_holders", "notary", "compared = true\n") + pin(
+        "parties", "hospital-b", 'compared = true\nlearners = ["another"]\n'
+    )
+    settings = PartySettings.load(written(tmp_path, pins=pins))
+    assert settings.pins_for("learner") == ({"notary": KEYS["notary"]}, {})
+    assert settings.pins_for("another") == ({"notary": KEYS["notary"]}, {"hospital-b": KEYS["hospital-b"]})
+    assert dict(pins_of(settings, "learner").parties) == {}
 
 
 def test_keys_of_older_settings_are_compared_where_they_stand(tmp_path: Path, told: dict[str, dict[str, str]]) -> None:

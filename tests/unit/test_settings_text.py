@@ -9,7 +9,14 @@ import pytest
 
 from parley.common.errors import InvalidInputError
 from parley.party.settings import Data, StudyPolicy, StudySettings
-from parley.party.settings_text import appended, in_long_form, spell_study, with_learners, without_study
+from parley.party.settings_text import (
+    appended,
+    in_long_form,
+    spell_study,
+    with_learners,
+    with_pins_for,
+    without_study,
+)
 
 SHORT = """\
 name = "a"  # as the operator says
@@ -115,3 +122,33 @@ def test_a_study_leaves_with_its_tables_alone() -> None:
     assert "studies" not in tomllib.loads(without_study(text, "one"))
     with pytest.raises(InvalidInputError, match=r"\[\[studies\]\]"):
         without_study('studies = [{ name = "one" }]\n', "one")
+
+
+PINS = """
+[secure_sum]
+[[secure_sum.key_holders]]  # our notary
+name = "notary"
+public_key = "aa"
+compared = true
+
+[[secure_sum.parties]]
+name = "north"
+learners = ["ann"]
+public_key = "bb"
+# the next one
+[[secure_sum.parties]]
+name = "south"
+public_key = "cc"
+"""
+
+
+def test_pins_count_for_the_learners_that_know_the_key() -> None:
+    text = with_pins_for(PINS, ["ann"], "bob", ["aa", "bb", "dd"])
+    sums = tomllib.loads(text)["secure_sum"]
+    assert [pin["learners"] for pin in sums["key_holders"]] == [["ann", "bob"]]
+    assert [pin["learners"] for pin in sums["parties"]] == [["ann", "bob"], ["ann"]]
+    assert "# our notary" in text
+    assert "# the next one" in text
+    assert with_pins_for('name = "a"\n', ["ann"], "bob", []) == 'name = "a"\n'
+    with pytest.raises(InvalidInputError, match="spell secure_sum in another way"):
+        with_pins_for('[secure_sum]\nkey_holders = [{name = "notary", public_key = "aa"}]\n', ["ann"], "bob", [])
