@@ -32,7 +32,7 @@ from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Head, Receipt, ReceiptKeeper, read_receipt, write_receipt
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.specification import Budget, Cohort, Member, PublicRows, RunSpec
-from parley.common.wire.party_api import RunProposal
+from parley.common.wire.party_api import Approval, RunProposal
 from parley.learner.execution import engine as execution
 from parley.learner.execution.engine import Engine, Patience, StoredLog
 from parley.learner.execution.round_report import PublicExamples
@@ -540,14 +540,29 @@ async def test_an_end_has_a_certified_model_its_figures_and_its_evaluation(  # n
         engine._examples = {STUDY.digest: cast("PublicExamples", measured)}
         spec = SPEC.model_copy(update={"minimum_contributors": 1})
         run = store.add(spec, "alice", evaluation=spec, cohort=Cohort(least=1))
-        plan, consent = Plan(1, {}, ({"view": "model"},)), SignedApproval(approval="{}", receipt="a.b")
+        approval = Approval(
+            run="run",
+            spec_digest="0",
+            rounds=1,
+            epsilon=1,
+            delta=0,
+            adjacency="replace_one",
+            prepared=True,
+            people="ward-7",
+        )
+        plan, consent = (
+            Plan(1, {}, ({"view": "model"},)),
+            SignedApproval(approval=approval.model_dump_json(), receipt="a.b"),
+        )
         store.settle(run, spec, plan, {"step": "why"}, {"bob": "it is away"})
         store.enter(run.id, "recruiting")
         store.enter(run.id, "running", approvals={"ann": consent})
         run, model = store.run(run.id), SimpleNamespace(kind=kind, weights=np.array([0.5, 0.25]))
         follower = engine._complete(run, plan, cast("Model", model), ["ann"])
         drawn, certified = told
-        assert drawn == (spec, ({"view": "model"},), model, ["ann"])
+        assert drawn[:4] == (spec, ({"view": "model"},), model, ["ann"])
+        (assumed,) = cast("tuple[str]", drawn[4])
+        assert assumed.startswith("nobody among ward-7, of ann, ")
         *given, approvals, opened, key = certified
         assert given[:2] == [run.id, spec]
         assert cast("Any", given[2])["chosen"] == {"step": "why"}

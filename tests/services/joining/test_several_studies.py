@@ -69,7 +69,9 @@ def settings_of(folder: Path) -> PartySettings:
     return PartySettings.load(folder / "party.toml")
 
 
-def test_a_study_is_added_by_one_line_and_no_token_changes(two: tuple[Scene, Scene], folder: Path) -> None:
+def test_a_study_is_added_by_one_line_and_no_token_changes(
+    two: tuple[Scene, Scene], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, config = two[0], folder / "party.toml"
     before, tokens = config.read_text(), secrets(folder)
     invitation = invited(one, folder, "other")
@@ -85,6 +87,7 @@ def test_a_study_is_added_by_one_line_and_no_token_changes(two: tuple[Scene, Sce
     assert other.data.source == str(one.tables[TABLE])
     member = one.roster()[NAME]
     assert (member["studies"], member["state"]) == (["made-up", "other"], "member")
+    monkeypatch.setenv("COLUMNS", "250")
     done = one.owner("studies", "--config", config)
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["study", "made-up", "other"]
     listed = json.loads(one.owner("studies", "--config", config, "--format", "json").stdout)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from parley.common.privacy.account import Cost
-from parley.common.protocol.receipts import read_receipt
 from parley.common.runs.pricing import guarantees, schedule
 from parley.common.runs.specification import RunSpec
 from tests.support.cluster import Cluster, Stream, asgi_cluster, submit, train, watch
@@ -47,9 +46,10 @@ async def rehearsed(cluster: Cluster, spec: RunSpec) -> bytes:
 
 
 async def spent(client: httpx.AsyncClient, name: str) -> Cost:
-    """What a party's newest receipt says that it has spent."""
-    receipt = (await client.get(f"/v1/parties/{name}/receipt")).raise_for_status().json()["receipt"]
-    return Cost(*read_receipt(receipt).totals["spent"])
+    """What a party says that this learner's runs have spent."""
+    parties = (await client.get("/v1/parties")).raise_for_status().json()
+    (budget,) = next(party["budgets"] for party in parties if party["name"] == name).values()
+    return Cost(*budget["units"]["spent"])
 
 
 async def hold_prices(client: httpx.AsyncClient, spec: RunSpec, model: dict[str, Any]) -> None:

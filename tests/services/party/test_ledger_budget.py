@@ -115,7 +115,8 @@ def test_a_fit_is_three_records(config: Path) -> None:
         ledger.consents.charge_fit(approved.run, "dp_gd", b"{}", PRICE)
 
 
-def test_the_commands_show_it(config: Path) -> None:
+def test_the_commands_show_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     fitted(LedgerBudget(config))
     shown = {
         words: CliRunner().invoke(party_app, [*words.split(), "--config", str(config)]).stdout
