@@ -10,7 +10,7 @@ container, the gate, is also on this network, under the names of the few places 
 connections on to these alone (`parley.common.service.forward`). A gate has one place at each port: where two places
 have the same, as two learners may, there is one more gate.
 
-The file follows the settings: when there are more tables to read or more places to reach, it is written anew. One that
+The file follows the settings: when there are more tables to read or more places to reach, it is written again. One that
 somebody has changed by hand is left as it is, and what it lacks is said.
 """
 
