@@ -275,7 +275,7 @@ class Shards(Setting):
             description="memory for the examples of all studies together: those asked about longest ago are let go, "
             "and loaded again when they are needed. The examples of one study may take more",
         ),
-    ] = 2048
+    ] = 1024
     idle_minutes: Annotated[
         float | None,
         Field(
