@@ -67,8 +67,12 @@ def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
 def own_policy(settings: PartySettings, study: str) -> Policy:
     """Return the owner's policy for runs of its own about a study, or, without a name, about no study in particular.
 
-    Raises InvalidInputError for a study that the settings do not name.
+    Raises InvalidInputError for a study that the settings do not name, and without a name where some of them are about
+    people with an account of their own: whose account pays has to be said.
     """
+    if not study and any(entry.people for entry in settings.studies):
+        names = ", ".join(entry.name or str(entry.study) for entry in settings.held)
+        raise InvalidInputError(f"study: say whose account pays, by the name of the study: {names}")
     if not study:
         return settings.policy
     entries = {entry.name or read_study(entry.study).name: entry for entry in settings.held}

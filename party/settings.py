@@ -435,6 +435,11 @@ class PartySettings(ServiceSettings):
             self._compared(pin for pin in parties if pin.learners is None or learner in pin.learners),
         )
 
+    def known_parties_for(self, learner: str) -> frozenset[str] | None:
+        """Return the parties that this learner's sums may hide this one among, as `known_parties` does for all."""
+        key_holders, parties = self.pins_for(learner)
+        return frozenset({self.name, *parties}) if key_holders else None
+
     @property
     def uncompared(self) -> tuple[str, ...]:
         """The names in ``secure_sum`` whose keys the owner has not compared, key holders first."""

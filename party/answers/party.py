@@ -13,13 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import time
-from typing import Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,12 +64,14 @@ from parley.common.wire.party_api import (
 from parley.party.data.holdings import HeldStudy, Holdings
 from parley.party.data.owner_data import Holding
 from parley.party.ledger.accounts import Accounts, StudyTerms
-from parley.party.ledger.books import ALL, RunKey, Use
+from parley.party.ledger.books import ALL, Use
 from parley.party.ledger.ledger import Ask, Compute, Consent, Ledger, OneTimeNoise, check_exists
 from parley.party.ledger.ledger_log import log_records
 from parley.party.ledger.records import DataPin
 from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
 from parley.party.settings import PartySettings, Policy, StudySettings
+
+_T = TypeVar("_T")
 
 # ── which data the ledger's answers are about ────────────────────────────────
 
@@ -262,6 +264,34 @@ class ApprovalAnswer(Answer):
     prepared: bool
 
 
+class NewestByLearner(Generic[_T]):
+    """The newest values of each learner, by keys: those of one learner push out none of another's."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: dict[str, OrderedDict[Hashable, _T]] = {}
+
+    def get(self, learner: str, key: Hashable) -> _T | None:
+        """Return a value, or None."""
+        values = self._values.get(learner)
+        return None if values is None else values.get(key)
+
+    def put(self, learner: str, key: Hashable, value: _T) -> _T:
+        """Store a value as the newest, and return it."""
+        values = self._values.setdefault(learner, OrderedDict())
+        values[key] = value
+        values.move_to_end(key)
+        while len(values) > self._most:
+            values.popitem(last=False)
+        return value
+
+    def drop(self, is_over: Callable[[_T], bool] = lambda _: True) -> None:
+        """Drop the values that are over; all of them, if it is not said which."""
+        for values in list(self._values.values()):
+            for key in [key for key, value in list(values.items()) if is_over(value)]:
+                values.pop(key, None)
+
+
 class Party:
     """One owner's side of every run. All that it holds in memory can be rebuilt from the ledger.
 
@@ -284,13 +314,18 @@ class Party:
         self.settings = settings
         self._noise = noise
         self._notify_owner = notify_owner
-        self._agreed: OrderedDict[RunKey, AgreedRun] = OrderedDict()
-        self._prepared: OrderedDict[str, Any] = OrderedDict()
+        self._agreed = NewestByLearner[AgreedRun](RUNS_IN_MEMORY)
+        self._prepared = NewestByLearner[tuple[str, Any]](RUNS_IN_MEMORY)
+        """By what was prepared from which data: the study's name, and what its run is answered from."""
+        self._members = NewestByLearner[MemberColumns](RUNS_IN_MEMORY)
         self._preparing = Lock()
         self._opened: Ledger | None = None
         check_exists(settings.state)
         self.holdings = Holdings(
-            lambda held, holding: check_pin(self.store, pin_of(held, holding)), self._has_loaded, apart=apart
+            lambda held, holding: check_pin(self.store, pin_of(held, holding)),
+            self._has_loaded,
+            self._forget,
+            apart=apart,
         )
         try:
             self.take_up(settings)
@@ -336,16 +371,16 @@ class Party:
                 allot(store, self.settings)
             raise
         self.settings = settings
-        self._agreed.clear()
+        self._agreed.drop()
         for held in self.holdings.studies.values():
             for words in policy_cautions(held.policy, held.n_examples):
                 structlog.get_logger().warning("caution", study=held.name, words=words)
-        if not self.holdings.has_unnamed:
-            self._end_withdrawn()
+        self._end_withdrawn()
 
     def tend(self) -> None:
         """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command."""
-        self.store.chain.look()
+        self.store.allot(budget_of(self.settings.policy), terms_of(self.settings))  # a command may have had older ones
+        self._end_withdrawn()
         self.holdings.tend(sum(map(len, self.store.books.pins.values())))
 
     def _has_loaded(self, study: str) -> bool:
@@ -353,7 +388,9 @@ class Party:
         return self.store.has_loaded(study)
 
     def _end_withdrawn(self) -> None:
-        """End the open runs of studies that the settings do not name any more."""
+        """End the open runs of studies that the settings do not name any more, if all that they name are known."""
+        if self.holdings.has_unnamed:
+            return
         open_ones = {run.use.study for _, run in self.store.books.open_runs()}
         for study in open_ones - self.holdings.names:
             structlog.get_logger().warning("study", name=study, withdrawn=True, ended=len(self.store.withdraw(study)))
@@ -403,10 +440,7 @@ class Party:
         Raises UnknownMembersError if the offer names its members by a digest that no run in memory has, and what
         `price` raises.
         """
-        members_before = next(
-            (members for members in self._members(learner) if members.digest == offer.spec.parties), None
-        )
-        spec = offer.spec.listed(members_before)
+        spec = offer.spec.listed(self._members.get(learner, offer.spec.members))
         proposal = RunProposal(run=offer.run, spec=spec, user=offer.user, purpose=offer.purpose)
         if (learner, offer.run) not in self.store.books.owner:  # its owner has not been asked before
             log = structlog.get_logger().bind(learner=learner, run=offer.run, user=offer.user)
@@ -416,7 +450,7 @@ class Party:
     def price(self, learner: str, proposal: RunProposal) -> Price:
         """Return the price of a run that the owner allows. Raises what `policy.review` raises, and notes refusals."""
         with self._noting(learner, proposal.run, proposal.spec):
-            return self._review(self.holdings.find(learner, proposal.spec.study.digest), proposal.spec)
+            return self._review(self.holdings.find(learner, proposal.spec.study.digest), learner, proposal.spec)
 
     def consent(self, learner: str, proposal: RunProposal, price: Price) -> ApprovalAnswer:
         """Store the consent to a reviewed run. Raises what `sum_policy` and `Consents.approve` raise."""
@@ -492,13 +526,13 @@ class Party:
 
         Raises NotFoundError, and ForbiddenError where the owner's present policy does not allow the run.
         """
-        if (agreed := self._agreed.get((learner, run))) is not None:
+        if (agreed := self._agreed.get(learner, run)) is not None:
             return agreed
         consent = self.store.consents.find(learner, run)
         if consent is None:
             raise self.store.chain.unknown(run)
         with self._noting(learner, run, consent.spec):
-            price = self._review(self.holdings.find(learner, consent.spec.study.digest), consent.spec)
+            price = self._review(self.holdings.find(learner, consent.spec.study.digest), learner, consent.spec)
             if price.total.epsilon > consent.price.total.epsilon or price.total.delta > consent.price.total.delta:
                 raise ForbiddenError(
                     "the run costs more than was agreed, by the owner's present policy or this version of Parley",
@@ -517,11 +551,11 @@ class Party:
 
     def is_ready(self, learner: str, run: str) -> bool:
         """Say whether a run can be answered at once: its terms are in memory and nothing has to be prepared."""
-        agreed = self._agreed.get((learner, run))
+        agreed = self._agreed.get(learner, run)
         if agreed is None:
             return False
         if agreed.terms.algorithm.prepares:
-            return agreed.terms.digest in self._prepared
+            return self._is_prepared(learner, agreed.consent.spec)
         return self.holdings.is_loaded(agreed.study)
 
     def make_ready(self, learner: str, run: str) -> None:
@@ -540,15 +574,17 @@ class Party:
         terms = agreed.terms
         if not terms.algorithm.prepares:
             return self._rows(agreed)
-        if (prepared := self._prepared.get(terms.digest)) is not None:
-            return prepared
-        with self._preparing, self._failing(agreed), work_on_data():
-            if (prepared := self._prepared.get(terms.digest)) is None:
-                prepared = terms.algorithm.prepare(self._rows(agreed), terms.facts)
-                self._prepared[terms.digest] = prepared
-                if len(self._prepared) > RUNS_IN_MEMORY:
-                    self._prepared.popitem(last=False)
-        return prepared
+        spec = agreed.consent.spec
+        if (found := self._prepared.get(agreed.learner, self._preparation(spec))) is not None:
+            return found[1]
+        with self._preparing:
+            rows = self._rows(agreed)  # first: that they cannot be loaded is no failure of work on them
+            key = self._preparation(spec)
+            if (found := self._prepared.get(agreed.learner, key)) is None:
+                with self._failing(agreed), work_on_data():
+                    prepared = terms.algorithm.prepare(rows, terms.facts)
+                found = self._prepared.put(agreed.learner, key, (agreed.study, prepared))
+        return found[1]
 
     def make_all_ready(self) -> None:
         """Prepare the newest open runs after a restart; those that the present policy refuses are logged."""
@@ -566,12 +602,14 @@ class Party:
         """Return the examples that a run is about, which may have to be loaded."""
         return self.holdings.holding(agreed.study).parts[agreed.terms.algorithm.rows]
 
-    def _review(self, held: HeldStudy, spec: RunSpec) -> Price:
+    def _review(self, held: HeldStudy, learner: str, spec: RunSpec) -> Price:
         settings = self.settings
         rules = rules_of(held.policy, settings.limits)
         try:
             with np.errstate(all="ignore"):  # what is not finite is refused
-                return review(spec, rules, settings.name, held.digest, held.n_examples, settings.known_parties)
+                return review(
+                    spec, rules, settings.name, held.digest, held.n_examples, settings.known_parties_for(learner)
+                )
         except (ArithmeticError, ValueError):
             raise InvalidInputError("the run's parameters and budgets cannot be computed with") from None
 
@@ -607,14 +645,23 @@ class Party:
         """Keep a run's terms in memory, as the newest."""
         held = self.holdings.find(learner, consent.spec.study.digest)
         agreed = terms(consent.spec, self.settings.name, held.policy.classifier)
-        remembered = self._agreed[learner, run] = AgreedRun(learner, run, consent, agreed)
-        while len(self._agreed) > RUNS_IN_MEMORY:
-            self._agreed.popitem(last=False)
-        return remembered
+        self._members.put(learner, consent.spec.members.digest, consent.spec.members)
+        return self._agreed.put(learner, run, AgreedRun(learner, run, consent, agreed))
 
-    def _members(self, learner: str) -> list[MemberColumns]:
-        """Return the members of this learner's runs in memory, for each run."""
-        return [run.consent.spec.members for run in tuple(self._agreed.values()) if run.learner == learner]
+    def _preparation(self, spec: RunSpec) -> Hashable:
+        """Return what tells apart what is prepared for runs: specification, data, and the owner's own choice."""
+        study = spec.study.name
+        held = self.holdings.studies.get(study)
+        classifier = held.policy.classifier.model_dump_json() if held and held.policy.classifier else ""
+        return spec.digest, self.store.chain.about.get(study), classifier
+
+    def _is_prepared(self, learner: str, spec: RunSpec) -> bool:
+        """Say whether what a learner's run is answered from has been prepared."""
+        return self._prepared.get(learner, self._preparation(spec)) is not None
+
+    def _forget(self, study: str) -> None:
+        """Drop what was prepared from a study's examples, which leave memory."""
+        self._prepared.drop(lambda prepared: prepared[0] == study)
 
     def _approval(self, learner: str, proposal: RunOffer | RunProposal, consent: Consent) -> ApprovalAnswer:
         """Return a consent as the answer to a proposal.
@@ -633,7 +680,7 @@ class Party:
             epsilon=total.epsilon / MICRO,
             delta=total.delta / DELTA_UNITS,
             adjacency=consent.price.adjacency,
-            prepared=digest in self._prepared or not consent.spec.build().prepares,
+            prepared=self._is_prepared(learner, consent.spec) or not consent.spec.build().prepares,
             people=self.store.accounts.people(consent.spec.study.name) or None,
         )
         body = approval.model_dump_json().encode()

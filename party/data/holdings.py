@@ -15,7 +15,7 @@ from time import monotonic
 
 import structlog
 
-from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError
+from parley.common.errors import ForbiddenError, InvalidInputError, ParleyError, UnavailableError
 from parley.common.service.http.tls import stamp_of
 from parley.party.data.owner_data import Holding, load_holding, study_of
 from parley.party.settings import PartySettings, Policy, StudySettings
@@ -99,10 +99,14 @@ class Holdings:
     """The studies that settings name, and their examples as far as they are in memory. Any thread may ask.
 
     ``check`` is called when examples were loaded; ``is_current`` says by a study's name whether those that were loaded
-    last are still those that the ledger pins: if not, they are loaded again.
+    last are still those that the ledger pins: if not, they are loaded again. ``forget`` is called with the name of a
+    study whose examples leave memory.
     """
 
-    def __init__(self, check: Check, is_current: Callable[[str], bool], *, apart: bool) -> None:
+    def __init__(
+        self, check: Check, is_current: Callable[[str], bool], forget: Callable[[str], None], *, apart: bool
+    ) -> None:
+        self._forget = forget
         self._check, self._is_current, self._apart = check, is_current, apart
         self._settings: PartySettings | None = None
         self._loaded: dict[str, _InMemory] = {}
@@ -138,7 +142,7 @@ class Holdings:
             self._again, self._pause = monotonic() + _FIRST_PAUSE, 2 * _FIRST_PAUSE
             for name in [*self._loaded]:
                 if name not in studies:
-                    del self._loaded[name]
+                    self._let_go(name)
         for name, reason in unusable.items():
             structlog.get_logger().warning("study", name=name, usable=False, reason=reason)
 
@@ -200,7 +204,7 @@ class Holdings:
         long_ago = monotonic() - 60 * self._idle_minutes
         for name, loaded in [*self._loaded.items()]:
             if loaded.asked < long_ago:
-                self._loaded.pop(name, None)
+                self._let_go(name)
         for name in [*self.studies]:
             if not self._is_current(name):
                 try:
@@ -250,14 +254,24 @@ class Holdings:
         policy, stamp = entry.policy.over(settings.policy), stamp_of(entry.study)
         before = next((held for held in self.studies.values() if held.settings.study == entry.study), None)
         if before is not None:
-            self._loaded.pop(before.name, None)
+            self._let_go(before.name)
             self._make_room(settings, before.n_bytes)
-        holding = load_holding(settings, entry, apart=self._apart)
+        try:
+            holding = load_holding(settings, entry, apart=self._apart)
+        except OSError as error:
+            raise UnavailableError(
+                f"the data of {entry.name or entry.study} cannot be loaded: {error.strerror}"
+            ) from None
         self._check(entry, holding)
         name = holding.study.name
         self._loaded[name] = _InMemory(holding, monotonic())
         self._make_room(settings, 0, name)
         return held_study(entry, policy, holding, stamp)
+
+    def _let_go(self, name: str) -> None:
+        """Let a study's examples go, and all that was made of them."""
+        self._loaded.pop(name, None)
+        self._forget(name)
 
     def _make_room(self, settings: PartySettings, n_bytes: int, keep: str = "") -> None:
         """Let examples go, those asked about longest ago first, until so many bytes fit beside the others."""
@@ -266,4 +280,4 @@ class Holdings:
             if sum(loaded.holding.n_bytes for loaded in [*self._loaded.values()]) <= room:
                 return
             if name != keep:
-                self._loaded.pop(name, None)
+                self._let_go(name)

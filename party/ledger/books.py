@@ -18,7 +18,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Self
 
 from parley.common.errors import LedgerError
@@ -291,16 +291,23 @@ class Books:
         return replace(self.accounts.get(people, self.account), spent=spent, reserved=reserved)
 
     def is_charged(self, people: str, study: str) -> bool:
-        """Say whether the account of these people has paid for runs of a study, or has to; of any for an empty name.
+        """Say whether the account of these people has paid for runs of a study, or may have to; of any for no name.
 
-        What a ledger may have cost that this one replaces counts for all.
+        What it has paid for no study by name, and what a ledger may have cost that this one replaces, counts for all.
         """
         earlier = self.begun.costs.get(people, NOTHING) if self.begun else NOTHING
         return earlier != NOTHING or any(
-            account.spent + account.reserved != NOTHING
-            for use, account in self.uses.items()
-            if use.people == people and study in {"", use.study}
+            use.people == people and (not study or use.study in {"", study}) for use in self._paying()
         )
+
+    def pays_for(self, study: str) -> set[str]:
+        """Return the people whose accounts have paid for runs of a study, or may have to."""
+        return {use.people for use in self._paying() if use.study == study}
+
+    def _paying(self) -> Iterator[Use]:
+        """Yield the uses that something was charged to or is reserved for, and those of runs that have not ended."""
+        charged = (use for use, account in list(self.uses.items()) if is_used(account))
+        return chain(charged, (run.use for _, run in self.runs.unended()))
 
     def hides(self) -> Adjacency:
         """Return the weakest adjacency among all charges so far."""
@@ -355,6 +362,11 @@ class Books:
         """Change the account that pays for a use, and what the use has had of it."""
         self.accounts[use.people] = change(self.accounts[use.people])
         self.uses[use] = change(self.uses.get(use, Account(0, 0)))
+
+
+def is_used(account: Account) -> bool:
+    """Say whether anything was charged to an account, or is reserved."""
+    return account.spent + account.reserved != NOTHING
 
 
 def _packed(book: RunBook) -> bytes:

@@ -71,6 +71,7 @@ from parley.party.ledger.books import (
     RunKey,
     Use,
     is_accounted,
+    is_used,
     learner_day,
 )
 from parley.party.ledger.records import (
@@ -255,6 +256,13 @@ class LedgerChain(SignedChain):
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
         self.books.add(from_json(number, record))
 
+    def check_account(self, study: str, people: str) -> None:
+        """Raise ForbiddenError if another account than that of these people pays for runs of a study already."""
+        if study and self.books.pays_for(study) - {people}:
+            raise ForbiddenError(
+                "the owner's settings name other people for this study than its account has paid for", rule="people"
+            )
+
     def salted_pins(self) -> list[SaltedPin]:
         """Return all records that pin data, in their order, with their salts."""
         pins = sorted((pin for pins in self.books.pins.values() for pin in pins), key=lambda pin: pin[0])
@@ -285,6 +293,7 @@ class Consents:
                 spec = proposal.spec
                 self._chain.check_data(spec.study.name)
                 people = self._chain.accounts.people(spec.study.name)
+                self._chain.check_account(spec.study.name, people)
                 self._chain.accounts.require(Use(people, spec.study.name, learner), price.total)
                 approved = Approved(
                     learner=learner,
@@ -406,6 +415,7 @@ class Consents:
     ) -> None:
         """Store a new run of the owner's own, and reserve its price. Raises BudgetExhaustedError."""
         people = self._chain.accounts.people(study)
+        self._chain.check_account(study, people)
         self._chain.accounts.require(Use(people, study, OWNER), price.total)
         approved = Approved(
             learner=OWNER,
@@ -640,7 +650,6 @@ class Ledger:
         self.questions = OwnerQuestions(self.chain, self.consents)
         try:
             if not self._has_ended(to_read=to_read):
-                self._check_beginning(limit)
                 self.allot(limit, terms)
         except BaseException:
             self.close()
@@ -657,7 +666,11 @@ class Ledger:
         self.chain.close()
 
     def allot(self, limit: Account, terms: Mapping[str, StudyTerms]) -> None:
-        """Make ``limit`` the owner's budget, in each account, and have accounts pay by these terms from now on."""
+        """Make ``limit`` the owner's budget, in each account, and have accounts pay by these terms from now on.
+
+        Raises InvalidInputError where a budget for all that the owner holds cannot count what was charged.
+        """
+        self._check_beginning(limit)
         self.accounts.terms = terms
         with self.chain.transaction() as appending:
             for people in sorted({*self.books.accounts, *(study.people for study in terms.values())}):
@@ -767,7 +780,11 @@ class Ledger:
                 if (
                     pinned.people != data.people
                     and (is_other_now or self.books.is_charged(pinned.people, name))
-                    and (name == data.study.name or data.reads_tables_of(pinned, self._salt(number)))
+                    and (
+                        name == data.study.name
+                        or (not name and data.study.has_digest(pinned.study))
+                        or data.reads_tables_of(pinned, self._salt(number))
+                    )
                 ):
                     raise InvalidInputError(
                         f"studies: {data.study.name}: people: this table is {name or 'the earlier study'}'s too, which "
@@ -793,6 +810,12 @@ class Ledger:
                 f"policy.adjacency is whole_party, and {self.books.weaker} answers in the ledger protect one record"
                 " each: they cannot count against a budget for all of the owner's data; keep replace_one, or begin "
                 "a new ledger"
+            )
+        others = [people for people, account in self.books.accounts.items() if people and is_used(account)]
+        if limit.adjacency == "whole_party" and others:
+            raise InvalidInputError(
+                f"policy.adjacency is whole_party, which is one account, and {', '.join(others)} have one of their own "
+                "that was charged: keep replace_one, or begin a new ledger"
             )
 
 

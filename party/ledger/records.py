@@ -238,15 +238,18 @@ class DataPin:
         return [part for part in is_other if is_other[part]]
 
     def reads_tables_of(self, pinned: Pinned, salt: bytes) -> bool:
-        """Say whether the data were read from the tables that were pinned with this ``salt``, wherever they were then.
+        """Say whether the data were read from the tables that were pinned with this ``salt``.
 
-        It is enough that those of one are all among those of the other: a query may join a table that describes nobody.
-        Older versions did not write which tables they read, but where these were.
+        They are the same tables by their bytes, or by where they are, for rows may have been added since. It is enough
+        that those of one are all among those of the other: a query may join a table that describes nobody. Older
+        versions did not write the bytes' digests. Equal rows are of one table too.
         """
-        ours, theirs = set(self._keyed_contents(salt)), set(pinned.contents)
-        if not theirs:
-            return (self.source, self.tables) == (pinned.source, dict(pinned.tables))
-        return ours <= theirs or theirs <= ours
+        pairs = (
+            (set(self._keyed_contents(salt)), set(pinned.contents)),
+            (set(self.tables.values()) or {self.source}, set(pinned.tables.values()) or {pinned.source}),
+        )
+        is_among = any(ours and theirs and (ours <= theirs or theirs <= ours) for ours, theirs in pairs)
+        return is_among or _keyed(self.rows, salt) == pinned.rows
 
     def _keyed_contents(self, salt: bytes) -> list[str]:
         return sorted({_keyed(content, salt) for content in self.contents})

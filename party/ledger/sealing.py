@@ -88,7 +88,9 @@ def visible_claim(signer: str, to: str, ledger: str, head: Head) -> bytes:
 
 def _packed(ledger: str, head: Head, totals: Mapping[str, Any]) -> bytes:
     """Pack what is sealed; of each account the sum of what is spent and reserved."""
-    accounts = {"": totals, **totals.get("people", {})}
+    others = totals.get("people", {}).items()
+    charged = {people: account for people, account in others if any(account["spent"]) or any(account["reserved"])}
+    accounts = {"": totals, **charged}
     first, last, is_weaker = bytes.fromhex(ledger), bytes.fromhex(head.link), totals["adjacency"] == "replace_one"
     parts = [_HEAD.pack(first, head.count, last, totals["at"], is_weaker, len(accounts))]
     for people, account in accounts.items():

@@ -124,9 +124,9 @@ def test_what_cannot_be_merged_is_refused_by_name(pair: tuple[Owned, Owned], tmp
             merge(ours, theirs, "replace_one")
     with pytest.raises(InvalidInputError, match="protect one record each: they cannot count"):
         merge(ours, theirs, "whole_party")
-    hiding = [
-        made(tmp_path / name, replace_key(9), 3, "whole_party", **more) for name, more in (("a", {}), ("b", {"w": 1}))
-    ]
+    with pytest.raises(InvalidInputError, match="which is one account, and w have one of their own that was charged"):
+        made(tmp_path / "b", replace_key(9), 3, "whole_party", w=1)
+    hiding = [made(tmp_path / "a", replace_key(9), 3, "whole_party"), Owned(tmp_path / "b", replace_key(9))]
     with pytest.raises(InvalidInputError, match=r"accounts of people of their own \(w\)"):
         merge(hiding[0], hiding[1], "whole_party")
     shutil.copytree(theirs.directory, tmp_path / "before")

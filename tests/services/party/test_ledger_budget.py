@@ -224,7 +224,7 @@ def test_what_is_no_budget_is_told_at_once(config: Path, tmp_path: Path) -> None
 # ── which study ──────────────────────────────────────────────────────────────
 
 
-def config_of_two(cluster: Cluster, **first: object) -> Path:
+def config_of_two(cluster: Cluster, people: str | None = "ward-7", **first: object) -> Path:
     """Settings of a second study, "beside", of other people, next to "made-up", whose settings are ``first``."""
     settings = make_ledger(cluster.party_settings("party-1"))
     dumped = settings.model_dump(mode="json", exclude_none=True, include={"name", "state", "learners"})
@@ -236,8 +236,8 @@ def config_of_two(cluster: Cluster, **first: object) -> Path:
             "name": "beside",
             "study": cluster.root / "beside.json",
             "data": {"source": cluster.root / "party-2.csv"},
-            "people": "ward-7",
             "policy": {"max_epsilon_per_run": 0.75},
+            **({"people": people} if people else {}),
         },
     ]
     return write(cluster.root / "party.toml", dumped | {"policy": POLICY, "studies": studies})
@@ -245,20 +245,21 @@ def config_of_two(cluster: Cluster, **first: object) -> Path:
 
 def test_the_people_of_a_study_pay_for_it(cluster: Cluster) -> None:
     config = config_of_two(cluster)
-    budgets = {study: LedgerBudget(config, study) for study in ("", "made-up", "beside")}
+    with pytest.raises(InvalidInputError, match="say whose account pays, by the name of the study: made-up, beside"):
+        LedgerBudget(config)
+    budgets = {study: LedgerBudget(config, study) for study in ("made-up", "beside")}
     fitted(budgets["beside"], epsilon=0.75)
-    assert budgets["beside"].epsilon_left < budgets[""].epsilon_left == budgets["made-up"].epsilon_left == 3
+    assert budgets["beside"].epsilon_left < budgets["made-up"].epsilon_left == 3
     with pytest.raises(ForbiddenError, match=r"one may cost 0\.75"):
         fitted(budgets["beside"], epsilon=1)
     fitted(budgets["made-up"], epsilon=1)
-    assert budgets[""].account == budgets["made-up"].account
     with opened(config) as ledger:
         approvals = [entry.record for entry in ledger.entries() if isinstance(entry.record, Approved)]
     assert [(record.study, record.people) for record in approvals] == [("beside", "ward-7"), ("made-up", "")]
 
 
 def test_a_share_that_is_set_aside_is_for_its_study(cluster: Cluster) -> None:
-    config = config_of_two(cluster, policy={"share": 0.5})
+    config = config_of_two(cluster, people=None, policy={"share": 0.5})
     of_study, of_none = LedgerBudget(config, "made-up"), LedgerBudget(config)
     assert 0 < of_study.epsilon_left < 3
     for _ in range(2):
