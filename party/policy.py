@@ -64,6 +64,14 @@ def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
     return OwnerRules(**values, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes)
 
 
+def only_study(settings: PartySettings) -> str:
+    """Return the name of the only study of the settings; "" if there are several."""
+    if len(settings.held) > 1:
+        return ""
+    (entry,) = settings.held
+    return entry.name or read_study(entry.study).name
+
+
 def own_policy(settings: PartySettings, study: str) -> Policy:
     """Return the owner's policy for runs of its own about a study, or, without a name, about no study in particular.
 

@@ -20,7 +20,7 @@ from parley.common.privacy.payer import Fit, Payer
 from parley.common.service import logs
 from parley.party.answers.party import open_store
 from parley.party.ledger.books import OWNER, Use
-from parley.party.policy import check_cost, own_policy, rules_of
+from parley.party.policy import check_cost, only_study, own_policy, rules_of
 from parley.party.settings import PartySettings
 
 _FIT = "fit-"
@@ -30,9 +30,10 @@ _FIT = "fit-"
 class LedgerBudget(Payer):
     """The budget of an owner's party, from which the owner's own fits pay beside the runs of learners.
 
-    ``config`` is the party's settings file. ``study`` names the study whose people the examples are about; without it
-    the account of all people pays. Each fit must also keep to the policy for one run (``max_epsilon_per_run``). Any
-    process of this machine may fit with a copy, or with an estimator that was saved: the ledger counts for all.
+    ``config`` is the party's settings file. ``study`` names the study whose people the examples are about: the only
+    one if the settings have but one. Without a name the account of all people pays, if nobody has another. Each fit
+    must also keep to the policy for one run (``max_epsilon_per_run``). Any process of this machine may fit with a
+    copy, or with an estimator that was saved: the ledger counts for all.
 
     Raises InvalidInputError for unusable settings or an unknown study, and LedgerError where there is no ledger, or
     not the one that the party last wrote. `pay` also raises ForbiddenError where the policy allows no such fit, as that
@@ -41,9 +42,10 @@ class LedgerBudget(Payer):
     """
 
     def __init__(self, config: str | Path, study: str = "") -> None:
-        self._config, self._study = Path(config).resolve(), study
+        self._config = Path(config).resolve()
         settings = self._settings()
-        own_policy(settings, study)
+        self._study = study or only_study(settings)
+        own_policy(settings, self._study)
         open_store(settings).close()
 
     @property

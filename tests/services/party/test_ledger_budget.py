@@ -106,7 +106,7 @@ def test_a_fit_is_three_records(config: Path) -> None:
     assert [type(record) for record in records] == [Approved, Answered, Ended]
     assert re.fullmatch("fit-[0-9a-f]{32}", approved.run)
     assert {(record.learner, record.run) for record in records} == {(OWNER, approved.run)}
-    assert (approved.study, approved.people, approved.rounds, approved.reserved) == ("", "", 1, PRICE.total)
+    assert (approved.study, approved.people, approved.rounds, approved.reserved) == ("made-up", "", 1, PRICE.total)
     assert (answered.step, answered.cost, answered.adjacency, ended.cost) == (
         "fit", PRICE.total, "replace_one", Cost(0, 0),
     )  # fmt: skip
