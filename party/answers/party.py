@@ -381,7 +381,7 @@ class Party:
         """Let go of the examples that nobody asks about; take up data that the owner has accepted by a command."""
         self.store.allot(budget_of(self.settings.policy), terms_of(self.settings))  # a command may have had older ones
         self._end_withdrawn()
-        self.holdings.tend(sum(map(len, self.store.books.pins.values())))
+        self.holdings.tend(len(self.store.books.pinned))
 
     def _has_loaded(self, study: str) -> bool:
         """Say whether the data of a study in memory are those that the ledger pins now."""

@@ -19,7 +19,7 @@ from parley.common.encoding.texts import basis_points
 from parley.common.errors import BudgetExhaustedError, InvalidInputError
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
 from parley.common.wire.party_api import BudgetReport
-from parley.party.ledger.books import ALL, NOTHING, Books, RunBook, Use, counted
+from parley.party.ledger.books import ALL, NOTHING, Books, RunBook, Use, counted, is_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +220,7 @@ class Accounts:
         """Return what each use has had of each account, that of all first; of those that nobody uses any more, none."""
         named = {ALL, *(terms.people for terms in self.terms.values())}
         accounts = sorted(self._books.accounts.items())
-        used = [
-            people for people, account in accounts if people in named or account.spent + account.reserved != NOTHING
-        ]
+        used = [people for people, account in accounts if people in named or is_used(account)]
         return [self.statement(people) for people in used]
 
     def statement(self, people: str) -> Statement:
@@ -231,7 +229,7 @@ class Accounts:
         usages = [
             Usage(use.study, use.learner, account.part_of(cost.spent), account.part_of(cost.reserved))
             for use, cost in uses
-            if use.people == people and cost.spent + cost.reserved != NOTHING
+            if use.people == people and is_used(cost)
         ]
         spent = sum((cost.spent for use, cost in uses if use.people == people), NOTHING)
         if (earlier := account.spent - spent) != NOTHING:
@@ -274,7 +272,7 @@ class Accounts:
 
 def _holds(part: Account) -> bool:
     """Say whether a part is not spent beyond what it is."""
-    return part.spent + part.reserved == NOTHING or part.fits(NOTHING)
+    return not is_used(part) or part.fits(NOTHING)
 
 
 def _taken(part: Account) -> float:

@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, pairwise
+from operator import itemgetter
 from typing import Self
 
 from parley.common.errors import LedgerError
@@ -281,6 +282,11 @@ class Books:
     def account(self) -> Account:
         """The account of all whose rows the owner holds."""
         return self.accounts[ALL]
+
+    @property
+    def pinned(self) -> list[tuple[int, Pinned]]:
+        """All records that pin data, with their entries' numbers, in their order."""
+        return sorted((pin for pins in self.pins.values() for pin in pins), key=itemgetter(0))
 
     def used(self, people: str, counts: Callable[[Use], bool]) -> Account:
         """Return the account of these people as only those uses have left it that count."""

@@ -256,17 +256,22 @@ class LedgerChain(SignedChain):
     def _add_record(self, number: int, record: dict[str, Any]) -> None:
         self.books.add(from_json(number, record))
 
-    def check_account(self, study: str, people: str) -> None:
-        """Raise ForbiddenError if another account than that of these people pays for runs of a study already."""
+    def require(self, learner: str, study: str, cost: Cost) -> str:
+        """Return the people whose account pays for a new run. Raises BudgetExhaustedError where too little is left.
+
+        Raises ForbiddenError if another account pays for runs of the study already.
+        """
+        people = self.accounts.people(study)
         if study and self.books.pays_for(study) - {people}:
             raise ForbiddenError(
                 "the owner's settings name other people for this study than its account has paid for", rule="people"
             )
+        self.accounts.require(Use(people, study, learner), cost)
+        return people
 
     def salted_pins(self) -> list[SaltedPin]:
         """Return all records that pin data, in their order, with their salts."""
-        pins = sorted((pin for pins in self.books.pins.values() for pin in pins), key=lambda pin: pin[0])
-        return [(pinned, self.attachment(number, SALT)) for number, pinned in pins]
+        return [(pinned, self.attachment(number, SALT)) for number, pinned in self.books.pinned]
 
     def _read_price(self, number: int) -> Price:
         return read_price(self.attachment(number, "price"))
@@ -292,9 +297,7 @@ class Consents:
             if (learner, proposal.run) not in self._books.runs:
                 spec = proposal.spec
                 self._chain.check_data(spec.study.name)
-                people = self._chain.accounts.people(spec.study.name)
-                self._chain.check_account(spec.study.name, people)
-                self._chain.accounts.require(Use(people, spec.study.name, learner), price.total)
+                people = self._chain.require(learner, spec.study.name, price.total)
                 approved = Approved(
                     learner=learner,
                     run=proposal.run,
@@ -414,9 +417,7 @@ class Consents:
         self, appending: Appending, run: str, algorithm: str, spec: bytes, rounds: int, price: Price, study: str
     ) -> None:
         """Store a new run of the owner's own, and reserve its price. Raises BudgetExhaustedError."""
-        people = self._chain.accounts.people(study)
-        self._chain.check_account(study, people)
-        self._chain.accounts.require(Use(people, study, OWNER), price.total)
+        people = self._chain.require(OWNER, study, price.total)
         approved = Approved(
             learner=OWNER,
             run=run,

@@ -102,8 +102,8 @@ def plan(  # noqa: PLR0913, PLR0917 -- all that a new ledger depends on
     worst = worst_of([item for item in evidence if not is_accounted(recovered, item.ledger, item.count, item.at)])
     if missing:
         whole = Cost(limit.epsilon_limit, limit.delta_limit, slack=limit.delta_limit)
-        known = {ALL, *people, *(old.accounts if old else ()), *(name for item in evidence for name in item.costs)}
-        worst = each_account(_larger, [worst, dict.fromkeys(sorted(known), whole)])
+        accounts = {ALL, *people, *(old.accounts if old else ()), *(name for item in evidence for name in item.costs)}
+        worst = each_account(_larger, [worst, dict.fromkeys(sorted(accounts), whole)])
     for item in evidence:
         count, at = recovered.get(item.ledger, (0, 0))
         recovered[item.ledger] = max(count, item.count), max(at, item.at)
@@ -153,45 +153,57 @@ def recover(  # noqa: PLR0913 -- its evidence, by name
     ledger.
     """
 
-    def planned() -> Recovery:
-        copies = [read_books(where / "ledger.db") for where in (directory, backup) if where]
-        books = [copy for copy in copies if copy is not None]
-        keys = {copy[0].begun.key for copy in books if copy[0].begun}
-        shown = [_checked(text, identity, keys) for text in receipts]
-        sealed = [receipt for receipt in shown if receipt.sealed]
-        readable = [receipt for receipt in shown if not receipt.sealed]
-        evidence = [of_books(*copy) for copy in books] + [of_receipt(receipt) for receipt in readable]
-        if ended := next((copy[0].merged for copy in books if copy[0].merged), None):
+    def planned(copies: Sequence[_Copy]) -> Recovery:
+        keys = {copy.books.begun.key for copy in copies if copy.books.begun}
+        opened = [_checked(text, identity, keys) for text in receipts]
+        sealed = [receipt for receipt in opened if receipt.sealed]
+        readable = [receipt for receipt in opened if not receipt.sealed]
+        evidence = [of_books(copy.books, copy.links) for copy in copies] + [of_receipt(receipt) for receipt in readable]
+        if ended := next((copy.books.merged for copy in copies if copy.books.merged), None):
             raise LedgerError(ended_in_words(ended, identity))
-        old = max(books, key=lambda copy: len(copy[1]), default=None)
+        longest = max(copies, key=lambda copy: len(copy.links), default=None)
         unreadable = {receipt.to for receipt in sealed}
-        shown_by, asked = {receipt.to for receipt in readable} - unreadable, unreadable.union(learners)
-        made = plan(old[0] if old else None, evidence, shown_by, limit, asked, people)
+        shown_by = {receipt.to for receipt in readable} - unreadable
+        made = plan(longest.books if longest else None, evidence, shown_by, limit, unreadable.union(learners), people)
         for receipt in sealed:  # the learner's own chain is all that they name
             count, at = made.recovered.get(receipt.ledger, (0, 0))
             made.recovered[receipt.ledger] = max(count, receipt.head.count), at
         return replace(made, unreadable=tuple(sorted(unreadable)))
 
+    paths = [folder / "ledger.db" for folder in (directory, backup) if folder]
     finish_beginning(directory / "ledger")
     if not commit:
-        return planned()
+        return planned(_copies(paths))
     with unused(directory / "ledger.head"):
-        recovery = planned()
-        pins = _salted_pins(directory, backup)
+        copies = _copies(paths)
+        recovery = planned(copies)
+        pins = _salted_pins(copies)
         create_ledger(
             directory, identity, recovery.adjacency, costs=recovery.costs, recovered=recovery.recovered, pins=pins
         )
     return recovery
 
 
-def _salted_pins(*folders: Path | None) -> list[SaltedPin]:
-    """Return what the longest ledger in these folders says of the data that were pinned, as far as it can be read."""
-    copies = [(copy[0], folder) for folder in folders if folder and (copy := read_books(folder / "ledger.db"))]
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What can be read of a ledger's file: its books, and the links of its entries."""
+
+    path: Path
+    books: Books
+    links: list[str]
+
+
+def _copies(paths: Sequence[Path]) -> list[_Copy]:
+    """Read ledgers' files, as far as they can be read."""
+    return [_Copy(path, *contents) for path in paths if (contents := read_books(path)) is not None]
+
+
+def _salted_pins(copies: Sequence[_Copy]) -> list[SaltedPin]:
+    """Return what the copy that was written to last says of the data that were pinned, as far as it can be read."""
     if not copies:
         return []
-    books, folder = max(copies, key=lambda copy: copy[0].at)
-    pins = sorted((pin for pins in books.pins.values() for pin in pins), key=lambda pin: pin[0])
-    salted = [(pinned, salvage_attachment(folder / "ledger.db", number, SALT)) for number, pinned in pins]
+    newest = max(copies, key=lambda copy: copy.books.at)
+    salted = [(pinned, salvage_attachment(newest.path, number, SALT)) for number, pinned in newest.books.pinned]
     return [(pinned, salt) for pinned, salt in salted if salt is not None]
 
 
