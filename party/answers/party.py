@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import time
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,7 @@ from parley.party.ledger.records import DataPin
 from parley.party.policy import Terms, policy_cautions, review, rules_of, sum_policy, terms
 from parley.party.settings import PartySettings, Policy, StudySettings
 
+_K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
 
 # ── which data the ledger's answers are about ────────────────────────────────
@@ -264,19 +265,19 @@ class ApprovalAnswer(Answer):
     prepared: bool
 
 
-class NewestByLearner(Generic[_T]):
+class NewestByLearner(Generic[_K, _T]):
     """The newest values of each learner, by keys: those of one learner push out none of another's."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._values: dict[str, OrderedDict[Hashable, _T]] = {}
+        self._values: dict[str, OrderedDict[_K, _T]] = {}
 
-    def get(self, learner: str, key: Hashable) -> _T | None:
+    def get(self, learner: str, key: _K) -> _T | None:
         """Return a value, or None."""
         values = self._values.get(learner)
         return None if values is None else values.get(key)
 
-    def put(self, learner: str, key: Hashable, value: _T) -> _T:
+    def put(self, learner: str, key: _K, value: _T) -> _T:
         """Store a value as the newest, and return it."""
         values = self._values.setdefault(learner, OrderedDict())
         values[key] = value
@@ -285,11 +286,23 @@ class NewestByLearner(Generic[_T]):
             values.popitem(last=False)
         return value
 
-    def drop(self, is_over: Callable[[_T], bool] = lambda _: True) -> None:
-        """Drop the values that are over; all of them, if it is not said which."""
+    def drop(self, is_over: Callable[[_K], bool] = lambda _: True) -> None:
+        """Drop the values whose keys are over; all of them, if it is not said which."""
         for values in list(self._values.values()):
-            for key in [key for key, value in list(values.items()) if is_over(value)]:
+            for key in [key for key in list(values) if is_over(key)]:
                 values.pop(key, None)
+
+
+class _Preparation(NamedTuple):
+    """What tells apart what is prepared for runs: their study's name, specification, data, and the owner's choice.
+
+    ``data`` is the entry that pins them; ``classifier`` is the owner's, in JSON, "" for none.
+    """
+
+    study: str
+    spec: str
+    data: int | None
+    classifier: str
 
 
 class Party:
@@ -314,10 +327,9 @@ class Party:
         self.settings = settings
         self._noise = noise
         self._notify_owner = notify_owner
-        self._agreed = NewestByLearner[AgreedRun](RUNS_IN_MEMORY)
-        self._prepared = NewestByLearner[tuple[str, Any]](RUNS_IN_MEMORY)
-        """By what was prepared from which data: the study's name, and what its run is answered from."""
-        self._members = NewestByLearner[MemberColumns](RUNS_IN_MEMORY)
+        self._agreed = NewestByLearner[str, AgreedRun](RUNS_IN_MEMORY)
+        self._prepared = NewestByLearner[_Preparation, Any](RUNS_IN_MEMORY)
+        self._members = NewestByLearner[str, MemberColumns](RUNS_IN_MEMORY)
         self._preparing = Lock()
         self._opened: Ledger | None = None
         check_exists(settings.state)
@@ -575,16 +587,16 @@ class Party:
         if not terms.algorithm.prepares:
             return self._rows(agreed)
         spec = agreed.consent.spec
-        if (found := self._prepared.get(agreed.learner, self._preparation(spec))) is not None:
-            return found[1]
+        if (prepared := self._prepared.get(agreed.learner, self._preparation(spec))) is not None:
+            return prepared
         with self._preparing:
             rows = self._rows(agreed)  # first: that they cannot be loaded is no failure of work on them
             key = self._preparation(spec)
-            if (found := self._prepared.get(agreed.learner, key)) is None:
-                with self._failing(agreed), work_on_data():
-                    prepared = terms.algorithm.prepare(rows, terms.facts)
-                found = self._prepared.put(agreed.learner, key, (agreed.study, prepared))
-        return found[1]
+            if (prepared := self._prepared.get(agreed.learner, key)) is not None:
+                return prepared
+            with self._failing(agreed), work_on_data():
+                prepared = terms.algorithm.prepare(rows, terms.facts)
+            return self._prepared.put(agreed.learner, key, prepared)
 
     def make_all_ready(self) -> None:
         """Prepare the newest open runs after a restart; those that the present policy refuses are logged."""
@@ -648,12 +660,11 @@ class Party:
         self._members.put(learner, consent.spec.members.digest, consent.spec.members)
         return self._agreed.put(learner, run, AgreedRun(learner, run, consent, agreed))
 
-    def _preparation(self, spec: RunSpec) -> Hashable:
-        """Return what tells apart what is prepared for runs: specification, data, and the owner's own choice."""
+    def _preparation(self, spec: RunSpec) -> _Preparation:
         study = spec.study.name
         held = self.holdings.studies.get(study)
         classifier = held.policy.classifier.model_dump_json() if held and held.policy.classifier else ""
-        return spec.digest, self.store.chain.about.get(study), classifier
+        return _Preparation(study, spec.digest, self.store.chain.about.get(study), classifier)
 
     def _is_prepared(self, learner: str, spec: RunSpec) -> bool:
         """Say whether what a learner's run is answered from has been prepared."""
@@ -661,7 +672,7 @@ class Party:
 
     def _forget(self, study: str) -> None:
         """Drop what was prepared from a study's examples, which leave memory."""
-        self._prepared.drop(lambda prepared: prepared[0] == study)
+        self._prepared.drop(lambda prepared: prepared.study == study)
 
     def _approval(self, learner: str, proposal: RunOffer | RunProposal, consent: Consent) -> ApprovalAnswer:
         """Return a consent as the answer to a proposal.
