@@ -436,7 +436,10 @@ class PartySettings(ServiceSettings):
         )
 
     def known_parties_for(self, learner: str) -> frozenset[str] | None:
-        """Return the parties that this learner's sums may hide this one among, as `known_parties` does for all."""
+        """Return the parties that this learner's sums may hide this one among: itself, and those compared for it.
+
+        None if no key holder's key was compared for it: then this party joins no secure sum of the learner.
+        """
         key_holders, parties = self.pins_for(learner)
         return frozenset({self.name, *parties}) if key_holders else None
 
@@ -446,14 +449,6 @@ class PartySettings(ServiceSettings):
         sums = self.secure_sum
         pins = (*sums.key_holders, *sums.parties) if sums else ()
         return tuple(pin.name for pin in pins if not self._is_compared(pin))
-
-    @property
-    def known_parties(self) -> frozenset[str] | None:
-        """The parties that a sum may hide this one among: itself, and those whose keys were compared.
-
-        None if no key holder's key was compared: then there are no secure sums.
-        """
-        return frozenset({self.name, *self.party_pins}) if self.key_holder_pins else None
 
     def _compared(self, pins: Iterable[PinnedKey]) -> dict[str, str]:
         return {pin.name: pin.public_key for pin in pins if self._is_compared(pin)}

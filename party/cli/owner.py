@@ -37,7 +37,7 @@ def pending_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     with quietly():
         settings = party_settings.PartySettings.load(config)
         with party.open_store(settings) as store:
-            questions = owner_questions.WaitingRuns(store, lambda: settings.known_parties).questions()
+            questions = owner_questions.WaitingRuns(store, settings.known_parties_for).questions()
     if out.is_json:
         print_json_line(questions)
         return

@@ -102,7 +102,7 @@ class OwnersWord(Strict):
 
 def create_owner_app(present: Callable[[], PartySettings], store: Ledger) -> Starlette:
     """Build the page's application for a party of these ``present`` settings and this ledger. Raises OwnKeyError."""
-    settings, runs = present(), WaitingRuns(store, lambda: present().known_parties)
+    settings, runs = present(), WaitingRuns(store, lambda learner: present().known_parties_for(learner))
 
     async def show_pending(_: Request) -> Response:
         return JSONResponse(

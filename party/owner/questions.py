@@ -64,7 +64,7 @@ def question_of(
 ) -> dict[str, Any]:
     """Return who asks for what, at which price and with whom; `terms_in_words` adds what is promised and gained.
 
-    ``compared`` are the parties whose keys the owner has compared, its own among them.
+    ``compared`` are the parties whose keys count as compared in the learner's sums, its own among them.
     """
     spec = proposal.spec
     return {
@@ -193,12 +193,13 @@ def gain_in_words(spec: RunSpec, party: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A question without its terms, and the run and the price that it is about."""
+    """A question without its terms, the run and the price that it is about, and whose keys were ``compared`` for it."""
 
     question: dict[str, Any]
     spec: RunSpec
     digest: str
     price: Price
+    compared: Collection[str]
 
 
 class WaitingRuns:
@@ -209,10 +210,12 @@ class WaitingRuns:
     several, one waits for the other.
     """
 
-    def __init__(self, store: Ledger, compared: Callable[[], Collection[str] | None] = lambda: None) -> None:
-        """Take a ledger; ``compared`` returns the parties whose keys the owner has compared, its own among them."""
+    def __init__(self, store: Ledger, compared: Callable[[str], Collection[str] | None] = lambda _: None) -> None:
+        """Take a ledger; ``compared`` returns the parties whose keys count as compared in a learner's sums.
+
+        The party itself is among them. None is for a learner whose sums it does not join.
+        """
         self._store, self._compared = store, compared
-        self._compared_before: Collection[str] = ()
         self._waiting: dict[int, _Waiting] = {}
         self._terms: dict[str, dict[str, Any]] = {}
         self._lock = Lock()
@@ -227,7 +230,7 @@ class WaitingRuns:
         with self._lock:
             end = monotonic() + seconds
             self._store.account()  # ends runs that have expired, which frees what was reserved for them
-            self._read_pending(self._compared() or {self._store.identity.name})
+            self._read_pending()
             specs = {waiting.digest: waiting.spec for waiting in self._waiting.values()}
             self._terms = {digest: self._terms[digest] for digest in specs if digest in self._terms}
             for digest in [digest for digest in specs if digest not in self._terms]:
@@ -243,19 +246,24 @@ class WaitingRuns:
         account = account_in_words(accounts, waiting.question["learner"], study, waiting.price)
         return waiting.question | terms | account
 
-    def _read_pending(self, compared: Collection[str]) -> None:
-        """Read the questions that wait and were not read before; all of them if other keys have been compared since."""
-        known = self._waiting if compared == self._compared_before else {}
-        self._waiting, self._compared_before = {}, compared
-        for learner, book in self._store.questions.pending():
+    def _read_pending(self) -> None:
+        """Read the questions that wait and were not read before, or for whose learner other keys are compared now."""
+        pending, before = [*self._store.questions.pending()], self._waiting
+        own = {self._store.identity.name}
+        compared = {learner: self._compared(learner) or own for learner in {learner for learner, _ in pending}}
+        self._waiting = {}
+        for learner, book in pending:
+            waiting = before.get(book.number)
             with suppress(ConflictError):
-                self._waiting[book.number] = known.get(book.number) or self._read(learner, book, compared)
+                if waiting is None or waiting.compared != compared[learner]:
+                    waiting = self._read(learner, book, compared[learner])
+                self._waiting[book.number] = waiting
 
     def _read(self, learner: str, book: OwnerBook, compared: Collection[str]) -> _Waiting:
         """Read a question from the ledger."""
         proposal, price = self._store.questions.read(book)
         question = question_of(learner, proposal, price, book.expires, compared)
-        return _Waiting(question, proposal.spec, book.question.spec, price)
+        return _Waiting(question, proposal.spec, book.question.spec, price, compared)
 
 
 class Notifier:
@@ -269,7 +277,9 @@ class Notifier:
         """Begin to notify the owner of a learner's question, and of the one of its ``accounts`` that would pay."""
         settings, study = self._settings(), proposal.spec.study.name
         if settings.notify.command or settings.notify.url:
-            question = question_of(learner, proposal, price, expires, settings.known_parties or {settings.name})
+            question = question_of(
+                learner, proposal, price, expires, settings.known_parties_for(learner) or {settings.name}
+            )
             question |= account_in_words(accounts, learner, study, price)
             arguments = settings, question, proposal.spec, accounts.people(study)
             Thread(target=_notify, args=arguments, name="notify", daemon=True).start()

@@ -83,10 +83,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
 def test_what_an_owner_wrote_counts_and_what_a_join_wrote_counts_once_compared(tmp_path: Path) -> None:
     by_hand = PartySettings.load(written(tmp_path, outbound=""))
     assert by_hand.key_holder_pins == {"notary": KEYS["notary"]}
-    assert by_hand.known_parties == frozenset({"hospital-a", "hospital-b"})
+    assert by_hand.known_parties_for("learner") == frozenset({"hospital-a", "hospital-b"})
     assert by_hand.uncompared == ()
     joined = PartySettings.load(written(tmp_path))
-    assert (joined.key_holder_pins, joined.party_pins, joined.known_parties) == ({}, {}, None)
+    assert (joined.key_holder_pins, joined.party_pins, joined.known_parties_for("learner")) == ({}, {}, None)
     assert joined.uncompared == ("notary", "hospital-b")
     for outbound in ("", OUTBOUND):
         marked = pin("key_holders", "notary", "compared = true\n") + pin("parties", "hospital-b", "compared = false\n")
@@ -118,7 +118,7 @@ def test_keys_of_older_settings_are_compared_where_they_stand(tmp_path: Path, to
         assert say(path, name, *words_of(KEYS[name])).exit_code == 0, "the same again is the same"
     now = PartySettings.load(path)
     assert now.uncompared == ()
-    assert now.known_parties == frozenset({"hospital-a", "hospital-b"})
+    assert now.known_parties_for("learner") == frozenset({"hospital-a", "hospital-b"})
     kept = [line for line in path.read_text().splitlines() if not line.startswith("compared")]
     assert kept == before.splitlines(), "nothing else has changed, comments neither"
 

@@ -80,7 +80,7 @@ def test_join_believes_nobody_by_the_learners_word(shared: Scene) -> None:
     assert f"caution: the key of the key holder {NOTARY} was not compared" in done.output
     assert f"caution: the keys of {SYBIL} were not compared" in done.output
     settings = PartySettings.load(folder / "party.toml")
-    assert (settings.key_holder_pins, settings.party_pins, settings.known_parties) == ({}, {}, None)
+    assert (settings.key_holder_pins, settings.party_pins, settings.known_parties_for("learner")) == ({}, {}, None)
     assert settings.uncompared == (NOTARY, SYBIL)
     assert settings.policy.require_secure_sum, "nor does it answer the learner singly meanwhile"
     checked = shared.owner("check", *at(shared, "believes"))

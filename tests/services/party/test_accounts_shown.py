@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,19 +127,40 @@ def test_a_waiting_run_is_judged_by_what_is_left_for_its_study(owner: Owner, sto
 def test_a_question_says_which_keys_are_compared_now(
     owner: Owner, store: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = list[Collection[str]]()
-
-    def question(learner: str, *arguments: Any) -> dict[str, Any]:  # noqa: ANN401 -- as `question_of`
-        heard.append(arguments[-1])
-        return {"learner": learner}
-
-    monkeypatch.setattr("parley.party.owner.questions.question_of", question)
+    heard = hear_compared(monkeypatch)["south"]
     owner.asked(store, "south", "biopsies", 1.0)
     compared = [None, frozenset({"party-1", "party-2"}), frozenset({"party-1", "party-2"})]
-    waiting = WaitingRuns(store, lambda: compared.pop(0))
+    waiting = WaitingRuns(store, lambda _: compared.pop(0))
     for _ in range(3):
         waiting.questions(seconds=0)
     assert heard == [{"party-1"}, {"party-1", "party-2"}], "read again only after another key was compared"
+
+
+def test_a_question_counts_the_keys_that_are_compared_for_its_own_learner(
+    owner: Owner, store: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = hear_compared(monkeypatch)
+    owner.asked(store, "north", "biopsies", 1.0)
+    owner.asked(store, "south", "biopsies", 1.0)
+    compared = {"north": frozenset({"party-1", "party-2"}), "south": None}
+    waiting = WaitingRuns(store, compared.get)
+    waiting.questions(seconds=0)
+    assert heard == {"north": [{"party-1", "party-2"}], "south": [{"party-1"}]}
+    compared["south"] = frozenset({"party-1", "party-3"})
+    waiting.questions(seconds=0)
+    assert heard == {"north": [{"party-1", "party-2"}], "south": [{"party-1"}, {"party-1", "party-3"}]}
+
+
+def hear_compared(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Collection[str]]]:
+    """Have each question that is read say, by its learner, whose keys count as compared."""
+    heard = defaultdict[str, list[Collection[str]]](list)
+
+    def question(learner: str, *arguments: Any) -> dict[str, Any]:  # noqa: ANN401 -- as `question_of`
+        heard[learner].append(arguments[-1])
+        return {"learner": learner}
+
+    monkeypatch.setattr("parley.party.owner.questions.question_of", question)
+    return heard
 
 
 def test_the_commands_show_accounts_whose_parts_add_up(owner: Owner, store: Ledger) -> None:
