@@ -77,11 +77,11 @@ class InvitedParty:
                 f"{path} is {settings.name}'s, and the invitation is for {invitation.name}: say --out for another "
                 f"folder, or have the learner's operator invite {settings.name}"
             )
-        known = next(
+        name_before = next(
             (each.name for each in settings.learners if each.public_key == invitation.learner.public_key), None
         )
-        learner = known or _free_name(invitation.learner.name, settings)
-        own_files = learner if known is None else _own_files_of(path, settings, known)
+        learner = name_before or _free_name(invitation.learner.name, settings)
+        own_files = learner if name_before is None else _own_files_of(path, settings, name_before)
         folder = Folder(path.parent, own_files, settings.state)
         return cls(invitation, folder, path, settings, learner, named_studies(settings))
 
@@ -202,7 +202,7 @@ port = {ports[2]}
         if self.knows_learner:
             text = self.folder.with_token(self.config, text)
         else:
-            keys = (key.public_key for key in (*self.invitation.key_holders, *self.invitation.parties))
+            keys = {key.public_key for key in (*self.invitation.key_holders, *self.invitation.parties)}
             text = with_pins_for(self._limited(text), self._earlier_learners, self.learner, keys)
             text = appended(text, learner_toml(self.invitation, self.folder, self.learner, proxy))
             if pins := self._new_pins(compared):

@@ -333,7 +333,7 @@ class PartySettings(ServiceSettings):
     def _accounts_possible(self) -> Self:
         """Refuse shares of more than an account, accounts beside that of all data, and learners that nobody knows."""
         shares: dict[str, float] = {}
-        known = {learner.name for learner in self.learners}
+        names = {learner.name for learner in self.learners}
         for entry in self.held:
             shares[entry.people or ""] = shares.get(entry.people or "", 0.0) + (entry.policy.share or 0.0)
             if entry.people is not None and self.policy.adjacency == "whole_party":
@@ -341,7 +341,7 @@ class PartySettings(ServiceSettings):
                     "studies: people: a budget for all that the owner holds (policy.adjacency is whole_party) is one "
                     "account: it cannot be told apart by people"
                 )
-            if unknown := sorted(set(entry.policy.learners or ()) - known):
+            if unknown := sorted(set(entry.policy.learners or ()) - names):
                 raise ValueError(f"studies: {entry.name}: learners: unknown: {', '.join(unknown)}")
         for people, share in shares.items():
             if share > 1 + 1e-9:  # sums of tenths are not exact

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,12 +84,17 @@ def _merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
 
 def _checked(text: str, expected: Mapping[str, Any], what: str, spelling: str) -> str:
     """Return a text that means what is expected. Raises InvalidInputError, which says how to spell ``what``."""
+    if not _means(text, expected):
+        raise InvalidInputError(_BY_HAND.format(what, spelling))
+    return text
+
+
+def _means(text: str, expected: Mapping[str, Any]) -> bool:
+    """Say whether a text is TOML, and means what is expected."""
     try:
-        if tomllib.loads(text) == expected:
-            return text
+        return tomllib.loads(text) == expected
     except tomllib.TOMLDecodeError:
-        pass
-    raise InvalidInputError(_BY_HAND.format(what, spelling))
+        return False
 
 
 def _parts(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -186,13 +191,13 @@ def in_long_form(text: str, name: str) -> str:
     expected.setdefault("studies", []).append(entry)
     (first, _), *others = _parts(text)
     line = _STUDY.search(first)
-    kept = [_STUDY.sub("", first)]
+    left = [_STUDY.sub("", first)]
     moved = [f"[[studies]]\nname = {toml_value(name)}\n{line[0].lstrip() if line else ''}"]
     for part, keys in others:
         lines, end = _split_end(part) if keys[:1] == ("data",) else ("", part)
-        kept.append(end)
+        left.append(end)
         moved.append(_DATA.sub("[studies.data", lines, count=1))
-    spelt = "".join(kept).rstrip() + "\n\n" + "\n".join(filter(None, map(str.strip, moved))) + "\n"
+    spelt = "".join(left).rstrip() + "\n\n" + "\n".join(filter(None, map(str.strip, moved))) + "\n"
     return _checked(spelt, expected, "study and data", 'study = "FILE" and [data]')
 
 
@@ -260,16 +265,15 @@ def spell_pins(
     )
 
 
-def with_pins_for(text: str, earlier: Sequence[str], learner: str, keys: Iterable[str]) -> str:
+def with_pins_for(text: str, earlier: Sequence[str], learner: str, keys: Collection[str]) -> str:
     """Return settings whose pins count for the ``earlier`` learners, and for another one if it knows the key too.
 
     ``keys`` are the public keys that the other one knows. Pins that name their learners keep them. Raises
     InvalidInputError where the pins are not written as arrays of tables.
     """
-    known = set(keys)
 
     def learners_of(pin: Mapping[str, Any]) -> list[str]:
-        return list(dict.fromkeys([*pin.get("learners", earlier), *([learner] if pin["public_key"] in known else [])]))
+        return list(dict.fromkeys([*pin.get("learners", earlier), *([learner] if pin["public_key"] in keys else [])]))
 
     expected = deepcopy(tomllib.loads(text))
     for table in ("key_holders", "parties"):
@@ -280,8 +284,8 @@ def with_pins_for(text: str, earlier: Sequence[str], learner: str, keys: Iterabl
         if pinned in {("secure_sum", "key_holders"), ("secure_sum", "parties")} and part.lstrip().startswith("[["):
             (pin,) = tomllib.loads(part)["secure_sum"][pinned[1]]
             head, *lines = part.splitlines(keepends=True)
-            kept = [line for line in lines if not _LEARNERS.match(line)]
-            spelt += [f"{head.rstrip()}\n", f"learners = {toml_value(learners_of(pin))}\n", *kept]
+            others = [line for line in lines if not _LEARNERS.match(line)]
+            spelt += [f"{head.rstrip()}\n", f"learners = {toml_value(learners_of(pin))}\n", *others]
         else:
             spelt.append(part)
     return _checked("".join(spelt), expected, "secure_sum", "[[secure_sum.key_holders]] and [[secure_sum.parties]]")
@@ -303,11 +307,8 @@ def with_pin(text: str, table: Table, key: KnownKey, learners: Sequence[str] | N
     else:
         pins.append(compared | ({} if learners is None else {"learners": list(learners)}))
         pinned = text.rstrip("\n") + "\n" + spell_pins(table, [key], [key.name], learners)
-    try:
-        if tomllib.loads(pinned) == expected:
-            return pinned
-    except tomllib.TOMLDecodeError:
-        pass
+    if _means(pinned, expected):
+        return pinned
     by_hand = f'{{ name = "{key.name}", public_key = "{key.public_key}", compared = true }}'
     raise InvalidInputError(f"secure_sum is not spelt as [[secure_sum.{table}]]: write the pin by hand: {by_hand}")
 

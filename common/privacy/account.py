@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, check_not_negative
@@ -200,10 +201,7 @@ class Account:
         Each is measured in the unit in which all that is spent and reserved takes the largest part, as `parts` has it.
         """
         total = self.spent + self.reserved
-        added = {"epsilon": self._share_of(self.epsilon_limit), "delta": self._share_of(self.delta_limit)}
-        gaussian = self.gdp_limit(slack=total.slack > 0) if self.delta_limit else 0
-        filtered = {"gdp": gaussian, "slack": self._share_of(self.delta_limit // 2)}
-        limits = added if self._adds_up(total) else filtered
+        limits = self._basic_limits() if self._adds_up(total) else self._filter_limits(total)
         unit = max(limits, key=lambda name: _ratio(getattr(total, name), limits[name]))
         return _ratio(getattr(cost, unit), max(getattr(total, unit), limits[unit]))
 
@@ -242,15 +240,19 @@ class Account:
 
     def _part_of(self, total: Cost) -> float:
         """Return the part of the budget that a total of charges takes, of what counts: from 0 to 1."""
-        added = max(
-            _ratio(total.epsilon, self._share_of(self.epsilon_limit)),
-            _ratio(total.delta, self._share_of(self.delta_limit)),
-        )
+        added = _largest_ratio(total, self._basic_limits())
         if self.composition == "basic":
             return added
-        gaussian = _ratio(total.gdp, self.gdp_limit(slack=total.slack > 0)) if self.delta_limit else 1.0
-        filtered = max(gaussian, _ratio(total.slack, self._share_of(self.delta_limit // 2)))
+        filtered = _largest_ratio(total, self._filter_limits(total)) if self.delta_limit else 1.0
         return min(added, filtered) if self._may_add_up(total) else filtered
+
+    def _basic_limits(self) -> dict[str, int]:
+        """Return the limits of what adds up under basic composition, by the name of its unit in `Cost`."""
+        return {"epsilon": self._share_of(self.epsilon_limit), "delta": self._share_of(self.delta_limit)}
+
+    def _filter_limits(self, total: Cost) -> dict[str, int]:
+        """Return the limits of what a filter adds up for a total of charges; its budget has a delta."""
+        return {"gdp": self.gdp_limit(slack=total.slack > 0), "slack": self._share_of(self.delta_limit // 2)}
 
     def _gaussian_delta(self, *, slack: bool) -> float:
         """Return the part of delta for the Gaussian part."""
@@ -264,7 +266,7 @@ class Account:
         """Return whether `_part_of` counts a total by the sums of epsilon and delta."""
         if self.composition == "basic" or not self.delta_limit:
             return True
-        return self._may_add_up(total) and self._part_of(total) < _ratio(total.gdp, self.gdp_limit(slack=False))
+        return self._may_add_up(total) and self._part_of(total) < _largest_ratio(total, self._filter_limits(total))
 
     def _may_add_up(self, total: Cost) -> bool:
         """Return whether the losses of a total may simply add up: it is pure, and does not count beside other parts."""
@@ -274,6 +276,11 @@ class Account:
 def _ratio(part: int, whole: int) -> float:
     """Return the part of a whole, at most 1; a part of nothing is all of it."""
     return min(1.0, part / whole) if whole else float(part > 0)
+
+
+def _largest_ratio(total: Cost, limits: Mapping[str, int]) -> float:
+    """Return the largest part that a total takes of a limit, by the names of units in `Cost`."""
+    return max(_ratio(getattr(total, unit), limit) for unit, limit in limits.items())
 
 
 def exhausted(account: Account, cost: Cost) -> BudgetExhaustedError:

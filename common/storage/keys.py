@@ -2,7 +2,7 @@
 
 A file is written completely or not at all: first to disk under another name, then renamed. Its mode is 0600. A file
 that others may read is refused, and its mode is not corrected: somebody may have read it already. What root writes
-belongs to whom the folder belongs to, so that a service that runs as that user can read it.
+gets the owner of its folder, so that a service that runs as that user can read it.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
         parties = list(learner.roster.values())
         deadline = learner.settings.deadline_seconds
-        known = {study.digest for study in learner.studies.values()}
+        digests = {study.digest for study in learner.studies.values()}
         answers = await ask_all(parties, PartyClient.facts, deadline)
         budgets = await asyncio.gather(
-            *(_budgets(party, answer, known, deadline) for party, answer in zip(parties, answers, strict=True))
+            *(_budgets(party, answer, digests, deadline) for party, answer in zip(parties, answers, strict=True))
         )
         urls = {entry.name: str(entry.url) for entry in learner.settings.parties if entry.url}
         return [
@@ -169,12 +169,12 @@ def add_user(app: FastAPI, roles: Roles) -> None:
 
 
 async def _budgets(
-    party: PartyClient, facts: PartyFacts | ParleyError, known: Container[str], seconds: float
+    party: PartyClient, facts: PartyFacts | ParleyError, digests: Container[str], seconds: float
 ) -> dict[str, BudgetReport]:
-    """Return a party's accounts by the digests of the ``known`` studies, as far as it says within ``seconds``."""
+    """Return a party's accounts by the ``digests`` of the learner's studies, as far as it says within ``seconds``."""
     if isinstance(facts, ParleyError):
         return {}
-    held = [study.study_digest for study in facts.studies if study.study_digest in known]
+    held = [study.study_digest for study in facts.studies if study.study_digest in digests]
     reports = await asyncio.gather(
         *(ask_all([party], partial(PartyClient.budget, study_digest=of), seconds) for of in held)
     )

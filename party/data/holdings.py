@@ -89,10 +89,10 @@ def _check_names(settings: PartySettings) -> None:
 
 @dataclass(slots=True)
 class _InMemory:
-    """A study's examples, and when they were last asked about."""
+    """A study's examples, and when they were last asked about, by the monotonic clock."""
 
     holding: Holding
-    asked: float
+    last_asked: float
 
 
 class Holdings:
@@ -182,7 +182,7 @@ class Holdings:
         Raises ForbiddenError if the owner has withdrawn from the study.
         """
         if (loaded := self._loaded.get(name)) is not None and self._is_current(name):
-            loaded.asked = monotonic()
+            loaded.last_asked = monotonic()
             return loaded.holding
         with self._loading:
             if (loaded := self._loaded.get(name)) is not None and self._is_current(name):
@@ -203,7 +203,7 @@ class Holdings:
         """
         long_ago = monotonic() - 60 * self._idle_minutes
         for name, loaded in [*self._loaded.items()]:
-            if loaded.asked < long_ago:
+            if loaded.last_asked < long_ago:
                 self._let_go(name)
         for name in [*self.studies]:
             if not self._is_current(name):
@@ -276,7 +276,7 @@ class Holdings:
     def _make_room(self, settings: PartySettings, n_bytes: int, keep: str = "") -> None:
         """Let examples go, those asked about longest ago first, until so many bytes fit beside the others."""
         room = settings.shards.megabytes * _MEGABYTE - n_bytes
-        for name, _ in sorted(self._loaded.items(), key=lambda item: item[1].asked):
+        for name, _ in sorted(self._loaded.items(), key=lambda item: item[1].last_asked):
             if sum(loaded.holding.n_bytes for loaded in [*self._loaded.values()]) <= room:
                 return
             if name != keep:

@@ -48,7 +48,7 @@ class Site:
         return self.cluster.root / "party.toml"
 
     def write(self, *names: str) -> None:
-        """The party's settings file, with these learners, to whom it connects."""
+        """The party's settings file; the party connects to these learners."""
         outbound = [{"name": name, "url": self.url(name), "token": f"party to {name}"} for name in names]
         learners = [{"name": name, "token_hash": hash_token(f"{name} to party")} for name in names]
         changes = {"port": self.port, "learners": learners, "outbound": outbound}
