@@ -1,4 +1,4 @@
-"""One user with a thousand of anything, and what another user's same call takes meanwhile; on real services."""
+"""One user with a thousand of anything, and how many of them are served while another user waits; on real services."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 import httpx
 import pytest
@@ -59,16 +59,25 @@ class Scene:
             next(response.raise_for_status().iter_lines())
 
     def run(self) -> None:
-        order = RUN | {"parameters": {"n_rounds": 15}}
+        order = RUN | {"parameters": {"n_rounds": ROUNDS}}
         run = self.one.post("/v1/runs", json=order).raise_for_status().json()["id"]
         with self.one.stream("GET", f"/v1/runs/{run}/events") as response:
             assert "completed" in "".join(response.raise_for_status().iter_lines())
 
     def answered(self) -> float:
         """How many requests were answered, beside those that ask for this."""
+        return sum(count for name, count in self.counters() if "requests_total{" in name and "/metrics" not in name)
+
+    def rounds(self) -> float:
+        """How many rounds all runs have had."""
+        return dict(self.counters())["parley_rounds_total"]
+
+    def counters(self) -> Iterator[tuple[str, float]]:
         url = self.one.base_url.join("/metrics")
-        lines = again_if_closed(lambda: httpx.get(url, trust_env=False, timeout=60)).text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if "requests_total{" in line and "/metrics" not in line)
+        for line in again_if_closed(lambda: httpx.get(url, trust_env=False, timeout=60)).text.splitlines():
+            if not line.startswith("#"):
+                name, count = line.rsplit(maxsplit=1)
+                yield name, float(count)
 
     def settle(self) -> None:
         """Wait until what was sent is answered."""
@@ -106,9 +115,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
                 yield Scene(cluster, settings.port, one, many)
 
 
-PAIRS, BLOCK = 3, 5
-BOUND = 3.0
-"""Two, and half as much again for what else the machine does."""
+PAIRS, BLOCK, ROUNDS = 3, 5, 15
+FEW = 20
+"""Others that may be served meanwhile: 0 to 4 are, and hundreds where callers take no turns.
+
+They are counted, and not the seconds: how long a call takes says more of the machine than of the service.
+"""
 
 
 def seconds_of(call: Callable[[], None], count: int) -> list[float]:
@@ -121,15 +133,16 @@ def seconds_of(call: Callable[[], None], count: int) -> list[float]:
     return taken
 
 
-def compared(  # noqa: PLR0913, PLR0917 -- what is compared, and how
+def others_served(  # noqa: PLR0913, PLR0917 -- what is served beside others, and how
     scene: Scene, name: str, call: Callable[[], None], request: bytes, pause: float = 0.0, pairs: int = PAIRS
 ) -> float:
-    """The median time of a call beside a flood in ratio to that alone, printed.
+    """How many requests of a flood are answered while one call waits for its answer, by the mean.
 
-    They are taken in turns, while the flood is paused and while it goes on: what else the machine does is in both.
+    How long the call takes beside it and alone is printed. They are taken in turns, while the flood goes on and while
+    it is paused: what else the machine does is in both.
     """
     call()
-    alone, beside = list[float](), list[float]()
+    alone, beside, others = list[float](), list[float](), list[float]()
     with flooded(scene.port, request, pause=pause) as flood:
         for _ in range(pairs):
             with flood.paused():
@@ -138,58 +151,63 @@ def compared(  # noqa: PLR0913, PLR0917 -- what is compared, and how
                 before = scene.answered()
             while request and scene.answered() == before:  # until it has begun again
                 pass
-            beside += seconds_of(call, BLOCK)
-    ratio = median(beside) / median(alone)
+            for _ in range(BLOCK):
+                before = scene.answered()
+                beside += seconds_of(call, 1)
+                others.append(scene.answered() - before - 1)
     print(
         f"{name}: {1e3 * median(alone):.1f} ms alone, {1e3 * median(beside):.1f} beside a thousand: "
-        f"ratio {ratio:.2f}; they saw {dict(flood.seen)}"
+        f"ratio {median(beside) / median(alone):.2f}; {mean(others):.1f} of them answered meanwhile "
+        f"(most {max(others):g}); they saw {dict(flood.seen)}"
     )
-    return ratio
+    return mean(others)
 
 
 def test_streams(scene: Scene) -> None:
-    assert compared(scene, "streams", scene.watch, request_of("GET", "/v1/events", MANY), pause=1.0) < BOUND
+    assert others_served(scene, "streams", scene.watch, request_of("GET", "/v1/events", MANY), pause=1.0) <= FEW
 
 
 def test_forecasts(scene: Scene) -> None:
     request = request_of("POST", "/v1/forecasts", MANY, json.dumps(FORECAST).encode())
-    assert compared(scene, "forecasts", scene.forecast, request, pause=1.0) < BOUND
+    assert others_served(scene, "forecasts", scene.forecast, request, pause=1.0) <= FEW
 
 
 def test_uploads(scene: Scene) -> None:
     table = scene.cluster.public_table(500)
     request = request_of("PUT", "/v1/public?study=made-up", MANY, table, "application/octet-stream")
-    assert compared(scene, "uploads", scene.upload, request, pause=1.0, pairs=repeats(1, PAIRS)) < BOUND
+    assert others_served(scene, "uploads", scene.upload, request, pause=1.0, pairs=repeats(1, PAIRS)) <= FEW
 
 
 def test_connections(scene: Scene) -> None:
     request = request_of("GET", "/v1/user", MANY)
-    assert compared(scene, "connections", scene.connect, request, pause=3.0) < BOUND
-    assert compared(scene, "idle strangers", scene.connect, b"") < BOUND
+    assert others_served(scene, "connections", scene.connect, request, pause=3.0) <= FEW
+    assert others_served(scene, "idle strangers", scene.connect, b"") <= FEW
 
 
 def test_failed_sign_ins(scene: Scene) -> None:
     request = request_of("GET", "/v1/user", "nobody's-token")
-    assert compared(scene, "failed sign-ins", scene.look, request, pause=1.0) < BOUND
+    assert others_served(scene, "failed sign-ins", scene.look, request, pause=1.0) <= FEW
 
 
 def test_queued_runs(scene: Scene) -> None:
     scene.run()
-    before = median(seconds_of(scene.run, 3))
+    alone = seconds_of(scene.run, 3)
     order = RUN | {"parameters": {"n_rounds": 1000}}
     answers = [scene.many.post("/v1/runs", json=order) for _ in range(200)]
     queued = [answer.json()["id"] for answer in answers if answer.is_success]
     refused = [answer for answer in answers if not answer.is_success]
-    meanwhile = median(seconds_of(scene.run, 3))
+    beside, others = list[float](), list[float]()
+    for _ in range(3):
+        before = scene.rounds()
+        beside += seconds_of(scene.run, 1)
+        others.append(scene.rounds() - before - ROUNDS)
     for run in queued:
         scene.many.post(f"/v1/runs/{run}/cancel")
-    after = median(seconds_of(scene.run, 3))
-    ratio = meanwhile / ((before + after) / 2)
     print(
-        f"a run: {before:.2f} s alone, {meanwhile:.2f} beside {len(queued)} of 1,000 rounds, {after:.2f} again alone: "
-        f"ratio {ratio:.2f}; {len(refused)} refused"
+        f"a run: {median(alone):.2f} s alone, {median(beside):.2f} beside {len(queued)} of 1,000 rounds; "
+        f"{others} rounds of theirs meanwhile; {len(refused)} refused"
     )
     assert len(queued) == 100
     assert {answer.status_code for answer in refused} == {429}
     assert {answer.headers["retry-after"] for answer in refused} == {"60"}
-    assert ratio < BOUND
+    assert mean(others) <= FEW * ROUNDS
