@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from parley.common.encoding.texts import toml_value
 from parley.common.errors import InvalidInputError
@@ -280,9 +280,8 @@ def with_pins_for(text: str, earlier: Sequence[str], learner: str, keys: Collect
         for pin in expected.get("secure_sum", {}).get(table, []):
             pin["learners"] = learners_of(pin)
     spelt: list[str] = []
-    for part, pinned in _parts(text):
-        if pinned in {("secure_sum", "key_holders"), ("secure_sum", "parties")} and part.lstrip().startswith("[["):
-            (pin,) = tomllib.loads(part)["secure_sum"][pinned[1]]
+    for part, keys_of_table in _parts(text):
+        if pin := _pin_in(part, keys_of_table):
             head, *lines = part.splitlines(keepends=True)
             others = [line for line in lines if not _LEARNERS.match(line)]
             spelt += [f"{head.rstrip()}\n", f"learners = {toml_value(learners_of(pin))}\n", *others]
@@ -303,7 +302,7 @@ def with_pin(text: str, table: Table, key: KnownKey, learners: Sequence[str] | N
     compared = {"name": key.name, "public_key": key.public_key, "compared": True}
     if pin_before := next((pin for pin in pins if pin.get("name") == key.name), None):
         pin_before |= compared
-        pinned = "".join(_marked(part, table, key) for part in _TABLES.split(text))
+        pinned = "".join(_marked(part, _pin_in(part, keys, table), key) for part, keys in _parts(text))
     else:
         pins.append(compared | ({} if learners is None else {"learners": list(learners)}))
         pinned = text.rstrip("\n") + "\n" + spell_pins(table, [key], [key.name], learners)
@@ -319,14 +318,23 @@ def _spell(key: KnownKey, *, compared: bool) -> str:
     return f'public_key = "{key.public_key}"\ncompared = {counts}\n'
 
 
-def _marked(part: str, table: Table, key: KnownKey) -> str:
-    """Return a part of settings, from one table's head to the next; a pin of this name gets the key, as compared."""
+def _pin_in(part: str, keys: tuple[str, ...], *tables: Table) -> Mapping[str, Any] | None:
+    """Return the pin that a part of settings spells, with its table's keys; None if that is no array of ``tables``.
+
+    Without ``tables``, of either.
+    """
+    if keys not in {("secure_sum", table) for table in tables or get_args(Table)} or not part.lstrip().startswith("[["):
+        return None
     try:
-        sums = tomllib.loads(part).get("secure_sum", {})
+        (pin,) = tomllib.loads(part)["secure_sum"][keys[1]]
     except tomllib.TOMLDecodeError:
-        return part
-    pins = sums.get(table, []) if isinstance(sums, dict) else []
-    if not part.lstrip().startswith("[[") or [pin.get("name") for pin in pins] != [key.name]:
+        return None
+    return cast("Mapping[str, Any]", pin)
+
+
+def _marked(part: str, pin: Mapping[str, Any] | None, key: KnownKey) -> str:
+    """Return a part of settings; if it spells a ``pin`` of this name, with the key, as compared."""
+    if pin is None or pin.get("name") != key.name:
         return part
     lines = (line for line in part.splitlines(keepends=True) if not _COMPARED.match(line))
     return "".join(_spell(key, compared=True) if _PUBLIC_KEY.match(line) else line for line in lines)
