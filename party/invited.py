@@ -27,23 +27,12 @@ from parley.common.wire.membership import Invitation, KnownKey
 from parley.party.commands import read_text
 from parley.party.joining import learner_toml, service_toml
 from parley.party.membership import Folder
-from parley.party.policy import first_algorithms, refused_for_sums
+from parley.party.policy import first_algorithms, named_studies, refused_for_sums
 from parley.party.settings import Data, PartySettings, StudyPolicy, StudySettings
 from parley.party.settings_text import appended, in_long_form, spell_pins, spell_study, with_learners, with_pins_for
 
 BUDGET = {"epsilon": 5.0, "delta": 1e-4, "max_epsilon_per_run": 1.0, "max_delta_per_run": 1e-5}
 """The budget of an owner that has no settings yet and says no other, by the names of the settings."""
-
-
-def named_studies(settings: PartySettings) -> dict[str, StudySettings]:
-    """Return the studies of settings by their names, in order. Raises InvalidInputError for two of one name."""
-    named: dict[str, StudySettings] = {}
-    for entry in settings.held:
-        name = entry.name or read_study(entry.study).name
-        if name in named:
-            raise InvalidInputError(f"studies: two are called {name}")
-        named[name] = entry
-    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +86,7 @@ class InvitedParty:
 
     def _may_ask(self, study: str) -> bool:
         """Say whether the settings have a study that this learner may ask about."""
-        if study not in self.agreed or not self.knows_learner:
-            return False
-        learners = self.agreed[study].policy.learners
-        return learners is None or self.learner in learners
+        return study in self.agreed and self.knows_learner and self.agreed[study].is_open_to(self.learner)
 
     def choose(self, name: str | None) -> SignedStudy | None:
         """Return the study that is to be added, by its name if the invitation has several; None if there is none left.

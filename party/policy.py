@@ -29,15 +29,14 @@ from parley.common.runs.specification import PublicRows, RunSpec, digest_of_rows
 from parley.common.secure_sum.party import PartyPolicy
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import PinnedKeys
-from parley.party.settings import PartySettings, Policy
+from parley.party.settings import PartySettings, Policy, StudySettings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Terms:
     """What a party needs to answer a run that it approved; ``facts`` are its own, ``public`` names the public rows.
 
-    ``digest`` is the specification's; what was prepared for the run is stored under it. ``shift`` sets the unit of an
-    answer, 2^(shift - 32).
+    ``digest`` is the specification's. ``shift`` sets the unit of an answer, 2^(shift - 32).
     """
 
     algorithm: Algorithm
@@ -64,12 +63,23 @@ def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:
     return OwnerRules(**values, round_bytes=limits.round_bytes, body_bytes=limits.body_bytes)
 
 
+def named_studies(settings: PartySettings) -> dict[str, StudySettings]:
+    """Return the studies of settings by their names, in order. Raises InvalidInputError for two of one name."""
+    named: dict[str, StudySettings] = {}
+    for entry in settings.held:
+        name = entry.name or read_study(entry.study).name
+        if name in named:
+            raise InvalidInputError(f"studies: two are called {name}")
+        named[name] = entry
+    return named
+
+
 def only_study(settings: PartySettings) -> str:
     """Return the name of the only study of the settings; "" if there are several."""
     if len(settings.held) > 1:
         return ""
-    (entry,) = settings.held
-    return entry.name or read_study(entry.study).name
+    (name,) = named_studies(settings)
+    return name
 
 
 def own_policy(settings: PartySettings, study: str) -> Policy:
@@ -79,11 +89,11 @@ def own_policy(settings: PartySettings, study: str) -> Policy:
     people with an account of their own: whose account pays has to be said.
     """
     if not study and any(entry.people for entry in settings.studies):
-        names = ", ".join(entry.name or str(entry.study) for entry in settings.held)
+        names = ", ".join(entry.label for entry in settings.held)
         raise InvalidInputError(f"study: say whose account pays, by the name of the study: {names}")
     if not study:
         return settings.policy
-    entries = {entry.name or read_study(entry.study).name: entry for entry in settings.held}
+    entries = named_studies(settings)
     if study not in entries:
         raise InvalidInputError(f"there is no study {study}; the settings name {', '.join(sorted(entries))}")
     return entries[study].policy.over(settings.policy)

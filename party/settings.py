@@ -180,6 +180,15 @@ class StudySettings(Setting):
     ] = None
     policy: Annotated[StudyPolicy, Field(description="what differs from [policy] for this study")] = StudyPolicy()
 
+    @property
+    def label(self) -> str:
+        """What to call the study in a message: its name, or its file if that alone says the name."""
+        return self.name or str(self.study)
+
+    def is_open_to(self, learner: str) -> bool:
+        """Say whether a learner may ask about the study."""
+        return self.policy.learners is None or learner in self.policy.learners
+
 
 class KnownLearner(Caller):
     """A learner that may ask."""
@@ -391,7 +400,7 @@ class PartySettings(ServiceSettings):
             return self.held[0]
         named = next((entry for entry in self.studies if entry.name == name), None)
         if named is None:
-            names = ", ".join(entry.name or str(entry.study) for entry in self.held)
+            names = ", ".join(entry.label for entry in self.held)
             raise InvalidInputError(f"--study: name one of {names}")
         return named
 

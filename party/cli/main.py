@@ -275,13 +275,13 @@ def _refusals(settings: PartySettings) -> Iterator[str]:
         yield f"sums under keys of fewer than {settings.secure_sum.minimum_key_bits} bits"
     if policy.colluders:
         yield f"shared noise that tolerates fewer than {policy.colluders} colluders"
-    others = ", ".join(entry.name or str(entry.study) for entry in settings.held)
+    others = ", ".join(entry.label for entry in settings.held)
     yield f"data with fewer than {so_many(policy.minimum_rows, 'row')}, and other studies than {others}"
 
 
 def _refusals_by_study(settings: PartySettings) -> Iterator[str]:
     """Yield what studies may have rules of their own about: algorithms, and who says yes."""
-    policies = {entry.name or str(entry.study): entry.policy.over(settings.policy) for entry in settings.held}
+    policies = {entry.label: entry.policy.over(settings.policy) for entry in settings.held}
     algorithms = {", ".join(policy.algorithms) for policy in policies.values()}
     for allowed in sorted(algorithms):
         studies = [name for name, policy in policies.items() if ", ".join(policy.algorithms) == allowed]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +13,9 @@ from parley.common.service.commands import Printer, deferred
 from parley.party.commands import DEFAULT_CONFIG, Config, print_table, quietly, read_text
 
 with deferred():
-    from parley.party import invited, settings_text
+    from parley.party import policy as party_policy
     from parley.party import settings as party_settings
+    from parley.party import settings_text
     from parley.party.answers import party
     from parley.party.ledger import ledger
 
@@ -32,7 +33,8 @@ def studies_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         settings = party_settings.PartySettings.load(config)
         rows = _rows_by_study(settings)
         studies = [
-            _described(settings, name, entry, rows.get(name)) for name, entry in invited.named_studies(settings).items()
+            _described(settings, name, entry, rows.get(name))
+            for name, entry in party_policy.named_studies(settings).items()
         ]
     out.result(
         studies, lambda: print_table([tuple(studies[0]), *(tuple(map(_cell, each.values())) for each in studies)])
@@ -51,7 +53,7 @@ def withdraw_command(
     """
     with quietly():
         settings = party_settings.PartySettings.load(config)
-        named = invited.named_studies(settings)
+        named = party_policy.named_studies(settings)
         if name not in named:
             raise NotFoundError(f"{config} has no study {name}; it has {', '.join(named)}")
         if len(named) == 1:
@@ -63,21 +65,17 @@ def withdraw_command(
         settings_text.settings_of(config, text)  # refuses before any run ends
         with _runs_ended(settings, name) as ended:
             settings_text.save_settings(config, text)
+    left_out = _left_out(settings, [entry for other, entry in named.items() if other != name])
     lines = [f"withdrawn from {name}; what was charged stays charged, and its data stay where they are"]
     lines += [f"  run {run} of {learner} has ended" for learner, run in ended]
-    lines += [f"  {learner} may ask about nothing now; its connection stays" for learner in _left_out(settings, name)]
+    lines += [f"  {learner} may ask about nothing now; its connection stays" for learner in left_out]
     out.done("\n".join(lines), withdrawn=name, ended=[{"learner": learner, "run": run} for learner, run in ended])
 
 
-def _left_out(settings: PartySettings, withdrawn: str) -> list[str]:
-    """Return the learners that may ask about no study but one that is withdrawn."""
-    others = [entry for name, entry in invited.named_studies(settings).items() if name != withdrawn]
-    allowed = [entry.policy.learners for entry in others]
-    return [
-        learner.name
-        for learner in settings.learners
-        if not any(names is None or learner.name in names for names in allowed)
-    ]
+def _left_out(settings: PartySettings, others: Collection[StudySettings]) -> list[str]:
+    """Return the learners that may ask about none of the ``others``, which are the studies that are left."""
+    names = [learner.name for learner in settings.learners]
+    return [name for name in names if not any(entry.is_open_to(name) for entry in others)]
 
 
 @contextmanager

@@ -48,11 +48,6 @@ class HeldStudy:
         """The owner's word for the people in the examples; empty for all."""
         return self.settings.people or ""
 
-    def is_open_to(self, learner: str) -> bool:
-        """Say whether a learner may ask about the study."""
-        learners = self.settings.policy.learners
-        return learners is None or learner in learners
-
     def is_of(self, entry: StudySettings) -> bool:
         """Say whether settings name the same data for the same study."""
         mine = self.settings
@@ -133,7 +128,7 @@ class Holdings:
                     held = self._kept(settings, entry) or self._begun(settings, entry)
                 except ParleyError as error:
                     first = first or error
-                    unusable[entry.name or str(entry.study)] = error.detail
+                    unusable[entry.label] = error.detail
                     continue
                 studies[held.name] = held
             if first is not None and not studies:
@@ -160,7 +155,7 @@ class Holdings:
 
     def open_to(self, learner: str) -> Iterator[HeldStudy]:
         """Yield the studies that a learner may ask about, in the order of the settings."""
-        return (held for held in self.studies.values() if held.is_open_to(learner))
+        return (held for held in self.studies.values() if held.settings.is_open_to(learner))
 
     def find(self, learner: str, digest: str) -> HeldStudy:
         """Return the study with this digest. Raises ForbiddenError unless the owner takes part in it with the learner.
@@ -224,16 +219,15 @@ class Holdings:
             if (settings := self._settings) is None:
                 return
             for entry in settings.held:
-                key = entry.name or str(entry.study)
-                if key not in self.unusable:
+                if entry.label not in self.unusable:
                     continue
                 try:
                     held = self._begun(settings, entry)
                 except ParleyError as error:
-                    self.unusable = {**self.unusable, key: error.detail}
+                    self.unusable = {**self.unusable, entry.label: error.detail}
                     continue
                 self.studies = _in_order(settings, [*self.studies.values(), held])
-                self.unusable = {name: reason for name, reason in self.unusable.items() if name != key}
+                self.unusable = {name: reason for name, reason in self.unusable.items() if name != entry.label}
                 structlog.get_logger().info("study", name=held.name, usable=True)
 
     @property
@@ -259,9 +253,7 @@ class Holdings:
         try:
             holding = load_holding(settings, entry, apart=self._apart)
         except OSError as error:
-            raise UnavailableError(
-                f"the data of {entry.name or entry.study} cannot be loaded: {error.strerror}"
-            ) from None
+            raise UnavailableError(f"the data of {entry.label} cannot be loaded: {error.strerror}") from None
         self._check(entry, holding)
         name = holding.study.name
         self._loaded[name] = _InMemory(holding, monotonic())
