@@ -52,7 +52,7 @@ class Terms:
             raise InvalidInputError(f"round must lie between 1 and {len(self.questions)}")
         question = self.questions[query.round - 1]
         question.check(query)
-        if question.public and self.public and digest_of_rows(query.message) != self.public.digest:
+        if question.public and self.public and digest_of_rows(query.message[: self.public.rows]) != self.public.digest:
             raise InvalidInputError(f"round {query.round} must ask about the public rows that were approved")
 
 

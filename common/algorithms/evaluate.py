@@ -1,16 +1,22 @@
-"""How good a model is on rows that owners held out of its training: counts and sums with Gaussian noise, released once.
+"""How good a model is on rows that owners held out of its training: counts and sums with Laplace noise, released once.
 
 The model is the run's public rows, so the parties know its digest before they approve. Each party answers the tally of
-the model's predictions (`parley.common.learning.evaluation`) on its held-out rows with Gaussian noise for (epsilon,
-delta): the analytic one of Balle & Wang 2018, Theorem 8, in shares under a secure sum. However many bins there are, one
-example is in one of them (Dwork, McSherry, Nissim & Smith 2006). `parley.common.learning.evaluation` computes estimates
-and intervals from the sums.
+the model's predictions (`parley.common.learning.evaluation`) on its held-out rows with discrete Laplace noise for its
+epsilon, in shares under a secure sum: replacing one example moves a tally by its sensitivity in the 1-norm, and of
+counts moves but two (Dwork, McSherry, Nissim & Smith 2006). Noise of Laplace's law is 1.9 times smaller on a count than a
+Gaussian's of the same epsilon and a delta of 1e-5, and needs no delta; by the rule of a ledger that adds up Gaussian
+parameters it costs more of them.
+
+Of two classes a first round, of a small part of the budget, counts scores alone; the learner then sets edges where the
+scores are, and the second round counts by class between them. Its message is the model with the edges below.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from parley.common.algorithms._parameters import algorithm
@@ -19,23 +25,22 @@ from parley.common.data.shard import Shard
 from parley.common.data.study import Rows
 from parley.common.encoding.fixed_point import NORMS, Norm
 from parley.common.errors import InvalidInputError
-from parley.common.learning.evaluation import Cells, Errors, tally
+from parley.common.learning.evaluation import ClassCells, Errors, ScoreCells, ScoreSteps, Tally, spread_edges, tally
 from parley.common.learning.model import Model
-from parley.common.privacy.calibration import gaussian_sigmas
-from parley.common.privacy.events import Event, GaussianEvent
-from parley.common.privacy.mechanisms.additive import add_gaussian, fitting
+from parley.common.learning.noise_law import NoiseLaw
+from parley.common.privacy.events import ApproximateEvent, Event, LaplaceEvent
+from parley.common.privacy.mechanisms.additive import add_laplace, fitting
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
 from parley.common.protocol.algorithm import Algorithm, Program
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question
 
-_TWO = 2
+_FIRST = 0.08
+"""The part of the budget of two classes that finds where scores are."""
+_STEPS, _LEAST_STEPS, _MOST_STEPS = 0.6, 8, 256
+_EDGES, _LEAST_EDGES, _MOST_EDGES = 0.5, 2, 40
 
-ScoreBins = Annotated[
-    int,
-    Field(ge=2, le=1000, multiple_of=2, description="bins of the score of two classes, of equal steps in probability"),
-]
 LargestError = Annotated[
     float,
     Field(
@@ -45,13 +50,21 @@ LargestError = Annotated[
         "larger; at 1 noise is four times smaller beside the squared error, which is right if none is",
     ),
 ]
+Threshold = Annotated[
+    float,
+    Field(
+        ge=-(2.0**15),
+        le=2.0**15,
+        description="the score of two classes above which the positive one is predicted; figures are exact there",
+    ),
+]
 
 
 @algorithm
 class Evaluate(Algorithm):
-    """Counts by label and prediction, for two classes also by bins of the score; squared errors for a real label."""
+    """Counts by label and score or prediction; squared and absolute errors for a real label."""
 
-    bins: ScoreBins = 20
+    threshold: Threshold = 0.0
     largest_error: LargestError = 2.0
     rows: ClassVar[Rows] = "held_out"
     trains: ClassVar[bool] = False
@@ -59,7 +72,7 @@ class Evaluate(Algorithm):
     sparse: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
-        """Ask one question, about the weights of a model.
+        """Ask about the weights of a model; of two classes first for scores, then by class between edges.
 
         Raises InvalidInputError if the public rows are not such weights.
         """
@@ -67,46 +80,118 @@ class Evaluate(Algorithm):
             raise InvalidInputError(
                 f"the public rows must be a model's weights, {facts.rows_of_weights}, not {facts.public_size}"
             )
-        return (Question("evaluate", facts.public_size, self.tally(facts).width, public=True),)
+        if not self.has_scores(facts):
+            return (Question("evaluate", facts.public_size, self.fixed_tally(facts).width, public=True),)
+        width, edges = facts.n_features, self.n_edges(facts)
+        return (
+            Question("scores", facts.public_size, self.n_steps(facts), public=True),
+            Question("evaluate", (1 + math.ceil(edges / width), width), 2 * (edges + 1), public=True),
+        )
 
     def program(self, facts: FederationFacts) -> Program:
-        """Ask for the sums and return them unchanged."""
-        reply = yield Query(1, "evaluate", facts.public_rows)
-        return Model(reply.value, "statistics")
+        """Ask for the sums; return them unchanged, those between edges with the edges."""
+        weights = facts.public_rows
+        if not self.has_scores(facts):
+            reply = yield Query(1, "evaluate", weights)
+            return Model(reply.value, "statistics")
+        reply = yield Query(1, "scores", weights)
+        law = self.noise_law(1, facts, reply.contributors)
+        edges = spread_edges(
+            reply.value,
+            ScoreSteps(self.n_steps(facts), largest_score(weights, facts)),
+            law.deviation,
+            facts.examples(reply.contributors),
+            self.n_edges(facts) - 1,
+        )
+        edges = np.sort(np.append(edges, self.threshold))
+        below = np.zeros((math.ceil(len(edges) / facts.n_features), facts.n_features))
+        below.ravel()[: len(edges)] = edges
+        reply = yield Query(2, "evaluate", np.concatenate([weights, below]))
+        return Model(reply.value, "statistics", {"edges": edges})
 
     def local(self, query: Query, prepared: Shard, facts: OwnFacts, noise: Noise) -> IntArray:
-        """Return the tally of the shard under the query's weights, plus this party's share of the noise."""
-        total = tally(self.tally(facts), prepared, query.message)
-        return add_gaussian(total, self.sigma(facts), facts.share, noise)
+        """Return the tally of the shard under the query's weights, plus this party's noise or its share of it."""
+        weights = query.message[: facts.rows_of_weights[0]]
+        total = tally(self.tally(query, facts), prepared, weights)
+        return add_laplace(total, self.scale(query.round, facts), noise, 1 / facts.share)
 
-    def tally(self, facts: FederationFacts) -> Cells | Errors:
-        """Return which sums are counted, by the study's label; for two classes if there is no study."""
-        if facts.study is not None and not facts.study.n_classes:
-            return Errors(self.largest_error)
-        if facts.loss.outputs > 1:
-            return Cells(facts.loss.outputs)
-        return Cells(_TWO, self.bins)
+    def has_scores(self, facts: FederationFacts) -> bool:
+        """Whether scores of two classes are counted; without a study a loss of one score has two classes."""
+        return facts.loss.outputs == 1 and (facts.study is None or bool(facts.study.n_classes))
+
+    def fixed_tally(self, facts: FederationFacts) -> ClassCells | Errors:
+        """Return which sums are counted of more than two classes, or a real label."""
+        return ClassCells(facts.loss.outputs) if facts.loss.outputs > 1 else Errors(self.largest_error)
+
+    def tally(self, query: Query, facts: FederationFacts) -> Tally:
+        """Return which sums a query asks for."""
+        if not self.has_scores(facts):
+            return self.fixed_tally(facts)
+        if query.round == 1:
+            return ScoreSteps(self.n_steps(facts), largest_score(query.message, facts))
+        return ScoreCells(query.message[1:].ravel()[: self.n_edges(facts)])
+
+    def n_steps(self, facts: FederationFacts) -> int:
+        """Return in how many steps scores are counted: the more, the more rows there are beside the noise."""
+        rows = _STEPS * facts.n_total / self._noise_of_all(1, facts)
+        return int(2 ** np.clip(round(math.log2(max(rows, 1.0))), math.log2(_LEAST_STEPS), math.log2(_MOST_STEPS)))
+
+    def n_edges(self, facts: FederationFacts) -> int:
+        """Return how many edges there are: one at the threshold, and more the more rows there are beside the noise."""
+        rows = _EDGES * math.sqrt(facts.n_total / (self._noise_of_all(2, facts) * math.sqrt(2)))
+        return int(np.clip(round(rows), _LEAST_EDGES, _MOST_EDGES)) + 1
+
+    def _noise_of_all(self, round: int, facts: FederationFacts) -> float:
+        """Return the noise on a sum of all parties' answers, as the scale of one with the same deviation."""
+        return self.noise_law(round, facts, tuple(range(len(facts.parties)))).deviation / math.sqrt(2)
+
+    def part(self, round: int, facts: FederationFacts) -> float:
+        """Return which part of the budget a round costs."""
+        if not self.has_scores(facts):
+            return 1.0
+        return _FIRST if round == 1 else 1.0 - _FIRST
+
+    def reach(self, facts: FederationFacts) -> float:
+        """Return how far a replaced example moves a round's tally, in the 1-norm."""
+        return ScoreCells(np.zeros(1)).sensitivity if self.has_scores(facts) else self.fixed_tally(facts).sensitivity
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Return the tally's sensitivity: one example's predictions leave it, another's enter."""
-        return self.tally(facts).sensitivity
+        return self.reach(facts)
 
-    def sigma(self, facts: OwnFacts) -> FloatArray:
-        """Return the deviation of the noise on a sum, (...)."""
-        return gaussian_sigmas(facts.own_epsilon, facts.own_delta, self.tally(facts).sensitivity)
+    def scale(self, round: int, facts: OwnFacts) -> FloatArray:
+        """Return the scale of the noise on a sum, (...)."""
+        return self.reach(facts) / (self.part(round, facts) * facts.own_epsilon)
 
     def proof(self, query: Query, facts: OwnFacts) -> Proof:
-        """Return the proof of a tally plus Gaussian noise."""
-        return Additive()
+        """Return the proof of a tally plus Laplace noise."""
+        return Additive(LaplaceEvent(self._epsilon(query.round, facts)))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Return the event of one Gaussian release."""
-        return GaussianEvent(self.tally(facts).sensitivity / float(self.sigma(facts)))
+        """Return the event of one Laplace release; if noise comes in shares, one of which only epsilon is known."""
+        epsilon = self._epsilon(round, facts)
+        return LaplaceEvent(epsilon) if facts.share == 1 else ApproximateEvent(epsilon)
+
+    def _epsilon(self, round: int, facts: OwnFacts) -> float:
+        return self.part(round, facts) * float(facts.own_epsilon.min())
 
     def check_noise(self, facts: OwnFacts) -> None:
-        """Raise InvalidInputError if the noise of `sigma` does not fit on the wire."""
-        fitting(self.sigma(facts))
+        """Raise InvalidInputError if the noise of `scale` does not fit on the wire."""
+        fitting(math.sqrt(2) * self.scale(1, facts))
 
-    def deviation(self, facts: FederationFacts, contributors: tuple[int, ...]) -> float:
-        """Return the deviation of the noise on each number of the sum of these parties' answers."""
-        return facts.deviation_of_sum(self.sigma(facts.everyone)[list(contributors)])
+    def noise_law(self, round: int, facts: FederationFacts, contributors: tuple[int, ...]) -> NoiseLaw:
+        """Return the law of the noise on each number of the sum of these parties' answers."""
+        scales = np.broadcast_to(self.scale(round, facts.everyone), (len(facts.parties),))[list(contributors)]
+        if facts.share == 1:
+            return NoiseLaw.of(scales.tolist())
+        return NoiseLaw.of([float(scales[0])], facts.share * len(contributors))
+
+
+def largest_score(weights: FloatArray, facts: FederationFacts) -> float:
+    """Return how large the score of a row can be under public weights (1, d), at most; 1 if all are 0.
+
+    Rows are at most 1 in the 2-norm, or in each of their entries.
+    """
+    if facts.norm == "euclidean":
+        return float(np.linalg.norm(weights)) or 1.0
+    return float(np.sort(np.abs(weights).ravel())[-facts.most_entries :].sum()) or 1.0

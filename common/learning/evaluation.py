@@ -1,46 +1,48 @@
 """Evaluate a model: tallies of its predictions, exact and of bounded sensitivity; and figures of tallies with noise.
 
-*Classes.* Each example counts once in a fine cell and once in the group of its cell, so replacing one moves the 2-norm
-by at most 2, exactly: a cell and a group lose one, others gain one. Fine cells alone would need sqrt 2, and the sum of
-a group of m would carry m times a cell's variance; because groups are counted too, it carries 2 m / (m + 1) times, by
-least squares (Hay, Rastogi, Miklau & Suciu, "Boosting the Accuracy of Differentially Private Histograms Through
-Consistency", VLDB 2010). Of 2 x 20 bins, the noise on an accuracy is 2.3 times smaller for it, and that on a bin 1.4
-times larger.
+Replacing one example moves each tally by a bounded 1-norm, so that noise of Laplace's law hides it (Dwork, McSherry,
+Nissim & Smith 2006). Of counts, it moves one down and another up, whatever their number.
 
-*A real label.* An example is (1, y, y^2) / 2 and u, y in [-1, 1] and u in [0, 1]; errors are the hardest to distinguish
-from noise, so they have twice the weight. A replaced one moves the squared 2-norm by at most
-(y - y')^2 (1 + (y + y')^2) / 4 + 1. With a = |y - y'|, |y + y'| is at most 2 - a, and a^2 (1 + (2 - a)^2) rises from
-a = 0 to 2, where it is 4: at most 2 in all. One that comes or goes moves it by at most 7/4. Truncating y^2 / 2 adds
-less than 2^-30; labels on the grid of 2^-16 that differ by less than 2 fall short of the bound by more than that.
+*Two classes* are counted in two rounds: first the scores alone, in even steps between the largest that the public
+weights allow; then, by class, the scores between edges that spread as the noisy first counts say (`spread_edges`). So
+bins lie where scores are, for a model of any scale and a class however rare.
+
+*More classes* are counted by true and predicted class, and for each class by its probability, for those of the class
+and for the others. The latter counts have less weight, because each example is in one for every class.
+
+*A real label.* An example is (1, y, y^2) / 2, u^2 and u / 2, y in [-1, 1] and u in [0, 1] being its error. With
+a = |y - y'|, |y + y'| is at most 2 - a, so that a replaced one moves the first by at most (a + a (2 - a)) / 2, which is
+at most 9/8, and the others by 1 and 1/2: 21/8. Truncation to the grid adds less than 2^-29.
 
 *Rows of zeros* count as no example: each stands for a record that its owner dropped, and says nothing of a prediction.
 
-*Figures.* A figure is a ratio of sums, or of products of sums, with Gaussian noise of known deviation;
-`parley.common.learning.statistics` lists them. Its interval holds the ratios r for which top - r bottom is no further
-from 0 than noise explains (Fieller, "Some Problems in Interval Estimation", JRSS B 1954): exact for sums however small,
-where the noise on a ratio by itself is not Gaussian; for products to first order, with a variance that noise makes
-larger, not smaller. If the bottom cannot be distinguished from 0, the interval is all that is possible, and there is no
-estimate. It is about the rows held out; by how much a figure of other rows of the same kind may differ from theirs is
-``sampling``.
+*Figures.* A figure is a ratio of sums, or of products of sums; `parley.common.learning.statistics` lists them. Its
+interval holds the ratios r for which top - r bottom is no further from 0 than noise explains (Fieller, "Some Problems
+in Interval Estimation", JRSS B 1954): by the noise's own law, for sums however small; for products with the noise as it
+would be about the noisy sums. If the bottom cannot be distinguished from 0, the interval is all that is possible, and
+there is no estimate. It is about the rows held out; by how much a figure of other rows of the same kind may differ from
+theirs is ``sampling``. Figures of the order of scores come from `parley.common.learning.ranking`, which assumes more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Protocol, Self
+from functools import cached_property
+from typing import Annotated, Protocol
 
 import numpy as np
 from pydantic import Field
-from scipy.special import logit, ndtri
+from scipy.special import expit, log_softmax
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, weights_on_grid
 from parley.common.errors import InvalidInputError
-from parley.common.learning.metrics import Spread, ratio_ends
+from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.ranking import RankedCounts
 from parley.common.strict import Strict
 
 # ── tallies ──────────────────────────────────────────────────────────────────
@@ -55,10 +57,7 @@ class Tally(Protocol):
 
     @property
     def sensitivity(self) -> float:
-        """The largest distance, in the 2-norm and in reals, by which replacing one example moves them."""
-
-    def flawless(self, n: int) -> FloatArray:
-        """Return the sums (m,), in reals, of n examples predicted without error, their labels spread evenly."""
+        """The largest distance, in the 1-norm and in reals, by which replacing one example moves them."""
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the sums (..., m), in units of 2^-32, over examples of scores (..., n, k) and labels (..., n).
@@ -81,106 +80,178 @@ def tally(kind: Tally, shard: Shard, weights: FloatArray) -> IntArray:
     return total
 
 
+def _counts(cells: IntArray, counted: BoolArray, size: int) -> IntArray:
+    """Count the examples (..., n) in each of ``size`` cells, (..., size)."""
+    stacked = cells.shape[:-1]
+    first = size * np.arange(math.prod(stacked)).reshape(*stacked, 1)
+    flat = np.bincount((cells + first).ravel(), counted.ravel(), size * math.prod(stacked))
+    return flat.reshape(*stacked, size).astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """Counts by group and by cell: first those of the groups, then those of the cells, (n_groups + n_cells,).
+class ScoreSteps:
+    """Counts of scores, whatever the label, in ``steps`` even steps from -``largest`` to ``largest``."""
 
-    ``shape`` is that of the cells: two classes by ``bins`` of the score, where one class is negative and one positive;
-    otherwise the true class by the predicted one.
-    """
-
-    n_classes: int
-    bins: int = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of labels and of scores."""
-        return (2, self.bins) if self.bins else (self.n_classes, self.n_classes)
-
-    @property
-    def groups(self) -> IntArray:
-        """The group of each cell: by label and prediction if there are bins, otherwise wrong or right."""
-        if self.bins:
-            return np.repeat(np.arange(4), self.bins // 2)
-        return np.eye(self.n_classes, dtype=np.int64).ravel()
-
-    @property
-    def n_groups(self) -> int:
-        """The number of groups."""
-        return 4 if self.bins else 2
+    steps: int
+    largest: float
 
     @property
     def width(self) -> int:
-        """The number of counts: those of groups and cells."""
-        return self.n_groups + math.prod(self.shape)
+        """The number of counts."""
+        return self.steps
 
     @property
     def sensitivity(self) -> float:
-        """2: a cell and a group each lose one and gain one."""
+        """2: one count falls and another rises."""
         return 2.0
 
     @property
     def edges(self) -> FloatArray:
-        """The scores between bins, (bins - 1,): equal steps of the probability that is their logistic function."""
-        return np.asarray(logit(np.arange(1, self.bins) / self.bins))
+        """The ends of the steps, (steps + 1,)."""
+        return np.linspace(-self.largest, self.largest, self.steps + 1)
 
-    def flawless(self, n: int) -> FloatArray:
-        """Count as many examples of each class, all in the cell that is furthest on the right side."""
-        cells = np.zeros(self.shape)
-        classes = np.arange(self.n_classes)
-        cells[classes, classes * (self.shape[1] - 1) // (self.n_classes - 1)] = n / self.n_classes
-        return np.concatenate([cells.ravel() @ np.eye(self.n_groups)[self.groups], cells.ravel()])
+    def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:  # noqa: ARG002
+        """Return the counts; rounding may put a score beyond the ends, which is counted in the last step."""
+        return np.asarray(_counts(np.searchsorted(self.edges[1:-1], scores[..., 0]), counted, self.steps) * UNIT)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreCells:
+    """Counts of two classes by class and by bin of the score, negative ones first; ``edges`` (bins - 1,) ascend."""
+
+    edges: FloatArray
+
+    @property
+    def bins(self) -> int:
+        """The number of bins."""
+        return len(self.edges) + 1
+
+    @property
+    def width(self) -> int:
+        """The number of counts."""
+        return 2 * self.bins
+
+    @property
+    def sensitivity(self) -> float:
+        """2: one count falls and another rises."""
+        return 2.0
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class."""
-        if self.bins:
-            cells = self.bins * (y > 0) + np.searchsorted(self.edges, scores[..., 0])
-        else:
-            cells = self.n_classes * decode_classes(y, self.n_classes) + scores.argmax(axis=-1)
-        size, stacked = math.prod(self.shape), y.shape[:-1]
-        first = size * np.arange(math.prod(stacked)).reshape(*stacked, 1)
-        flat = np.bincount((cells + first).ravel(), counted.ravel(), size * math.prod(stacked))
-        counts = flat.reshape(*stacked, size)
-        by_group = counts @ np.eye(self.n_groups)[self.groups]
-        return np.asarray(np.concatenate([by_group, counts], axis=-1).astype(np.int64) * UNIT)
+        cells = self.bins * (y > 0) + np.searchsorted(self.edges, scores[..., 0])
+        return np.asarray(_counts(cells, counted, self.width) * UNIT)
+
+
+CLASS_EDGES = np.array([-6.0, -4.0, -3.0, -2.0, -1.2, -0.4, 0.4, 1.2, 2.0, 3.0, 4.0])
+"""Log odds of the probabilities between which each of more than two classes is counted."""
+_CLASS_BINS = len(CLASS_EDGES) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCells:
+    """Counts of K classes by true and predicted class, (K, K); then by class, whether true, and probability.
+
+    Those are (K, 2, bins), and have the weight 1 / (2 K): an example is in one of them for every class.
+    """
+
+    n_classes: int
+
+    @property
+    def width(self) -> int:
+        """The number of counts."""
+        return self.n_classes**2 + 2 * self.n_classes * _CLASS_BINS
+
+    @property
+    def weight(self) -> float:
+        """That of a count by probability."""
+        return 2.0 ** -math.ceil(math.log2(2 * self.n_classes))
+
+    @property
+    def sensitivity(self) -> float:
+        """2 of true and predicted classes, and of each class's counts 2 times their weight."""
+        return 2.0 + 2.0 * self.n_classes * self.weight
+
+    def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
+        """Return the counts, weighted."""
+        k, true = self.n_classes, decode_classes(y, self.n_classes)
+        confusion = _counts(k * true + scores.argmax(axis=-1), counted, k * k) * UNIT
+        logs = log_softmax(scores, axis=-1)
+        with np.errstate(divide="ignore"):
+            log_odds = logs - np.log(-np.expm1(logs))
+        by_class = [
+            _counts(
+                _CLASS_BINS * (true == c) + np.searchsorted(CLASS_EDGES, log_odds[..., c]), counted, 2 * _CLASS_BINS
+            )
+            for c in range(k)
+        ]
+        return np.concatenate([confusion, *(part * np.int64(UNIT * self.weight) for part in by_class)], axis=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Half the sums of 1, y, y^2; that of u = min(|e|, c)^2 / c^2, e being how far a prediction is off, c ``largest``.
+    """Half the sums of 1, y, y^2; the sum of u^2, and half that of u = min(|e|, c) / c, e being a prediction's error.
 
-    A prediction is the score within the label's bounds, which are -1 and +1.
+    c is ``largest``. A prediction is the score within the label's bounds, which are -1 and +1.
     """
 
     largest: float
 
     @property
     def width(self) -> int:
-        """The number of sums, 4."""
-        return 4
+        """The number of sums, 5."""
+        return 5
 
     @property
     def sensitivity(self) -> float:
-        """The square root of 2, rounded up: see above for the proof."""
-        return math.nextafter(math.sqrt(2), math.inf)
-
-    def flawless(self, n: int) -> FloatArray:
-        """Return the sums without error; a label that is uniform between its bounds has a mean square of 1/3."""
-        return np.array([n / 2, 0.0, n / 6, 0.0])
+        """21/8, rounded up: see above for the proof."""
+        return 21 / 8 + 2.0**-28
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the sums of parts truncated to the grid."""
-        error = np.minimum(np.abs(np.clip(scores[..., 0], -1.0, 1.0) - y), self.largest)
-        parts = np.stack([np.full_like(y, 0.5), y / 2, y**2 / 2, error**2 / self.largest**2], axis=-1)
+        error = np.minimum(np.abs(np.clip(scores[..., 0], -1.0, 1.0) - y), self.largest) / self.largest
+        parts = np.stack([np.full_like(y, 0.5), y / 2, y**2 / 2, error**2, error / 2], axis=-1)
         parts *= counted[..., None]
         return np.asarray(np.trunc(parts * float(UNIT)).sum(axis=-2)).astype(np.int64)
+
+
+# ── edges ────────────────────────────────────────────────────────────────────
+
+_FAR, _BEND, _MANY = 3.2, 1.1, 12
+_USUAL_SHARES, _USUAL_SPREAD = np.array([0.2, 0.5, 0.8]), 1.683  # of a normal law: between its fifths, in deviations
+
+
+def spread_edges(noisy: FloatArray, steps: ScoreSteps, deviation: float, n: int, how_many: int) -> FloatArray:
+    """Return edges (how_many,) about the middle of n scores, in multiples of their spread, ascending.
+
+    ``noisy`` (steps,) are counts of the scores with noise of this ``deviation``. Most scores lie in the window whose
+    count exceeds its noise by most; middle and spread are its median and the distance of its fifths. If it holds fewer
+    than half of all, noise hides where scores are, and the edges spread over a third of what is possible.
+    """
+    ends = steps.edges
+    below = np.concatenate([[0.0], np.cumsum(noisy)])
+    first, last = np.triu_indices(len(below), 1)
+    inside = below[last] - below[first]
+    best = int(np.argmax(inside - 2 * deviation * np.sqrt(last - first)))
+    lowest, middle, highest = -steps.largest / 3 * 0.842, 0.0, steps.largest / 3 * 0.842
+    if inside[best] > n / 2:
+        window = slice(first[best], last[best] + 1)
+        up = below[window] - below[first[best]]
+        rising = (np.maximum.accumulate(up) + np.minimum.accumulate(up[::-1])[::-1]) / 2
+        at = rising + 1e-9 * np.arange(len(rising))
+        lowest, middle, highest = np.interp(rising[-1] * _USUAL_SHARES, at, ends[window]).tolist()
+    spread = max((highest - lowest) / _USUAL_SPREAD, (ends[1] - ends[0]) / 4)
+    far = _FAR * min(1.0, how_many / _MANY)
+    return np.asarray(
+        middle + spread * far * np.sinh(_BEND * np.linspace(-1, 1, how_many)) / math.sinh(_BEND), dtype=np.float64
+    )
 
 
 # ── figures ──────────────────────────────────────────────────────────────────
 
 COVERAGE = 0.95
 """How often an interval holds the true value."""
-_Z = float(ndtri((1 + COVERAGE) / 2))
+_HALVINGS = 20
+_FARTHEST = 1e6
 
 
 class FigureEstimate(Strict):
@@ -201,160 +272,257 @@ class CalibrationBin(Strict):
     low: Annotated[float, Field(description="the bin's least logistic probability")]
     high: Annotated[float, Field(description="the bin's largest")]
     examples: Annotated[float, Field(description="how many there are; an estimate")]
+    positives: Annotated[float | None, Field(description="how many are positive; an estimate")] = None
     positive: Annotated[FigureEstimate, Field(description="the share of positive ones")]
 
 
+class ThresholdPoint(Strict):
+    """A threshold that the model may have, and its figures there, of the positive class."""
+
+    score: Annotated[float, Field(description="rows of a larger score are predicted as the positive class")]
+    accuracy: FigureEstimate
+    balanced_accuracy: FigureEstimate
+    precision: FigureEstimate
+    recall: FigureEstimate
+    specificity: FigureEstimate
+    f1: FigureEstimate
+    confusion: Annotated[
+        tuple[tuple[float, ...], ...], Field(description="estimated counts by true, then predicted class")
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyNumber:
+    """A number with noise, and what it would be with other noise, (draws,) less the number."""
+
+    value: float
+    noise: FloatArray
+
+    @property
+    def reach(self) -> float:
+        """How far noise takes it from the truth, at most, so often as intervals hold."""
+        return _reach(self.noise)
+
+
+def _reach(noise: FloatArray) -> float:
+    """Return the quantile of the noise's absolute values that intervals have."""
+    place = min(math.ceil(COVERAGE * len(noise)), len(noise) - 1)
+    return float(np.partition(np.abs(noise), place)[place])
+
+
 def ratio(
-    top: float, bottom: float, spread: Spread, within: tuple[float, float] = (0.0, 1.0), n: float | None = None
+    top: NoisyNumber, bottom: NoisyNumber, within: tuple[float, float] = (0.0, 1.0), n: float | None = None
 ) -> FigureEstimate:
     """Return the ratio of two noisy numbers, with a positive bottom; its values lie ``within`` two bounds.
 
     With ``n``, the ratio is one of counts of so many rows, and has a sampling deviation.
     """
-    of_top, of_both, of_bottom = (_Z**2 * part for part in spread)
-    ends = ratio_ends(top, bottom, (of_top, of_both, of_bottom))
-    if ends is None:
+    if bottom.value <= bottom.reach:
         return FigureEstimate(estimate=None, low=within[0] if math.isfinite(within[0]) else None, high=within[1])
-    estimate, low, high = np.clip((top / bottom, *ends), *within).tolist()
-    sampling = None if n is None else math.sqrt(estimate * (1 - estimate) / n)
-    return FigureEstimate(estimate=estimate, low=low, high=high, sampling=sampling)
+    middle = top.value / bottom.value
+
+    def explains(value: float) -> bool:
+        """Return whether noise explains that the ratio is not this value."""
+        return abs(top.value - value * bottom.value) <= _reach(top.noise - value * bottom.noise)
+
+    def end(bound: float) -> float:
+        """Return the interval's end between the middle and a bound."""
+        bound = max(min(bound, _FARTHEST), -_FARTHEST)
+        if explains(bound):
+            return bound
+        near, far = middle, bound
+        for _ in range(_HALVINGS if abs(bound - middle) < 10 else 2 * _HALVINGS):  # noqa: PLR2004
+            half = (near + far) / 2
+            near, far = (half, far) if explains(half) else (near, half)
+        return far
+
+    low, high = (end(bound) if bound != middle else bound for bound in within)
+    estimate, low, high = np.clip((middle, min(low, middle), max(high, middle)), *within).tolist()
+    sampling = None if n is None else math.sqrt(estimate * (1 - estimate) / max(n, 1.0))
+    return FigureEstimate(estimate=estimate, low=None if low == -_FARTHEST else low, high=high, sampling=sampling)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NoisyCounts:
-    """Counts by cell (m,), by least squares of those asked for and of the groups'; and how their noise is correlated.
+    """Counts by true and predicted class, (K, K), and by bins of a score, with noise of a ``law``.
 
-    A group of m cells and its cells carry noise of one deviation. The best counts add to each cell 1 / (m + 1) of what
-    the group exceeds its cells by; their covariance is variance (I - 1 1^T / (m + 1)) within it.
-
-    ``label``, ``score`` and ``predicted`` (m,) are a cell's true class, its column, and the class that the column
-    predicts: a column is a class, or one of ``bins`` of the score of two classes.
+    ``values`` (m,) are the counts as they were asked for, in reals, ``law`` that of their noise; of two classes they
+    are by class and bin, and ``edges`` are the scores between bins; of more, those of `ClassCells`. The model's
+    ``threshold`` is a score for two classes.
     """
 
     values: FloatArray
-    variance: float
-    members: BoolArray
-    label: IntArray
-    score: IntArray
-    predicted: IntArray
+    law: NoiseLaw
     classes: tuple[str, ...]
-    bins: int
+    edges: FloatArray | None = None
+    threshold: float = 0.0
 
-    @classmethod
-    def of(cls, cells: Cells, sums: FloatArray, deviation: float, classes: Sequence[str]) -> Self:
-        """Make them of the counts of groups, then cells; ``deviation`` is of the noise, ``classes`` (K,) are names."""
-        members = cells.groups == np.arange(cells.n_groups)[:, None]
-        of_groups, of_cells = sums[: cells.n_groups], sums[cells.n_groups :]
-        excess = (of_groups - members @ of_cells) / (members.sum(axis=1) + 1)
-        n_classes, columns = cells.shape
-        label, score = np.divmod(np.arange(n_classes * columns), columns)
-        return cls(
-            of_cells + excess @ members,
-            deviation**2,
-            members,
-            label,
-            score,
-            score * n_classes // columns,
-            tuple(classes),
-            cells.bins,
-        )
+    @cached_property
+    def noise(self) -> FloatArray:
+        """Draws of the noise, (draws, m)."""
+        return self.law.draws(len(self.values))
 
-    @property
+    def total(self, weights: FloatArray | BoolArray) -> NoisyNumber:
+        """Return a weighted sum of the counts."""
+        weights = np.asarray(weights, dtype=np.float64)
+        return NoisyNumber(float(weights @ self.values), self.noise @ weights)
+
+    def product(self, *factors: FloatArray) -> NoisyNumber:
+        """Return the product of weighted sums of the counts."""
+        totals = [self.total(weights) for weights in factors]
+        value = math.prod(total.value for total in totals)
+        noisy = np.prod([total.value + total.noise for total in totals], axis=0)
+        return NoisyNumber(value, noisy - value)
+
+    def cells(self, threshold: float | None = None) -> FloatArray:
+        """Return which counts are of each true and predicted class, as masks (K, K, m)."""
+        k, m = len(self.classes), len(self.values)
+        masks = np.zeros((k, k, m))
+        if self.edges is None:
+            places = np.arange(k * k)
+            masks[places // k, places % k, places] = 1.0
+            return masks
+        above = np.concatenate([[False], self.edges >= (self.threshold if threshold is None else threshold)])
+        for place in range(m):
+            label, score_bin = divmod(place, len(above))
+            masks[label, int(above[score_bin]), place] = 1.0
+        return masks
+
+    def share(self, part: FloatArray, of: FloatArray) -> FigureEstimate:
+        """Return the share of some counts in some more, as masks (m,), with the deviation of a share of so many."""
+        whole = self.total(of)
+        return ratio(self.total(part), whole, n=whole.value)
+
+    @cached_property
     def frequent(self) -> int:
         """The class that seems the most frequent."""
-        return int(self.values.reshape(len(self.classes), -1).sum(axis=1).argmax())
+        return int((self.cells().sum(axis=1) @ self.values).argmax())
 
-    @property
-    def everything(self) -> BoolArray:
-        """The mask (m,) of all cells."""
-        return self.label >= 0
+    def accuracy(self, cells: FloatArray) -> FigureEstimate:
+        """Return the share of rows whose class is predicted; ``cells`` are masks as `cells` returns them."""
+        return self.share(np.einsum("iim->m", cells), cells.sum(axis=(0, 1)))
 
-    def covariance(self, one: FloatArray, other: FloatArray) -> float:
-        """Return the covariance of two weighted sums of counts, whose weights are (m,)."""
-        shared = (self.members @ one) * (self.members @ other) / (self.members.sum(axis=1) + 1)
-        return self.variance * float(one @ other - shared.sum())
+    def recall(self, cells: FloatArray, label: int) -> FigureEstimate:
+        """Return the share of a class's rows that are predicted as that class."""
+        return self.share(cells[label, label], cells[label].sum(axis=0))
 
-    def spread(self, top: FloatArray, bottom: FloatArray) -> Spread:
-        """Return the variances and the covariance of a top and a bottom of these gradients, (m,)."""
-        return self.covariance(top, top), self.covariance(top, bottom), self.covariance(bottom, bottom)
+    def precision(self, cells: FloatArray, label: int) -> FigureEstimate:
+        """Return the share of the rows predicted as a class that are of it."""
+        return self.share(cells[label, label], cells[:, label].sum(axis=0))
 
-    def share(self, part: BoolArray, of: BoolArray) -> FigureEstimate:
-        """Return the share of some cells (m,) in some more, with the deviation of a share of so many."""
-        top, bottom = part.astype(np.float64), of.astype(np.float64)
-        n = float(bottom @ self.values)
-        return ratio(float(top @ self.values), n, self.spread(top, bottom), n=n)
+    def f1(self, cells: FloatArray, label: int) -> FigureEstimate:
+        """Return the harmonic mean of a class's precision and recall."""
+        both = cells[label].sum(axis=0) + cells[:, label].sum(axis=0)
+        return ratio(self.total(2 * cells[label, label]), self.total(both))
 
-    def area_under_curve(self) -> FigureEstimate:
-        """Return the area under the ROC curve of two classes: ties lie within its interval, and count half.
+    def balanced_accuracy(self, cells: FloatArray) -> FigureEstimate:
+        """Return the mean of the classes' recalls."""
+        rows = [cells[label].sum(axis=0) for label in range(len(self.classes))]
+        if any((total := self.total(row)).value <= total.reach for row in rows):
+            return FigureEstimate(estimate=None, low=0.0, high=1.0)
+        shares = [self.total(cells[label, label]) for label in range(len(rows))]
+        whole = [self.total(row) for row in rows]
+        mean = float(np.mean([part.value / of.value for part, of in zip(shares, whole, strict=True)]))
+        noise = np.mean(
+            [
+                (part.noise - part.value / of.value * of.noise) / np.maximum(of.value + of.noise, 1.0)
+                for part, of in zip(shares, whole, strict=True)
+            ],
+            axis=0,
+        )
+        return ratio(NoisyNumber(mean, noise), NoisyNumber(1.0, np.zeros_like(noise)))
 
-        The largest of the sampling deviations that such an area may have is sqrt(area (1 - area) / the smaller class)
-        (Birnbaum & Klose, "Bounds for the Variance of the Mann-Whitney Statistic", Ann. Math. Stat. 1957).
-        """
-        negative, positive = self.values.reshape(2, -1)
-        bottom = float(negative.sum() * positive.sum())
-        under = np.concatenate([np.full_like(negative, positive.sum()), np.full_like(positive, negative.sum())])
-        fewer = min(float(negative.sum()), float(positive.sum()))
-
-        def area(ties: float) -> FigureEstimate:
-            """Return the area if pairs within a bin count as much as ``ties``."""
-            below = negative.cumsum() - (1 - ties) * negative
-            above = positive[::-1].cumsum()[::-1] - (1 - ties) * positive
-            top = np.concatenate([above, below])
-            return ratio(float(positive @ below), bottom if fewer > 0 else 0.0, self.spread(top, under), n=fewer)
-
-        least, middle, most = area(0.0), area(0.5), area(1.0)
-        low, high = (
-            min(least.low or 0.0, middle.low or 0.0),
-            max(middle.high, most.high),
-        )  # noise may make ties negative
-        return middle.model_copy(update={"low": low, "high": high})
-
-    def confusion(self) -> tuple[tuple[float, ...], ...]:
+    def confusion(self, cells: FloatArray) -> tuple[tuple[float, ...], ...]:
         """Return the counts by true, then predicted class, none below 0."""
-        by_class = self.values.reshape(len(self.classes), len(self.classes), -1).sum(axis=-1)
-        return tuple(map(tuple, by_class.clip(min=0.0).tolist()))
+        return tuple(map(tuple, (cells @ self.values).clip(min=0.0).tolist()))
 
-    def calibration(self) -> tuple[CalibrationBin, ...]:
-        """Return the examples of each bin, from the lowest scores up."""
-        return tuple(map(self._calibration_bin, range(self.bins)))
+    def points(self) -> tuple[ThresholdPoint, ...]:
+        """Return the figures at each score between bins of two classes, from the lowest up."""
+        return tuple(map(self._point, () if self.edges is None else self.edges.tolist()))
 
-    def _calibration_bin(self, index: int) -> CalibrationBin:
-        inside = self.score == index
-        return CalibrationBin(
-            low=index / self.bins,
-            high=(index + 1) / self.bins,
-            examples=max(0.0, float(self.values[inside].sum())),
-            positive=self.share(inside & (self.label == 1), inside),
+    def _point(self, score: float) -> ThresholdPoint:
+        cells = self.cells(score)
+        return ThresholdPoint(
+            score=score,
+            accuracy=self.accuracy(cells),
+            balanced_accuracy=self.balanced_accuracy(cells),
+            precision=self.precision(cells, 1),
+            recall=self.recall(cells, 1),
+            specificity=self.recall(cells, 0),
+            f1=self.f1(cells, 1),
+            confusion=self.confusion(cells),
         )
 
+    @cached_property
+    def ranked(self) -> tuple[RankedCounts, ...]:
+        """The counts by score of the positive class of two, or of each of more classes against the others."""
+        if self.edges is not None:
+            negative, positive = self.values.reshape(2, -1)
+            return (RankedCounts(self.edges, negative, positive, self.law),)
+        kind, k = ClassCells(len(self.classes)), len(self.classes)
+        counts = self.values[k * k :].reshape(k, 2, -1) / kind.weight
+        law = self.law.times(1 / kind.weight)
+        return tuple(RankedCounts(CLASS_EDGES, negative, positive, law) for negative, positive in counts)
 
-@dataclass(frozen=True, slots=True)
+    def of_ranks(self, figure: Callable[[RankedCounts], tuple[float, float, float] | None]) -> list[FigureEstimate]:
+        """Return a figure of each of ``ranked``, by the function that returns its estimate and ends, or None."""
+        unknown = FigureEstimate(estimate=None, low=0.0, high=1.0)
+        found = [figure(counts) for counts in self.ranked]
+        return [
+            unknown if ends is None else FigureEstimate(estimate=ends[0], low=ends[1], high=ends[2]) for ends in found
+        ]
+
+    def calibration(self) -> tuple[tuple[CalibrationBin, ...], ...]:
+        """Return for each of ``ranked`` the examples of each bin, from the lowest scores up."""
+        return tuple(map(_calibration, self.ranked))
+
+
+def _calibration(counts: RankedCounts) -> tuple[CalibrationBin, ...]:
+    """Return the examples of each bin, from the lowest scores up."""
+    ends, bins = [0.0, *expit(counts.edges).tolist(), 1.0], len(counts.edges) + 1
+    noise, found = counts.law.draws(2 * bins), []
+    for place in range(bins):
+        negative, positive = float(counts.negative[place]), float(counts.positive[place])
+        both = NoisyNumber(negative + positive, noise[:, place] + noise[:, bins + place])
+        found.append(
+            CalibrationBin(
+                low=ends[place],
+                high=ends[place + 1],
+                examples=max(0.0, negative) + max(0.0, positive),
+                positives=max(0.0, positive),
+                positive=ratio(NoisyNumber(positive, noise[:, bins + place]), both, n=both.value),
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
 class NoisyErrors:
-    """Noisy sums over n rows with a real label: n, the labels, their squares; and the errors' squares by ``largest``^2.
+    """Noisy sums (5,) of `Errors` with a real label; ``law`` is that of their noise.
 
-    Labels and errors are in units in which the label's bounds are -1 and +1; ``unit`` is what 1 stands for. The
-    ``variances`` are those of the noise on the four.
+    Labels and errors are in units in which the label's bounds are -1 and +1; ``unit`` is what 1 stands for.
     """
 
-    n: float
-    labels: float
-    squares: float
-    errors: float
-    variances: tuple[float, float, float, float]
+    values: FloatArray
+    law: NoiseLaw
     largest: float
     unit: float
 
-    @classmethod
-    def of(cls, errors: Errors, sums: FloatArray, deviation: float, unit: float) -> Self:
-        """Make them of the sums (4,), whose first three are halves; ``deviation`` is that of the noise on each."""
-        n, labels, squares = (2 * sums[:3]).tolist()
-        double, single = 4.0 * deviation**2, deviation**2
-        return cls(n, labels, squares, float(sums[3]), (double, double, double, single), errors.largest, unit)
+    @cached_property
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """n, the sums of labels, their squares, squared errors and errors, (5,); and with other noise, (draws, 5)."""
+        units = np.array([2.0, 2.0, 2.0, self.largest**2, 2 * self.largest])
+        return self.values * units, (self.values + self.law.draws(5)) * units
+
+    def _number(self, function: Callable[[FloatArray], FloatArray]) -> NoisyNumber:
+        """Return a function of the sums (..., 5) as a noisy number."""
+        exact, others = self._sums
+        value = float(function(exact))
+        return NoisyNumber(value, function(others) - value)
 
     def mean_squared_error(self) -> FigureEstimate:
         """Return the mean squared error, the label's bounds being -1 and +1."""
-        most = self.largest**2
-        return ratio(self.errors * most, self.n, (self.variances[3] * most**2, 0.0, self.variances[0]), (0.0, most))
+        return ratio(self._number(lambda s: s[..., 3]), self._number(lambda s: s[..., 0]), (0.0, self.largest**2))
 
     def root_mean_squared_error(self) -> FigureEstimate:
         """Return the root of the mean squared error, in the label's units."""
@@ -362,16 +530,24 @@ class NoisyErrors:
             **{name: value and self.unit * math.sqrt(value) for name, value in self.mean_squared_error()}
         )
 
+    def mean_absolute_error(self) -> FigureEstimate:
+        """Return the mean absolute error, in the label's units."""
+        found = ratio(self._number(lambda s: s[..., 4]), self._number(lambda s: s[..., 0]), (0.0, self.largest))
+        return FigureEstimate(**{name: value and self.unit * value for name, value in found})
+
     def r_squared(self) -> FigureEstimate:
         """Return R^2 = 1 - n E / (n S - T^2), of the sums T of labels, S of their squares and E of squared errors.
 
         The square of the noise, which T^2 has in it, is taken out.
         """
-        most, variances = self.largest**2, np.array(self.variances)
-        bottom = self.n * self.squares - self.labels**2 + self.variances[1]
+        excess = (2 * self.law.deviation) ** 2
+
+        def variation(s: FloatArray) -> FloatArray:
+            return s[..., 0] * s[..., 2] - s[..., 1] ** 2
+
+        bottom = self._number(variation)
+        bottom = NoisyNumber(bottom.value + excess, bottom.noise + excess)
         if self.mean_squared_error().estimate is None:
-            bottom = 0.0  # of no rows, all are but noise
-        under = np.array([self.squares, -2 * self.labels, self.n, 0.0])
-        over = under - most * np.array([self.errors, 0.0, 0.0, self.n])
-        spread = float(over**2 @ variances), float(over * under @ variances), float(under**2 @ variances)
-        return ratio(bottom - most * self.errors * self.n, bottom, spread, (-math.inf, 1.0))
+            bottom = NoisyNumber(0.0, bottom.noise)  # of no rows, all are but noise
+        top = self._number(lambda s: variation(s) - s[..., 0] * s[..., 3])
+        return ratio(NoisyNumber(top.value + excess, top.noise + excess), bottom, (-math.inf, 1.0))

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from parley.common.registry import Registry
 
 if TYPE_CHECKING:
-    from parley.common.learning.evaluation import CalibrationBin, FigureEstimate, NoisyCounts, NoisyErrors
+    from parley.common.arrays import FloatArray
+    from parley.common.learning.evaluation import (
+        CalibrationBin,
+        FigureEstimate,
+        NoisyCounts,
+        NoisyErrors,
+        ThresholdPoint,
+    )
+    from parley.common.learning.ranking import RankedCounts
 
 LabelKind = Literal["classes", "two classes", "number"]
 
@@ -41,37 +49,85 @@ class Statistic:
         return self.label == label or (self.label == "classes" and label == "two classes")
 
 
+def _by_class(counts: NoisyCounts, figure: Callable[[FloatArray, int], FigureEstimate]) -> dict[str, FigureEstimate]:
+    """Return a figure of each class, by name, from the masks of true and predicted classes."""
+    cells = counts.cells()
+    return {name: figure(cells, index) for index, name in enumerate(counts.classes)}
+
+
+def _ranked(
+    counts: NoisyCounts, figure: Callable[[RankedCounts], tuple[float, float, float] | None]
+) -> FigureEstimate | dict[str, FigureEstimate]:
+    """Return a figure of the order of scores: of two classes, or of each of more against the others, by name."""
+    found = counts.of_ranks(figure)
+    return found[0] if len(found) == 1 else dict(zip(counts.classes, found, strict=True))
+
+
 def _accuracy(counts: NoisyCounts) -> FigureEstimate:
     """Return the share of rows whose class is predicted."""
-    return counts.share(counts.predicted == counts.label, counts.everything)
+    return counts.accuracy(counts.cells())
 
 
 def _majority(counts: NoisyCounts) -> FigureEstimate:
     """Return the share of rows of the class that seems the most frequent."""
-    return counts.share(counts.label == counts.frequent, counts.everything)
+    cells = counts.cells()
+    return counts.share(cells[counts.frequent].sum(axis=0), cells.sum(axis=(0, 1)))
+
+
+def _balanced_accuracy(counts: NoisyCounts) -> FigureEstimate:
+    """Return the mean of the classes' recalls."""
+    return counts.balanced_accuracy(counts.cells())
+
+
+def _precision(counts: NoisyCounts) -> dict[str, FigureEstimate]:
+    """Return the share of the rows predicted as each class that are of it, by name."""
+    return _by_class(counts, counts.precision)
 
 
 def _recall(counts: NoisyCounts) -> dict[str, FigureEstimate]:
     """Return the share of each class's rows that are predicted as that class, by name."""
-    return {
-        name: counts.share((counts.predicted == index) & (counts.label == index), counts.label == index)
-        for index, name in enumerate(counts.classes)
-    }
+    return _by_class(counts, counts.recall)
 
 
-def _auc(counts: NoisyCounts) -> FigureEstimate:
+def _specificity(counts: NoisyCounts) -> FigureEstimate:
+    """Return the share of negative rows that are predicted as negative."""
+    return counts.recall(counts.cells(), 0)
+
+
+def _f1(counts: NoisyCounts) -> dict[str, FigureEstimate]:
+    """Return the harmonic mean of each class's precision and recall, by name."""
+    return _by_class(counts, counts.f1)
+
+
+def _auc(counts: NoisyCounts) -> FigureEstimate | dict[str, FigureEstimate]:
     """Return the probability that a positive example scores above a negative one."""
-    return counts.area_under_curve()
+    return _ranked(counts, lambda ranked: ranked.area_under_curve())
+
+
+def _average_precision(counts: NoisyCounts) -> FigureEstimate | dict[str, FigureEstimate]:
+    """Return the mean precision at the scores of the positive rows."""
+    return _ranked(counts, lambda ranked: ranked.average_precision())
+
+
+def _brier(counts: NoisyCounts) -> FigureEstimate | dict[str, FigureEstimate]:
+    """Return the mean squared difference of probability and class."""
+    return _ranked(counts, lambda ranked: ranked.brier())
 
 
 def _confusion(counts: NoisyCounts) -> tuple[tuple[float, ...], ...]:
     """Return the estimated counts by true, then predicted class."""
-    return counts.confusion()
+    return counts.confusion(counts.cells())
 
 
-def _calibration(counts: NoisyCounts) -> tuple[CalibrationBin, ...]:
+def _calibration(counts: NoisyCounts) -> tuple[CalibrationBin, ...] | dict[str, tuple[CalibrationBin, ...]]:
     """Return the share of positive examples in each bin of the score, which should be the bin's probability."""
-    return counts.calibration()
+    found = counts.calibration()
+    return found[0] if len(found) == 1 else dict(zip(counts.classes, found, strict=True))
+
+
+def _points(counts: NoisyCounts) -> tuple[ThresholdPoint, ...]:
+    """Return the figures at each threshold that the model may have."""
+    return counts.points()
 
 
 def _rmse(errors: NoisyErrors) -> FigureEstimate:
@@ -79,10 +135,20 @@ def _rmse(errors: NoisyErrors) -> FigureEstimate:
     return errors.root_mean_squared_error()
 
 
+def _mae(errors: NoisyErrors) -> FigureEstimate:
+    """Return the mean absolute error."""
+    return errors.mean_absolute_error()
+
+
 def _r_squared(errors: NoisyErrors) -> FigureEstimate:
     """Return the share by which the mean squared error is less than that of the labels' mean."""
     return errors.r_squared()
 
+
+_ORDER = (
+    "its interval assumes that the log odds of the class follow the score smoothly, as "
+    "`parley.common.learning.ranking` says"
+)
 
 STATISTICS: Registry[Statistic] = Registry(
     "statistic",
@@ -94,24 +160,67 @@ STATISTICS: Registry[Statistic] = Registry(
         "percent",
         description="the accuracy of predicting what seems the most frequent class for all",
     ),
+    balanced_accuracy=Statistic(
+        _balanced_accuracy,
+        "classes",
+        "balanced accuracy",
+        "percent",
+        "higher",
+        description="the mean of the classes' recalls",
+    ),
     recall=Statistic(
         _recall,
         "classes",
         "recall of {}",
         "percent",
         "higher",
-        description="by class: the share predicted as such",
+        description="by class: the share of its rows that are predicted as such",
+    ),
+    precision=Statistic(
+        _precision,
+        "classes",
+        "precision of {}",
+        "percent",
+        "higher",
+        description="by class: the share of the rows predicted as such that are of it",
+    ),
+    f1=Statistic(
+        _f1, "classes", "F1 of {}", better="higher", description="by class: the harmonic mean of precision and recall"
+    ),
+    specificity=Statistic(
+        _specificity,
+        "two classes",
+        description="the share of negative rows predicted as such: the first class's recall",
     ),
     auc=Statistic(
         _auc,
-        "two classes",
+        "classes",
         "AUC",
         better="higher",
-        description="that a positive example scores above a negative one; ends allow for any order in a bin",
+        description="that an example of the class scores above another, for more than two classes by class; " + _ORDER,
+    ),
+    average_precision=Statistic(
+        _average_precision,
+        "classes",
+        "average precision",
+        better="higher",
+        description="the mean precision at the scores of the class's rows, for more than two classes by class; "
+        + _ORDER,
+    ),
+    brier=Statistic(
+        _brier,
+        "classes",
+        "Brier score",
+        better="lower",
+        description="mean squared difference of probability and class, for more than two classes by class; " + _ORDER,
     ),
     confusion=Statistic(_confusion, "classes", description="estimated counts by true, then predicted class"),
-    calibration=Statistic(_calibration, "two classes"),
+    calibration=Statistic(
+        _calibration, "classes", description="by probability of the class, for more than two classes by class"
+    ),
+    points=Statistic(_points, "two classes", description="the thresholds that the model may have, and figures there"),
     rmse=Statistic(_rmse, "number", "RMSE", better="lower", description="in the label's units"),
+    mae=Statistic(_mae, "number", "MAE", better="lower", description="mean absolute error, in the label's units"),
     r_squared=Statistic(_r_squared, "number", "R²", better="higher"),
 )
 
@@ -123,8 +232,9 @@ def figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         value = evaluation.get(name)
         if statistic.title is None or value is None:
             continue
-        if "{}" in statistic.title:
-            of_classes += [(statistic.title.format(class_name), figure) for class_name, figure in value.items()]
-        else:
+        if "estimate" in value:
             yield statistic.title, value
+            continue
+        title = statistic.title if "{}" in statistic.title else f"{statistic.title} of {{}}"
+        of_classes += [(title.format(class_name), figure) for class_name, figure in value.items()]
     yield from of_classes

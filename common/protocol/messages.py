@@ -50,7 +50,8 @@ class Question:
     """What a round may ask, as an algorithm declares it before a run: a query without its numbers.
 
     ``message`` is the shape of the query's message, of one axis or two; ``answer`` is the number of integers in a
-    party's answer. ``public`` says that the message is the run's public rows, which parties know by their digest.
+    party's answer. ``public`` says that the message is the run's public rows, which parties know by their digest, or
+    begins with them.
     """
 
     step: str

@@ -14,15 +14,16 @@ from pydantic import Field, create_model
 
 from parley.common.algorithms.evaluate import Evaluate
 from parley.common.arrays import FloatArray
-from parley.common.data.columns import Label
+from parley.common.data.columns import AnyLabel, RealLabel
 from parley.common.encoding.fixed_point import MAX_NORM
 from parley.common.errors import InvalidInputError
 from parley.common.learning import evaluation as estimates
-from parley.common.learning.evaluation import COVERAGE, Cells, Errors, NoisyCounts, NoisyErrors
+from parley.common.learning.evaluation import COVERAGE, ClassCells, NoisyCounts, NoisyErrors
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import Model
 from parley.common.learning.statistics import STATISTICS, LabelKind, Statistic
 from parley.common.privacy.account import DELTA_UNITS, MICRO
+from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.certificate import Certificate
 from parley.common.runs.pricing import guarantees
 from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
@@ -85,21 +86,13 @@ class RunEvaluation(Evaluation):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-def evaluate(tally: Cells | Errors, sums: FloatArray, deviation: float, label: Sequence[str] | float) -> Evaluation:
-    """Compute the statistics of noisy sums (m,) of a tally; ``deviation`` is that of the noise on each.
-
-    ``label`` is the names of the classes, or half the distance of a real label's bounds, in the label's units.
-    """
-    kind: LabelKind
-    noisy: NoisyCounts | NoisyErrors
-    if isinstance(tally, Errors):
-        assert isinstance(label, float)  # noqa: S101 -- as the tally is by the label
-        kind, noisy = "number", NoisyErrors.of(tally, sums, deviation, label)
-    else:
-        assert not isinstance(label, float)  # noqa: S101 -- as above
-        kind, noisy = "two classes" if tally.bins else "classes", NoisyCounts.of(tally, sums, deviation, label)
+def statistics_of(noisy: NoisyCounts | NoisyErrors) -> Evaluation:
+    """Compute the statistics of noisy counts or sums."""
+    kind: LabelKind = "number"
+    if isinstance(noisy, NoisyCounts):
+        kind = "classes" if noisy.edges is None else "two classes"
     values = {name: statistic.estimate(noisy) for name, statistic in STATISTICS.items() if statistic.is_for(kind)}
-    return Evaluation(deviation=deviation, **values)
+    return Evaluation(deviation=noisy.law.deviation, **values)
 
 
 def evaluation_spec(
@@ -175,9 +168,7 @@ def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> R
     if not isinstance(algorithm, Evaluate):
         return None
     answered = tuple(spec.index(name) for name in contributors)
-    label = spec.study.label
-    classes_or_unit = label.values if isinstance(label, Label) else (label.upper - label.lower) / 2
-    evaluation = evaluate(algorithm.tally(facts), model.weights, algorithm.deviation(facts, answered), classes_or_unit)
+    evaluation = statistics_of(_noisy(algorithm, facts, spec.study.label, model, answered))
     promise = guarantees(algorithm, facts)[0]
     return RunEvaluation(
         rows=facts.examples(answered),
@@ -188,15 +179,39 @@ def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> R
     )
 
 
+def _noisy(
+    algorithm: Evaluate, facts: FederationFacts, label: AnyLabel, model: Model, answered: tuple[int, ...]
+) -> NoisyCounts | NoisyErrors:
+    """Return the noisy counts or sums that a run's statistics are."""
+    law = algorithm.noise_law(len(algorithm.questions(facts)), facts, answered)
+    if isinstance(label, RealLabel):
+        return NoisyErrors(model.weights, law, algorithm.largest_error, (label.upper - label.lower) / 2)
+    return NoisyCounts(model.weights, law, tuple(label.values), model.made_of.get("edges"), algorithm.threshold)
+
+
 def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
     """Return the evaluation of a model without any error: as much as the run's terms can reveal about any model.
 
-    Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out; None for a run that
-    evaluates nothing.
+    Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out, as many of each
+    class, or labels that spread evenly; None for a run that evaluates nothing.
     """
     algorithm, facts = spec.build(), spec.facts()
     if not isinstance(algorithm, Evaluate):
         return None
-    everybody = tuple(range(len(spec.parties)))
-    sums = algorithm.tally(facts).flawless(facts.examples(everybody))
-    return evaluation_of(spec, Model(sums, "statistics"), spec.names)
+    n = facts.examples(tuple(range(len(spec.parties))))
+    if isinstance(spec.study.label, RealLabel):
+        sums = np.array([n / 2, 0.0, n / 6, 0.0, 0.0])
+        return evaluation_of(spec, Model(sums, "statistics"), spec.names)
+    if not algorithm.has_scores(facts):
+        kind = ClassCells(k := facts.loss.outputs)
+        by_class = np.zeros((k, 2, (kind.width - k * k) // (2 * k)))
+        by_class[:, 0, 0], by_class[:, 1, -1] = n * (k - 1) / k * kind.weight, n / k * kind.weight
+        sums = np.concatenate([n / k * np.eye(k).ravel(), by_class.ravel()])
+        return evaluation_of(spec, Model(sums, "statistics"), spec.names)
+    edges = algorithm.threshold + np.linspace(-1, 1, algorithm.n_edges(facts))
+    edges[np.abs(edges - algorithm.threshold).argmin()] = algorithm.threshold
+    by_label = np.zeros((2, len(edges) + 1))
+    by_label[0, : np.searchsorted(edges, algorithm.threshold) + 1] = 1.0
+    by_label[1] = 1.0 - by_label[0]
+    sums = n / 2 * by_label / by_label.sum(axis=1, keepdims=True)
+    return evaluation_of(spec, Model(sums.ravel(), "statistics", {"edges": edges}), spec.names)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EVALUATIONS = (
     "Examples:\n\n"
     "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 --watch\n\n"
-    "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 -p bins=10"
+    "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 -p threshold=-1.5"
 )
 """The command's examples, for its help."""
 
