@@ -12,7 +12,8 @@ and for the others. The latter counts have less weight, because each example is 
 
 *A real label.* An example is (1, y, y^2) / 2, u^2 and u / 2, y in [-1, 1] and u in [0, 1] being its error. With
 a = |y - y'|, |y + y'| is at most 2 - a, so that a replaced one moves the first by at most (a + a (2 - a)) / 2, which is
-at most 9/8, and the others by 1 and 1/2: 21/8. Truncation to the grid adds less than 2^-29.
+at most 9/8, and the others by 1 and 1/2: 21/8, to which truncation to the grid adds less than 2^-29. One that its owner
+drops takes all of it away, at most 3/2 + 1 + 1/2 = 3, which truncation only lessens.
 
 *Rows of zeros* count as no example: each stands for a record that its owner dropped, and says nothing of a prediction.
 
@@ -203,8 +204,8 @@ class Errors:
 
     @property
     def sensitivity(self) -> float:
-        """21/8, rounded up: see above for the proof."""
-        return 21 / 8 + 2.0**-28
+        """3: see above for the proof."""
+        return 3.0
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the sums of parts truncated to the grid."""

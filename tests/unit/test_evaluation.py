@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,29 +14,37 @@ from parley.common.encoding.classes import encode_classes
 from parley.common.encoding.fixed_point import to_reals
 from parley.common.learning.evaluation import (
     COVERAGE,
-    Cells,
+    ClassCells,
     Errors,
     FigureEstimate,
     NoisyCounts,
+    NoisyErrors,
+    NoisyNumber,
+    ScoreCells,
+    ratio,
     tally,
 )
 from parley.common.learning.metrics import accuracy, auc, r_squared, recall, rmse
 from parley.common.learning.model import Model
-from parley.common.privacy.calibration import gaussian_sigma
-from parley.common.runs.evaluation import Evaluation, evaluate
+from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.ranking import RankedCounts
+from parley.common.runs.evaluation import statistics_of
 
-DRAWS = 200
+DRAWS = 40
 WEIGHTS = np.array([[4.0, 0.3, 0.0]])
+EDGES = np.linspace(-4, 4, 17)
 TOO_FEW = float(stats.binom(DRAWS, COVERAGE).ppf(1e-6))
 """Fewer intervals than this hold the truth once in 10^6 tests, if they hold it at their rate."""
+SILENT = NoiseLaw.of([1e-3])
+"""Of noise that is as good as none."""
+UNKNOWN = FigureEstimate(estimate=None, low=0.0, high=1.0)
 
 
 def made(n: int, share: float, seed: int = 1) -> Shard:
     """Examples of two classes; so large a share is positive."""
     rng = np.random.default_rng(seed)
     y = np.where(np.arange(n) < max(1, round(share * n)), 1.0, -1.0)
-    X = rng.normal(0, 0.4, (n, 3)) + y[:, None] * [0.4, 0, 0]
-    return Shard(X, y)
+    return Shard(rng.normal(0, 0.4, (n, 3)) + y[:, None] * [0.4, 0, 0], y)
 
 
 def real(n: int, seed: int = 1) -> Shard:
@@ -52,14 +59,18 @@ def classes_of(n: int, seed: int = 1) -> Shard:
     return Shard(rng.normal(0, 0.3, (n, 3)) + 0.4 * np.eye(3)[labels], encode_classes(labels, 3))
 
 
-def draws(
-    what: Cells | Errors, shard: Shard, weights: FloatArray, epsilon: float, label: Sequence[str] | float
-) -> list[Evaluation]:
-    """Evaluations of the same rows with noise for so much epsilon, drawn again, of a label of classes or in units."""
-    rng, exact = np.random.default_rng(7), to_reals(tally(what, shard, weights))
-    deviation = gaussian_sigma(epsilon, 1e-5, what.sensitivity)
-    noisy = [exact + rng.normal(0, deviation, exact.size) for _ in range(DRAWS)]
-    return [evaluate(what, sums, deviation, label) for sums in noisy]
+def counts_of(shard: Shard) -> FloatArray:
+    """The counts of two classes between EDGES."""
+    return to_reals(tally(ScoreCells(EDGES), shard, WEIGHTS))
+
+
+def two_classes(values: FloatArray, law: NoiseLaw, threshold: float = 0.0) -> NoisyCounts:
+    return NoisyCounts(values, law, ("no", "yes"), EDGES, threshold)
+
+
+def ranked(values: FloatArray, law: NoiseLaw) -> RankedCounts:
+    negative, positive = values.reshape(2, -1)
+    return RankedCounts(EDGES, negative, positive, law)
 
 
 def holds(figure: FigureEstimate, truth: float) -> bool:
@@ -71,150 +82,136 @@ def holds(figure: FigureEstimate, truth: float) -> bool:
 
 def check(name: str, figures: list[FigureEstimate], truth: float) -> None:
     held = sum(holds(figure, truth) for figure in figures)
-    widths = [figure.high - (-math.inf if figure.low is None else figure.low) for figure in figures]
-    print(f"{name}: the truth, {truth:.4f}, in {held} of {DRAWS} intervals, of width {np.median(widths):.4f}")
+    print(f"{name}: the truth, {truth:.4f}, in {held} of {len(figures)} intervals")
     assert held >= TOO_FEW
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1.0, 0.1])
-@pytest.mark.parametrize("share", [0.5, 0.05])
-@pytest.mark.parametrize("n", [40, 500, 20_000])
-def test_intervals_of_two_classes_hold_the_truth_at_their_rate(n: int, share: float, epsilon: float) -> None:
-    shard, model = made(n, share), Model(WEIGHTS[0])
-    found = draws(Cells(2, 20), shard, WEIGHTS, epsilon, ["no", "yes"])
-    check("accuracy", [each.accuracy for each in found if each.accuracy], accuracy(model, shard))
-    check("recall", [each.recall["yes"] for each in found if each.recall], recall(model, shard))
-    check("AUC", [each.auc for each in found if each.auc], auc(model, shard))
-    check("majority", [each.majority for each in found if each.majority], max(share, 1 - share)) if n > 40 else None
-    probability = 1 / (1 + np.exp(-shard.scores(WEIGHTS)[..., 0]))
-    bins = np.ceil(probability * 20).astype(np.int64) - 1
-    fullest = int(np.bincount(bins).argmax())
-    positive = float((shard.y[bins == fullest] > 0).mean())
-    check("calibration", [each.calibration[fullest].positive for each in found if each.calibration], positive)
+@pytest.mark.parametrize("law", [NoiseLaw.of([4.0]), NoiseLaw.of([4.0], 1.5), NoiseLaw.of([20.0, 5.0])], ids=str)
+def test_intervals_of_shares_hold_the_truth_at_their_rate(law: NoiseLaw) -> None:
+    rng, shard, model = np.random.default_rng(7), made(2000, 0.3), Model(WEIGHTS[0])
+    exact = counts_of(shard)
+    noise = law.draws(exact.size)[rng.choice(2000, DRAWS, replace=False)]
+    noisy = [two_classes(exact + row * rng.choice([-1, 1], row.size), law) for row in noise]
+    cells = noisy[0].cells()
+    check("accuracy", [each.accuracy(cells) for each in noisy], accuracy(model, shard))
+    check("recall", [each.recall(cells, 1) for each in noisy], recall(model, shard))
+    tables = cells @ exact
+    check("precision", [each.precision(cells, 1) for each in noisy], tables[1, 1] / tables[:, 1].sum())
+    check("F1", [each.f1(cells, 1) for each in noisy], 2 * tables[1, 1] / (tables[1].sum() + tables[:, 1].sum()))
+    recalls = tables.diagonal() / tables.sum(axis=1)
+    check("balanced accuracy", [each.balanced_accuracy(cells) for each in noisy], recalls.mean())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1.0, 0.1])
-@pytest.mark.parametrize("n", [40, 500, 20_000])
-def test_intervals_of_several_classes_hold_the_truth_at_their_rate(n: int, epsilon: float) -> None:
-    shard, weights = classes_of(n), np.eye(3)
-    found = draws(Cells(3), shard, weights, epsilon, ["a", "b", "c"])
-    check("accuracy", [each.accuracy for each in found if each.accuracy], accuracy(Model(weights), shard))
-    of_class = shard.y == 1.0
-    right = float((shard.scores(weights)[of_class].argmax(axis=-1) == 2).mean())
-    check("recall", [each.recall["c"] for each in found if each.recall], right)
-    assert {found[0].auc, found[0].calibration, found[0].rmse} == {None}
+@pytest.mark.parametrize("share", [0.3, 0.03])
+def test_intervals_of_the_area_hold_the_truth_at_their_rate(share: float) -> None:
+    rng, shard, law = np.random.default_rng(8), made(3000, share), NoiseLaw.of([2.0])
+    exact = counts_of(shard)
+    found = [ranked(exact + rng.laplace(0, 2.0, exact.size), law).area_under_curve() for _ in range(12)]
+    truth = auc(Model(WEIGHTS[0]), shard)
+    held = sum(ends is None or ends[1] <= truth <= ends[2] for ends in found)
+    assert held >= stats.binom(len(found), COVERAGE).ppf(1e-6)
+    assert any(ends is not None and ends[2] - ends[1] < 0.15 for ends in found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1.0, 0.1])
-@pytest.mark.parametrize("n", [40, 500, 20_000])
-def test_intervals_of_a_real_label_hold_the_truth_at_their_rate(n: int, epsilon: float) -> None:
-    shard, weights = real(n), np.array([[0.5, 0.0, 0.0]])
-    model = Model(weights[0])
-    assert np.abs(shard.scores(weights)).max() <= 1, "so that what is within the bounds is the score itself"
-    found = draws(Errors(2.0), shard, weights, epsilon, 10.0)
-    check("RMSE", [each.rmse for each in found if each.rmse], 10 * rmse(model, shard))
-    check("R squared", [each.r_squared for each in found if each.r_squared], r_squared(model, shard))
-    assert {found[0].accuracy, found[0].auc, found[0].confusion} == {None}
+@pytest.mark.parametrize("largest", [2.0, 1.0])
+def test_intervals_of_a_real_label_hold_the_truth_at_their_rate(largest: float) -> None:
+    rng, shard, weights = np.random.default_rng(9), real(2000), np.array([[0.5, 0.0, 0.0]])
+    exact, law = to_reals(tally(Errors(largest), shard, weights)), NoiseLaw.of([3.0])
+    noisy = [NoisyErrors(exact + rng.laplace(0, 3.0, 5), law, largest, 10.0) for _ in range(DRAWS)]
+    model, error = Model(weights[0]), np.abs(shard.scores(weights)[:, 0] - shard.y)
+    assert error.max() <= 1
+    check("RMSE", [each.root_mean_squared_error() for each in noisy], 10 * rmse(model, shard))
+    check("MAE", [each.mean_absolute_error() for each in noisy], 10 * float(error.mean()))
+    check("R squared", [each.r_squared() for each in noisy], r_squared(model, shard))
 
 
-def test_without_noise_an_evaluation_is_the_truth() -> None:
+def test_without_noise_an_evaluation_of_two_classes_is_the_truth() -> None:
     shard, model = made(4000, 0.3), Model(WEIGHTS[0])
-    sums = to_reals(tally(Cells(2, 20), shard, WEIGHTS))
-    found = evaluate(Cells(2, 20), sums, 0.0, ["no", "yes"])
-    assert found.accuracy
-    assert found.recall
-    assert found.auc
-    assert found.calibration
+    exact = counts_of(shard)
+    found = statistics_of(two_classes(exact, SILENT))
     for figure, truth in (
         (found.accuracy, accuracy(model, shard)),
         (found.recall["yes"], recall(model, shard)),
-        (found.majority or found.accuracy, 0.7),
+        (found.majority, 0.7),
     ):
-        assert (figure.low, figure.estimate, figure.high) == pytest.approx((truth,) * 3)
-    assert found.auc.low is not None
-    assert found.auc.low < auc(model, shard) < found.auc.high < found.auc.low + 0.05
-    assert found.auc.estimate == pytest.approx(auc(model, shard), abs=0.002)
-    assert found.confusion == ((sums[0], sums[1]), (sums[2], sums[3]))
-    assert [each.examples for each in found.calibration] == sums[4:].reshape(2, 20).sum(axis=0).tolist()
+        assert (figure.low, figure.estimate, figure.high) == pytest.approx((truth,) * 3, abs=1e-3)
+    assert found.recall["no"] == found.specificity
+    assert found.auc.estimate == pytest.approx(auc(model, shard), abs=0.01)
+    scores = shard.scores(WEIGHTS)[:, 0]
+    brier = float(((1 / (1 + np.exp(-scores)) - (shard.y > 0)) ** 2).mean())
+    assert found.brier.estimate == pytest.approx(brier, abs=0.01)
+    order = shard.y[np.argsort(-scores)] > 0
+    precision = float((order.cumsum() / np.arange(1, len(order) + 1))[order].mean())
+    assert found.average_precision.estimate == pytest.approx(precision, abs=0.02)
+    counts = exact.reshape(2, -1)
+    assert found.confusion == ((counts[0, :9].sum(), counts[0, 9:].sum()), (counts[1, :9].sum(), counts[1, 9:].sum()))
+    assert [each.examples for each in found.calibration] == counts.sum(axis=0).tolist()
+    assert [each.positives for each in found.calibration] == counts[1].tolist()
     assert (found.calibration[0].low, found.calibration[-1].high) == (0.0, 1.0)
-    of_real = tally(Errors(2.0), real(100), WEIGHTS / 8)
-    errors = evaluate(Errors(2.0), to_reals(of_real), 0.0, 1.0)
-    assert errors.rmse
-    assert errors.rmse.estimate == pytest.approx(rmse(Model(WEIGHTS[0] / 8), real(100)), abs=1e-6)
+    assert [point.score for point in found.points] == EDGES.tolist()
+    at = found.points[8]
+    assert (at.accuracy, at.recall, at.confusion) == (found.accuracy, found.recall["yes"], found.confusion)
+    higher = statistics_of(two_classes(exact, SILENT, threshold=EDGES[11]))
+    assert (higher.accuracy, higher.confusion) == (found.points[11].accuracy, found.points[11].confusion)
+    assert {found.rmse, found.mae, found.r_squared} == {None}
 
 
-def test_a_smaller_largest_error_leaves_less_noise_and_the_same_truth() -> None:
-    shard, weights = real(20_000), np.array([[0.5, 0.0, 0.0]])
-    truth = rmse(Model(weights[0]), shard)
-    wide, narrow = (draws(what, shard, weights, 0.1, 1.0) for what in (Errors(2.0), Errors(1.0)))
-    check("RMSE", [each.rmse for each in narrow if each.rmse], truth)
-    widths = [
-        np.median([each.rmse.high - (each.rmse.low or 0) for each in found if each.rmse]) for found in (wide, narrow)
-    ]
-    assert widths[0] > 3 * widths[1]
+def test_without_noise_an_evaluation_of_more_classes_is_the_truth_and_names_each() -> None:
+    shard, weights = classes_of(4000), 4 * np.eye(3)
+    sums = to_reals(tally(ClassCells(3), shard, weights))
+    found = statistics_of(NoisyCounts(sums, SILENT, ("a", "b", "c")))
+    assert found.accuracy.estimate == pytest.approx(accuracy(Model(weights), shard))
+    table = sums[:9].reshape(3, 3)
+    for index, name in enumerate("abc"):
+        assert found.recall[name].estimate == pytest.approx(table[index, index] / table[index].sum())
+        assert found.precision[name].estimate == pytest.approx(table[index, index] / table[:, index].sum())
+        assert 0.5 < found.auc[name].estimate < 1
+        assert sum(each.examples for each in found.calibration[name]) == pytest.approx(4000)
+    assert found.confusion == tuple(map(tuple, table.tolist()))
+    assert {found.points, found.specificity, found.rmse} == {None}
+
+
+def test_without_noise_an_evaluation_of_a_real_label_is_the_truth() -> None:
+    shard, weights = real(1000), np.array([[0.5, 0.0, 0.0]])
+    sums = to_reals(tally(Errors(2.0), shard, weights))
+    found = statistics_of(NoisyErrors(sums, SILENT, 2.0, 10.0))
+    error = np.abs(shard.scores(weights)[:, 0] - shard.y)
+    assert found.rmse.estimate == pytest.approx(10 * rmse(Model(weights[0]), shard), abs=1e-4)
+    assert found.mae.estimate == pytest.approx(10 * error.mean(), abs=1e-4)
+    assert found.r_squared.estimate == pytest.approx(r_squared(Model(weights[0]), shard), abs=1e-3)
+    assert {found.accuracy, found.auc, found.confusion} == {None}
 
 
 def test_noise_that_hides_all_leaves_no_estimate_and_the_whole_range() -> None:
-    nothing = np.zeros(44)
-    found = evaluate(Cells(2, 20), nothing, 10.0, ["no", "yes"])
-    unknown = FigureEstimate(estimate=None, low=0.0, high=1.0)
-    assert found.accuracy == found.auc == found.majority == unknown
-    assert found.recall == {"no": unknown, "yes": unknown}
-    errors = evaluate(Errors(2.0), np.zeros(4), 10.0, 3.0)
-    assert errors.rmse == FigureEstimate(estimate=None, low=0.0, high=6.0)
+    found = statistics_of(two_classes(np.zeros(36), NoiseLaw.of([10.0])))
+    assert found.accuracy == found.auc == found.majority == found.brier == found.balanced_accuracy == UNKNOWN
+    assert found.recall == {"no": UNKNOWN, "yes": UNKNOWN}
+    assert found.confusion == ((0.0, 0.0), (0.0, 0.0))
+    errors = statistics_of(NoisyErrors(np.zeros(5), NoiseLaw.of([10.0]), 2.0, 3.0))
+    assert errors.rmse == errors.mae == FigureEstimate(estimate=None, low=0.0, high=6.0)
     assert errors.r_squared == FigureEstimate(estimate=None, low=None, high=1.0)
 
 
-def test_two_negative_classes_make_no_area() -> None:
-    sums = np.concatenate([np.full(4, -50.0), np.full(20, -10.0)])
-    found = evaluate(Cells(2, 10), sums, 1.0, ["no", "yes"])
-    assert found.auc == FigureEstimate(estimate=None, low=0.0, high=1.0)
-    assert found.confusion == ((0.0, 0.0), (0.0, 0.0))
+def test_a_class_that_noise_hides_has_no_area() -> None:
+    exact = counts_of(made(3000, 0.001))
+    counts = ranked(exact, NoiseLaw.of([5.0]))
+    assert (counts.area_under_curve(), counts.average_precision()) == (None, None)
+    assert statistics_of(two_classes(exact, NoiseLaw.of([5.0]))).accuracy.estimate is not None
 
 
-def test_figures_are_clipped_to_what_is_possible() -> None:
-    sums = np.array([60.0, -5, -5, 60, *np.full(5, 12.0), *np.full(5, -1.0), *np.full(5, -1.0), *np.full(5, 12.0)])
-    found = evaluate(Cells(2, 10), sums, 1.0, ["no", "yes"])
-    assert found.accuracy
-    assert found.auc
-    assert found.accuracy.estimate == found.accuracy.high == found.auc.high == 1.0
+def test_an_area_is_the_same_whichever_class_is_called_positive() -> None:
+    negative, positive = counts_of(made(3000, 0.8)).reshape(2, -1)
+    law = NoiseLaw.of([2.0])
+    one = RankedCounts(EDGES, negative, positive, law).area_under_curve()
+    other = RankedCounts(-EDGES[::-1], positive[::-1], negative[::-1], law).area_under_curve()
+    assert one == pytest.approx(other)
 
 
-def test_counts_by_least_squares_are_the_best_and_know_their_noise() -> None:
-    what, rng = Cells(2, 6), np.random.default_rng(3)
-    truth = rng.integers(0, 50, 12).astype(np.float64)
-    members = (what.groups == np.arange(4)[:, None]).astype(np.float64)
-    asked = np.concatenate([members, np.eye(12)])
-    exact, deviation = asked @ truth, 2.0
-    sums = exact + rng.normal(0, deviation, exact.size)
-    counts = NoisyCounts.of(what, sums, deviation, ["no", "yes"])
-    assert counts.values == pytest.approx(np.linalg.lstsq(asked, sums, rcond=None)[0])
-    covariance = deviation**2 * np.linalg.inv(asked.T @ asked)
-    one, other = rng.normal(size=(2, 12))
-    assert counts.covariance(one, other) == pytest.approx(float(one @ covariance @ other))
-
-
-def test_asking_for_groups_too_is_worth_it() -> None:
-    """The deviation of an accuracy is 2.3 times smaller than of bins alone, at the same privacy."""
-    cells = Cells(2, 20)
-    counts = NoisyCounts.of(cells, np.zeros(cells.width), cells.sensitivity, ["no", "yes"])
-    right = np.concatenate([np.arange(20) < 10, np.arange(20) >= 10]).astype(np.float64)
-    bins_alone = math.sqrt(2 * right.sum())
-    assert bins_alone / math.sqrt(counts.covariance(right, right)) == pytest.approx(2.345, abs=0.001)
-
-
-@pytest.mark.slow
-def test_the_sampling_deviation_is_that_of_other_rows() -> None:
-    figures = []
-    for seed in range(300):
-        shard = made(500, 0.5, seed)
-        sums = to_reals(tally(Cells(2, 20), shard, WEIGHTS))
-        figures.append(evaluate(Cells(2, 20), sums, 0.0, ["no", "yes"]))
-    accuracies = [each.accuracy for each in figures if each.accuracy]
-    areas = [each.auc for each in figures if each.auc]
-    spread = float(np.std([each.estimate for each in accuracies if each.estimate]))
-    assert spread == pytest.approx(accuracies[0].sampling or 0, rel=0.2)
-    assert np.std([each.estimate for each in areas if each.estimate]) < (areas[0].sampling or 0)
+def test_a_ratio_without_noise_is_one_number_and_stays_within_its_bounds() -> None:
+    still = np.zeros(2000)
+    sure = ratio(NoisyNumber(30.0, still), NoisyNumber(40.0, still), n=40)
+    assert (sure.low, sure.estimate, sure.high) == pytest.approx((0.75,) * 3, abs=1e-5)
+    assert sure.sampling == pytest.approx(math.sqrt(0.75 * 0.25 / 40))
+    noise = NoiseLaw.of([1.0]).draws(2)
+    clipped = ratio(NoisyNumber(103.0, noise[:, 0]), NoisyNumber(100.0, noise[:, 1]))
+    assert (clipped.estimate, clipped.high) == (1.0, 1.0)
