@@ -138,8 +138,11 @@ class ScoreCells:
         return 2.0
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
-        """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class."""
-        cells = self.bins * (y > 0) + np.searchsorted(self.edges, scores[..., 0])
+        """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class.
+
+        Edges of a learner's that do not ascend are sorted: searches among others depend on the examples searched before.
+        """
+        cells = self.bins * (y > 0) + np.searchsorted(np.sort(self.edges), scores[..., 0])
         return np.asarray(_counts(cells, counted, self.width) * UNIT)
 
 

@@ -74,6 +74,14 @@ def test_a_score_at_an_edge_is_in_the_bin_below_as_0_predicts_the_negative_class
     assert found.tolist() == [0, 0, 1, 1]
 
 
+def test_edges_that_do_not_ascend_leave_each_examples_bin_its_own() -> None:
+    """NumPy's search among such edges depends on the values that it searched for before."""
+    rng, weights = np.random.default_rng(9), np.array([[1.0, 0.0, 0.0]])
+    shard, kind = examples(rng, rng.choice([-1.0, 1.0], 200)), ScoreCells(rng.uniform(-1, 1, 40))
+    alone = sum(tally(kind, shard.view(slice(i, i + 1)), weights) for i in range(200))
+    assert np.array_equal(tally(kind, shard, weights), alone)
+
+
 def test_classes_are_counted_by_truth_and_prediction_and_by_their_probability() -> None:
     rng = np.random.default_rng(2)
     classes = rng.integers(0, 4, 300)
