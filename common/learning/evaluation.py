@@ -43,7 +43,7 @@ from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, weights_on_grid
 from parley.common.errors import InvalidInputError
 from parley.common.learning.noise_law import NoiseLaw
-from parley.common.learning.ranking import RankedCounts
+from parley.common.learning.ranking import Ends, RankedCounts, ends_of
 from parley.common.strict import Strict
 
 # ── tallies ──────────────────────────────────────────────────────────────────
@@ -140,7 +140,7 @@ class ScoreCells:
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class.
 
-        Edges of a learner's that do not ascend are sorted: searches among others depend on the examples searched before.
+        Edges that do not ascend are sorted: searches among others depend on the examples searched before.
         """
         cells = self.bins * (y > 0) + np.searchsorted(np.sort(self.edges), scores[..., 0])
         return np.asarray(_counts(cells, counted, self.width) * UNIT)
@@ -346,6 +346,16 @@ def ratio(
     return FigureEstimate(estimate=estimate, low=None if low == -_FARTHEST else low, high=high, sampling=sampling)
 
 
+def _share(part: FloatArray, of: FloatArray) -> FloatArray:
+    """Return the share of some counts in others; 0 of none."""
+    return np.asarray(part / np.maximum(of, 1e-9))
+
+
+def _figure_of(ends: Ends) -> FigureEstimate:
+    """Return a figure of its estimate and ends."""
+    return FigureEstimate(estimate=ends[0], low=ends[1], high=ends[2])
+
+
 @dataclass(frozen=True, eq=False)
 class NoisyCounts:
     """Counts by true and predicted class, (K, K), and by bins of a score, with noise of a ``law``.
@@ -378,7 +388,7 @@ class NoisyCounts:
         noisy = np.prod([total.value + total.noise for total in totals], axis=0)
         return NoisyNumber(value, noisy - value)
 
-    def cells(self, threshold: float | None = None) -> FloatArray:
+    def cells(self) -> FloatArray:
         """Return which counts are of each true and predicted class, as masks (K, K, m)."""
         k, m = len(self.classes), len(self.values)
         masks = np.zeros((k, k, m))
@@ -386,7 +396,7 @@ class NoisyCounts:
             places = np.arange(k * k)
             masks[places // k, places % k, places] = 1.0
             return masks
-        above = np.concatenate([[False], self.edges >= (self.threshold if threshold is None else threshold)])
+        above = np.concatenate([[False], self.edges >= self.threshold])
         for place in range(m):
             label, score_bin = divmod(place, len(above))
             masks[label, int(above[score_bin]), place] = 1.0
@@ -441,20 +451,34 @@ class NoisyCounts:
         return tuple(map(tuple, (cells @ self.values).clip(min=0.0).tolist()))
 
     def points(self) -> tuple[ThresholdPoint, ...]:
-        """Return the figures at each score between bins of two classes, from the lowest up."""
-        return tuple(map(self._point, () if self.edges is None else self.edges.tolist()))
+        """Return the figures at thresholds of two classes, from the lowest up; none if noise hides a class.
 
-    def _point(self, score: float) -> ThresholdPoint:
-        cells = self.cells(score)
-        return ThresholdPoint(
-            score=score,
-            accuracy=self.accuracy(cells),
-            balanced_accuracy=self.balanced_accuracy(cells),
-            precision=self.precision(cells, 1),
-            recall=self.recall(cells, 1),
-            specificity=self.recall(cells, 0),
-            f1=self.f1(cells, 1),
-            confusion=self.confusion(cells),
+        They are read from counts that may be true, as those of the order of scores, so that neighbours differ by little
+        and a rule that chooses the best of them does not choose the noise.
+        """
+        (counts,) = self.ranked
+        if not counts.is_known:
+            return ()
+        worlds = counts.worlds
+        hits, alarms = worlds.above(worlds.positive), worlds.above(worlds.negative)
+        positive, negative = (part.sum(axis=1, keepdims=True) for part in (worlds.positive, worlds.negative))
+        rows, recall, specificity = positive + negative, _share(hits, positive), _share(negative - alarms, negative)
+        drawn = {
+            "accuracy": _share(hits + negative - alarms, rows),
+            "balanced_accuracy": (recall + specificity) / 2,
+            "precision": _share(hits, hits + alarms),
+            "recall": recall,
+            "specificity": specificity,
+            "f1": _share(2 * hits, hits + alarms + positive),
+        }
+        cells = np.stack([negative - alarms, alarms, positive - hits, hits]).mean(axis=1).T.reshape(-1, 2, 2)
+        return tuple(
+            ThresholdPoint(
+                score=score,
+                confusion=tuple(map(tuple, cells[place].tolist())),
+                **{name: _figure_of(ends_of(values[:, place])) for name, values in drawn.items()},
+            )
+            for place, score in enumerate(worlds.bounds.tolist())
         )
 
     @cached_property
@@ -468,13 +492,11 @@ class NoisyCounts:
         law = self.law.times(1 / kind.weight)
         return tuple(RankedCounts(CLASS_EDGES, negative, positive, law) for negative, positive in counts)
 
-    def of_ranks(self, figure: Callable[[RankedCounts], tuple[float, float, float] | None]) -> list[FigureEstimate]:
+    def of_ranks(self, figure: Callable[[RankedCounts], Ends | None]) -> list[FigureEstimate]:
         """Return a figure of each of ``ranked``, by the function that returns its estimate and ends, or None."""
         unknown = FigureEstimate(estimate=None, low=0.0, high=1.0)
         found = [figure(counts) for counts in self.ranked]
-        return [
-            unknown if ends is None else FigureEstimate(estimate=ends[0], low=ends[1], high=ends[2]) for ends in found
-        ]
+        return [unknown if ends is None else _figure_of(ends) for ends in found]
 
     def calibration(self) -> tuple[tuple[CalibrationBin, ...], ...]:
         """Return for each of ``ranked`` the examples of each bin, from the lowest scores up."""

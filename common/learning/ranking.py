@@ -39,13 +39,29 @@ Ends = tuple[float, float, float]
 """A figure's estimate, and the ends of its interval."""
 
 
+def ends_of(values: FloatArray) -> Ends:
+    """Return the median of draws (s,) between 0 and 1, and the shortest interval that holds them at the rate."""
+    ranked = np.sort(values.clip(0.0, 1.0))
+    inside = int(np.ceil(_RATE * len(ranked)))
+    first = int((ranked[inside - 1 :] - ranked[: len(ranked) - inside + 1]).argmin())
+    return float(np.median(ranked)), float(ranked[first]), float(ranked[first + inside - 1])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Worlds:
-    """Counts that may be true, (draws, cells), of cells in the order of scores, and each cell's score (cells,)."""
+    """Counts that may be true, (draws, cells), of cells in the order of scores.
+
+    ``scores`` (cells,) are the cells' middles, and ``bounds`` (cells - 1,) the scores between them.
+    """
 
     negative: FloatArray
     positive: FloatArray
     scores: FloatArray
+    bounds: FloatArray
+
+    def above(self, counts: FloatArray) -> FloatArray:
+        """Return how many of some counts, (draws, cells), have scores above each bound, (draws, cells - 1)."""
+        return np.asarray(counts[:, ::-1].cumsum(axis=1)[:, -2::-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,20 +112,19 @@ class RankedCounts:
 
     def _ends(self, figure: Callable[[Worlds], FloatArray]) -> Ends | None:
         """Return the median of a figure and the shortest interval that holds it at the rate."""
-        if not self.is_known:
-            return None
-        values = figure(self.worlds)
-        ranked = np.sort(values.clip(0.0, 1.0))
-        inside = int(np.ceil(_RATE * len(ranked)))
-        first = int((ranked[inside - 1 :] - ranked[: len(ranked) - inside + 1]).argmin())
-        return float(np.median(ranked)), float(ranked[first]), float(ranked[first + inside - 1])
+        return ends_of(figure(self.worlds)) if self.is_known else None
 
     @cached_property
     def worlds(self) -> Worlds:
         """Draws of the counts that may be true."""
         if self.positive.sum() > self.negative.sum():  # the rarer class is read beside the other
             mirrored = RankedCounts(-self.edges[::-1], self.positive[::-1], self.negative[::-1], self.law).worlds
-            return Worlds(mirrored.positive[:, ::-1], mirrored.negative[:, ::-1], -mirrored.scores[::-1])
+            return Worlds(
+                mirrored.positive[:, ::-1],
+                mirrored.negative[:, ::-1],
+                -mirrored.scores[::-1],
+                -mirrored.bounds[::-1],
+            )
         return _Reading(self).worlds()
 
 
@@ -214,12 +229,15 @@ class _Reading:
         density = np.gradient(np.log(self.rows / self.steps), self.z) * self.steps
         within = np.exp(np.clip(density, -3, 3)[:, None] * at)
         inside = odds[:, :, None] + np.clip(slopes, -20, 20)[:, :, None] * at
-        parts, others = (
+        positive, negative = (
             count[:, :, None] * share / share.sum(axis=2, keepdims=True)
             for count, share in ((positive, within * expit(inside)), (negative, within * expit(-inside)))
         )
-        scores = (self.ends[:-1, None] + np.diff(self.ends)[:, None] * (at + 0.5)).ravel()
-        return Worlds(others.reshape(len(curves), -1), parts.reshape(len(curves), -1), scores)
+        widths = np.diff(self.ends)[:, None]
+        scores = (self.ends[:-1, None] + widths * (at + 0.5)).ravel()
+        bounds = (self.ends[:-1, None] + widths * np.arange(1, _PARTS + 1) / _PARTS).ravel()[:-1]
+        bounds[_PARTS - 1 :: _PARTS] = self.counts.edges  # not as rounding has them
+        return Worlds(negative.reshape(len(curves), -1), positive.reshape(len(curves), -1), scores, bounds)
 
     def _drawn(self, tables: list[tuple[FloatArray, FloatArray]], expected: FloatArray) -> FloatArray:
         """Draw counts (s, bins) that may be true, where so many are expected."""

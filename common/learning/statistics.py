@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         NoisyErrors,
         ThresholdPoint,
     )
-    from parley.common.learning.ranking import RankedCounts
+    from parley.common.learning.ranking import Ends, RankedCounts
 
 LabelKind = Literal["classes", "two classes", "number"]
 
@@ -56,7 +56,7 @@ def _by_class(counts: NoisyCounts, figure: Callable[[FloatArray, int], FigureEst
 
 
 def _ranked(
-    counts: NoisyCounts, figure: Callable[[RankedCounts], tuple[float, float, float] | None]
+    counts: NoisyCounts, figure: Callable[[RankedCounts], Ends | None]
 ) -> FigureEstimate | dict[str, FigureEstimate]:
     """Return a figure of the order of scores: of two classes, or of each of more against the others, by name."""
     found = counts.of_ranks(figure)

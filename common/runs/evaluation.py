@@ -168,7 +168,7 @@ def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> R
     if not isinstance(algorithm, Evaluate):
         return None
     answered = tuple(spec.index(name) for name in contributors)
-    evaluation = statistics_of(_noisy(algorithm, facts, spec.study.label, model, answered))
+    evaluation = statistics_of(noisy_of(algorithm, facts, spec.study.label, model, answered))
     promise = guarantees(algorithm, facts)[0]
     return RunEvaluation(
         rows=facts.examples(answered),
@@ -179,7 +179,7 @@ def evaluation_of(spec: RunSpec, model: Model, contributors: Sequence[str]) -> R
     )
 
 
-def _noisy(
+def noisy_of(
     algorithm: Evaluate, facts: FederationFacts, label: AnyLabel, model: Model, answered: tuple[int, ...]
 ) -> NoisyCounts | NoisyErrors:
     """Return the noisy counts or sums that a run's statistics are."""
