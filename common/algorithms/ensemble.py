@@ -54,6 +54,7 @@ from parley.common.privacy.events import (
 )
 from parley.common.privacy.guarantee import Adjacency, Guarantee
 from parley.common.privacy.mechanisms.additive import (
+    ROUNDED_SHARES,
     add_gaussian,
     add_l2_laplace,
     add_laplace,
@@ -160,7 +161,6 @@ _TRUSTED = (
     "nobody but the learner sees the rounds",
 )
 _FLOATS = "the noise on the model is drawn in floating point"
-_ROUNDED = "the chances of Laplace noise in shares are rounded, as floating point is"
 
 AuxiliaryRows = Annotated[
     int, Field(ge=1, le=100_000, description="how many of the public rows are asked about, evenly spaced; at most all")
@@ -328,7 +328,7 @@ class Ensemble(Algorithm):
 
     def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
         """Return that Laplace noise is not exact in shares, if the votes have such noise."""
-        return (_ROUNDED,) if self.hides_votes and is_pure(facts) and facts.share < 1 else ()
+        return (ROUNDED_SHARES,) if self.hides_votes and is_pure(facts) and facts.share < 1 else ()
 
     @property
     def public_rows(self) -> PublicRowsNeeded:

@@ -3,7 +3,7 @@
 The model is the run's public rows, so the parties know its digest before they approve. Each party answers the tally of
 the model's predictions (`parley.common.learning.evaluation`) on its held-out rows with discrete Laplace noise for its
 epsilon, in shares under a secure sum: replacing one example moves a tally by its sensitivity in the 1-norm, and of
-counts moves but two (Dwork, McSherry, Nissim & Smith 2006). Noise of Laplace's law is 1.9 times smaller on a count than a
+counts moves but two (Dwork, McSherry, Nissim & Smith 2006). On a count, Laplace noise is 1.9 times smaller than a
 Gaussian's of the same epsilon and a delta of 1e-5, and needs no delta; by the rule of a ledger that adds up Gaussian
 parameters it costs more of them.
 
@@ -29,7 +29,7 @@ from parley.common.learning.evaluation import ClassCells, Errors, ScoreCells, Sc
 from parley.common.learning.model import Model
 from parley.common.learning.noise_law import NoiseLaw
 from parley.common.privacy.events import ApproximateEvent, Event, LaplaceEvent
-from parley.common.privacy.mechanisms.additive import add_laplace, fitting
+from parley.common.privacy.mechanisms.additive import ROUNDED_SHARES, add_laplace, fitting
 from parley.common.privacy.noise import Noise
 from parley.common.privacy.proofs import Additive, Proof
 from parley.common.protocol.algorithm import Algorithm, Program
@@ -171,6 +171,10 @@ class Evaluate(Algorithm):
         """Return the event of one Laplace release; if noise comes in shares, one of which only epsilon is known."""
         epsilon = self._epsilon(round, facts)
         return LaplaceEvent(epsilon) if facts.share == 1 else ApproximateEvent(epsilon)
+
+    def assumptions(self, facts: OwnFacts) -> tuple[str, ...]:
+        """Return that Laplace noise is not exact in shares, if it comes in shares."""
+        return (ROUNDED_SHARES,) if facts.share < 1 else ()
 
     def _epsilon(self, round: int, facts: OwnFacts) -> float:
         return self.part(round, facts) * float(facts.own_epsilon.min())

@@ -12,6 +12,9 @@ from parley.common.privacy.noise import Noise
 _LARGEST_DEVIATION = 2.0**15
 """The largest deviation of noise: that of a larger one could leave the range of +-2^21 (64 deviations away)."""
 
+ROUNDED_SHARES = "the chances of Laplace noise in shares are rounded, as floating point is"
+"""What a guarantee of such noise assumes."""
+
 
 def add_gaussian(total: IntArray, sigma: FloatArray | float, share: float, noise: Noise) -> IntArray:
     """Add discrete Gaussian noise of variance ``share * sigma^2`` to a sum (..., d).
