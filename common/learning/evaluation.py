@@ -43,7 +43,7 @@ from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, weights_on_grid
 from parley.common.errors import InvalidInputError
 from parley.common.learning.noise_law import NoiseLaw
-from parley.common.learning.ranking import Ends, RankedCounts, ends_of
+from parley.common.learning.ranking import Ends, RankedCounts, counts_above, ends_of
 from parley.common.strict import Strict
 
 # ── tallies ──────────────────────────────────────────────────────────────────
@@ -351,6 +351,21 @@ def _share(part: FloatArray, of: FloatArray) -> FloatArray:
     return np.asarray(part / np.maximum(of, 1e-9))
 
 
+def _figures_above(negative: FloatArray, positive: FloatArray) -> dict[str, FloatArray]:
+    """Return the figures (..., cells - 1) of predicting what is above each bound, of counts (..., cells) by class."""
+    hits, alarms = counts_above(positive), counts_above(negative)
+    of_positive, of_negative = (part.sum(axis=-1, keepdims=True) for part in (positive, negative))
+    recall, specificity = _share(hits, of_positive), _share(of_negative - alarms, of_negative)
+    return {
+        "accuracy": _share(hits + of_negative - alarms, of_positive + of_negative),
+        "balanced_accuracy": (recall + specificity) / 2,
+        "precision": _share(hits, hits + alarms),
+        "recall": recall,
+        "specificity": specificity,
+        "f1": _share(2 * hits, hits + alarms + of_positive),
+    }
+
+
 def _figure_of(ends: Ends) -> FigureEstimate:
     """Return a figure of its estimate and ends."""
     return FigureEstimate(estimate=ends[0], low=ends[1], high=ends[2])
@@ -453,30 +468,30 @@ class NoisyCounts:
     def points(self) -> tuple[ThresholdPoint, ...]:
         """Return the figures at thresholds of two classes, from the lowest up; none if noise hides a class.
 
-        They are read from counts that may be true, as those of the order of scores, so that neighbours differ by little
-        and a rule that chooses the best of them does not choose the noise.
+        Intervals are those of counts that may be true, as those of the order of scores. Estimates are what other rows
+        of the same kind would have: neighbours differ by little, and a rule that takes the best of them does not take
+        the noise.
         """
         (counts,) = self.ranked
         if not counts.is_known:
             return ()
         worlds = counts.worlds
-        hits, alarms = worlds.above(worlds.positive), worlds.above(worlds.negative)
-        positive, negative = (part.sum(axis=1, keepdims=True) for part in (worlds.positive, worlds.negative))
-        rows, recall, specificity = positive + negative, _share(hits, positive), _share(negative - alarms, negative)
-        drawn = {
-            "accuracy": _share(hits + negative - alarms, rows),
-            "balanced_accuracy": (recall + specificity) / 2,
-            "precision": _share(hits, hits + alarms),
-            "recall": recall,
-            "specificity": specificity,
-            "f1": _share(2 * hits, hits + alarms + positive),
-        }
-        cells = np.stack([negative - alarms, alarms, positive - hits, hits]).mean(axis=1).T.reshape(-1, 2, 2)
+        drawn = _figures_above(worlds.negative, worlds.positive)
+        expected = _figures_above(*worlds.expected)
+        negative, positive = worlds.expected.sum(axis=1)
+        alarms, hits = counts_above(worlds.expected)
+        cells = np.stack([negative - alarms, alarms, positive - hits, hits], axis=-1).reshape(-1, 2, 2)
+
+        def figure(name: str, place: int) -> FigureEstimate:
+            _, low, high = ends_of(drawn[name][:, place])
+            estimate = float(expected[name][place])
+            return FigureEstimate(estimate=estimate, low=min(low, estimate), high=max(high, estimate))
+
         return tuple(
             ThresholdPoint(
                 score=score,
                 confusion=tuple(map(tuple, cells[place].tolist())),
-                **{name: _figure_of(ends_of(values[:, place])) for name, values in drawn.items()},
+                **{name: figure(name, place) for name in drawn},
             )
             for place, score in enumerate(worlds.bounds.tolist())
         )

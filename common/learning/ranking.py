@@ -51,17 +51,21 @@ def ends_of(values: FloatArray) -> Ends:
 class Worlds:
     """Counts that may be true, (draws, cells), of cells in the order of scores.
 
-    ``scores`` (cells,) are the cells' middles, and ``bounds`` (cells - 1,) the scores between them.
+    ``scores`` (cells,) are the cells' middles, and ``bounds`` (cells - 1,) the scores between them. ``expected``
+    (2, cells) are how many negative and positive rows the curves expect, in the mean: what other rows of the same kind
+    would have.
     """
 
     negative: FloatArray
     positive: FloatArray
     scores: FloatArray
     bounds: FloatArray
+    expected: FloatArray
 
-    def above(self, counts: FloatArray) -> FloatArray:
-        """Return how many of some counts, (draws, cells), have scores above each bound, (draws, cells - 1)."""
-        return np.asarray(counts[:, ::-1].cumsum(axis=1)[:, -2::-1])
+
+def counts_above(counts: FloatArray) -> FloatArray:
+    """Return how many of some counts, (..., cells), have scores above each bound between cells, (..., cells - 1)."""
+    return np.asarray(counts[..., ::-1].cumsum(axis=-1)[..., -2::-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +128,7 @@ class RankedCounts:
                 mirrored.negative[:, ::-1],
                 -mirrored.scores[::-1],
                 -mirrored.bounds[::-1],
+                mirrored.expected[::-1, ::-1],
             )
         return _Reading(self).worlds()
 
@@ -229,15 +234,22 @@ class _Reading:
         density = np.gradient(np.log(self.rows / self.steps), self.z) * self.steps
         within = np.exp(np.clip(density, -3, 3)[:, None] * at)
         inside = odds[:, :, None] + np.clip(slopes, -20, 20)[:, :, None] * at
-        positive, negative = (
-            count[:, :, None] * share / share.sum(axis=2, keepdims=True)
-            for count, share in ((positive, within * expit(inside)), (negative, within * expit(-inside)))
+        rising, falling = (
+            share / share.sum(axis=2, keepdims=True) for share in (within * expit(inside), within * expit(-inside))
         )
+        others = np.maximum(self.rows - expected, 1e-3)
+        usual = [
+            (others[:, :, None] * falling).mean(axis=0).ravel(),
+            (expected[:, :, None] * rising).mean(axis=0).ravel(),
+        ]
+        positive, negative = positive[:, :, None] * rising, negative[:, :, None] * falling
         widths = np.diff(self.ends)[:, None]
         scores = (self.ends[:-1, None] + widths * (at + 0.5)).ravel()
         bounds = (self.ends[:-1, None] + widths * np.arange(1, _PARTS + 1) / _PARTS).ravel()[:-1]
         bounds[_PARTS - 1 :: _PARTS] = self.counts.edges  # not as rounding has them
-        return Worlds(negative.reshape(len(curves), -1), positive.reshape(len(curves), -1), scores, bounds)
+        return Worlds(
+            negative.reshape(len(curves), -1), positive.reshape(len(curves), -1), scores, bounds, np.array(usual)
+        )
 
     def _drawn(self, tables: list[tuple[FloatArray, FloatArray]], expected: FloatArray) -> FloatArray:
         """Draw counts (s, bins) that may be true, where so many are expected."""
