@@ -232,7 +232,7 @@ def figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         value = evaluation.get(name)
         if statistic.title is None or value is None:
             continue
-        if "estimate" in value:
+        if not isinstance(value, Mapping) or "estimate" in value:
             yield statistic.title, value
             continue
         title = statistic.title if "{}" in statistic.title else f"{statistic.title} of {{}}"

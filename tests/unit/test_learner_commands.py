@@ -160,9 +160,9 @@ ORDER = ("evaluate", "r0", "--epsilon", "0.5", "--delta", "1e-6")
 
 def test_an_evaluation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs_r0_evaluation={"id": "r1"})
-    done = run(monkeypatch, server, *ORDER, "-p", "bins=10", "--purpose", "to see", "--idempotency-key", "k")
+    done = run(monkeypatch, server, *ORDER, "-p", "threshold=0.5", "--purpose", "to see", "--idempotency-key", "k")
     assert (done.stdout, done.stderr) == ("r1\n", "next: parley-learner watch r1\n")
-    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"bins": 10}, "purpose": "to see"}
+    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"threshold": 0.5}, "purpose": "to see"}
     assert server == [("POST", "/v1/runs/r0/evaluation", body)]
     assert server.headers[0]["Idempotency-Key"] == "k"
     done = run(monkeypatch, server, *ORDER, "--format", "json")

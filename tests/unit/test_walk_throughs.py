@@ -11,8 +11,9 @@ import pytest
 
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
-from parley.common.learning.evaluation import Cells
-from parley.common.runs.evaluation import RunEvaluation, evaluate
+from parley.common.learning.evaluation import NoisyCounts
+from parley.common.learning.noise_law import NoiseLaw
+from parley.common.runs.evaluation import RunEvaluation, statistics_of
 from parley.common.runs.model_document import read_document
 from tests.support.checkout import ROOT, Checkout
 from tests.support.models import document_of
@@ -47,7 +48,8 @@ def block(first_line: str) -> str:
 
 def document() -> dict[str, object]:
     """A model's document with an evaluation of this version's."""
-    counts = evaluate(Cells(2), np.array([5.0, 15.0, 6.0, 2.0, 3.0, 9.0]), 0.0, ["no", "yes"])
+    values = np.array([6.0, 2.0, 3.0, 9.0])
+    counts = statistics_of(NoisyCounts(values, NoiseLaw.of([1e-6]), ("no", "yes"), np.zeros(1)))
     run = {"rows": 20, "contributors": ("a", "b"), "epsilon": 0.5, "delta": 1e-6}
     evaluation = RunEvaluation(**dict(counts), **run)
     return document_of(STUDY) | {"evaluation": evaluation.model_dump(mode="json")}
@@ -57,27 +59,27 @@ def document() -> dict[str, object]:
 def test_a_statistic_is_three_files(tmp_path: Path) -> None:
     checkout, old = Checkout.copied(tmp_path), document()
     place = "common/learning/statistics.py"
-    (entry,) = re.findall(r"`(precision=Statistic\(.*?\),)`", TEXT)
+    (entry,) = re.findall(r"`(jaccard=Statistic\(.*?\),)`", TEXT)
     checkout.insert(place, block(f"in {place}") + "\n\n", "STATISTICS: Registry[Statistic] =")
     checkout.insert(place, f"    {entry}\n", ")\n\n\ndef figures(")
-    checkout.write("tests/unit/test_precision.py", block("tests/unit/test_precision.py"))
-    assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/test_precision.py")
+    checkout.write("tests/unit/test_jaccard.py", block("tests/unit/test_jaccard.py"))
+    assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/test_jaccard.py")
     checkout.write("docs/reference/model.schema.json", checkout.command("schema"))
     changed = checkout.changed()
     print(f"a new statistic of an evaluation changes {len(changed)} files: {', '.join(changed)}")
     assert len(changed) == 3
     schema = json.loads((tmp_path / "docs/reference/model.schema.json").read_text(encoding="utf-8"))
-    assert "precision" in schema["$defs"]["RunEvaluation"]["properties"]
+    assert "jaccard" in schema["$defs"]["RunEvaluation"]["properties"]
 
     figure = {"estimate": 9 / 11, "low": 0.75, "high": 0.9, "sampling": None}
-    new = old | {"evaluation": old["evaluation"] | {"precision": {"yes": figure}}}  # type: ignore[operator]
+    new = old | {"evaluation": old["evaluation"] | {"jaccard": {"yes": figure}}}  # type: ignore[operator]
     checkout.write("old.json", json.dumps(old))
     checkout.write("new.json", json.dumps(new))
     shown = json.loads(checkout.python("-c", SHOW))
-    assert "  precision of yes 0.8182, between 0.75 and 0.9 at 95%" in shown["terminal"]
-    assert "| Precision of yes | 0.818 | 0.75 to 0.9 |" in shown["card"]
-    assert '"name": "precision", "title": "precision of {}", "shown": "percent"' in shown["page"]
-    assert not any("precision" in line for line in shown["old"])
+    assert "  Jaccard index of yes 0.8182, between 0.75 and 0.9 at 95%" in shown["terminal"]
+    assert "| Jaccard index of yes | 0.818 | 0.75 to 0.9 |" in shown["card"]
+    assert '"name": "jaccard", "title": "Jaccard index of {}", "shown": "percent"' in shown["page"]
+    assert not any("Jaccard" in line for line in shown["old"])
     assert shown["digest"] == read_document(old).digests["evaluation"], "certificates of older documents hold"
 
 
