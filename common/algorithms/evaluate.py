@@ -27,7 +27,7 @@ from parley.common.encoding.fixed_point import NORMS, Norm
 from parley.common.errors import InvalidInputError
 from parley.common.learning.evaluation import ClassCells, Errors, ScoreCells, ScoreSteps, Tally, spread_edges, tally
 from parley.common.learning.model import Model
-from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.noise_law import SummedLaplace
 from parley.common.privacy.events import ApproximateEvent, Event, LaplaceEvent
 from parley.common.privacy.mechanisms.additive import ROUNDED_SHARES, add_laplace, fitting
 from parley.common.privacy.noise import Noise
@@ -168,7 +168,7 @@ class Evaluate(Algorithm):
         return Additive(LaplaceEvent(self._epsilon(query.round, facts)))
 
     def event(self, round: int, facts: OwnFacts) -> Event:
-        """Return the event of one Laplace release; if noise comes in shares, one of which only epsilon is known."""
+        """Return the event of one Laplace release; if noise comes in shares, of one with this epsilon."""
         epsilon = self._epsilon(round, facts)
         return LaplaceEvent(epsilon) if facts.share == 1 else ApproximateEvent(epsilon)
 
@@ -183,12 +183,12 @@ class Evaluate(Algorithm):
         """Raise InvalidInputError if the noise of `scale` does not fit on the wire."""
         fitting(math.sqrt(2) * self.scale(1, facts))
 
-    def noise_law(self, round: int, facts: FederationFacts, contributors: tuple[int, ...]) -> NoiseLaw:
+    def noise_law(self, round: int, facts: FederationFacts, contributors: tuple[int, ...]) -> SummedLaplace:
         """Return the law of the noise on each number of the sum of these parties' answers."""
         scales = np.broadcast_to(self.scale(round, facts.everyone), (len(facts.parties),))[list(contributors)]
         if facts.share == 1:
-            return NoiseLaw.of(scales.tolist())
-        return NoiseLaw.of([float(scales[0])], facts.share * len(contributors))
+            return SummedLaplace.of(scales.tolist())
+        return SummedLaplace.of([float(scales[0])], facts.share * len(contributors))
 
 
 def largest_score(weights: FloatArray, facts: FederationFacts) -> float:

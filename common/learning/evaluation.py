@@ -1,7 +1,7 @@
 """Evaluate a model: tallies of its predictions, exact and of bounded sensitivity; and figures of tallies with noise.
 
 Replacing one example moves each tally by a bounded 1-norm, so that noise of Laplace's law hides it (Dwork, McSherry,
-Nissim & Smith 2006). Of counts, it moves one down and another up, whatever their number.
+Nissim & Smith 2006). Of counts, it moves one down and another up, however many there are.
 
 *Two classes* are counted in two rounds: first the scores alone, in even steps between the largest that the public
 weights allow; then, by class, the scores between edges that spread as the noisy first counts say (`spread_edges`). So
@@ -42,7 +42,7 @@ from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
 from parley.common.encoding.fixed_point import MAX_EXAMPLES, UNIT, weights_on_grid
 from parley.common.errors import InvalidInputError
-from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.noise_law import SummedLaplace
 from parley.common.learning.ranking import Ends, RankedCounts, counts_above, ends_of
 from parley.common.strict import Strict
 
@@ -91,7 +91,7 @@ def _counts(cells: IntArray, counted: BoolArray, size: int) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSteps:
-    """Counts of scores, whatever the label, in ``steps`` even steps from -``largest`` to ``largest``."""
+    """Counts of scores of all labels, in ``steps`` even steps from -``largest`` to ``largest``."""
 
     steps: int
     largest: float
@@ -381,7 +381,7 @@ class NoisyCounts:
     """
 
     values: FloatArray
-    law: NoiseLaw
+    law: SummedLaplace
     classes: tuple[str, ...]
     edges: FloatArray | None = None
     threshold: float = 0.0
@@ -545,7 +545,7 @@ class NoisyErrors:
     """
 
     values: FloatArray
-    law: NoiseLaw
+    law: SummedLaplace
     largest: float
     unit: float
 

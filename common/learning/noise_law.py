@@ -24,7 +24,7 @@ _NEAR, _FAR, _PLACES, _FREQUENCIES = 4.0, 100.0, 300, 6000
 
 
 @dataclass(frozen=True)
-class NoiseLaw:
+class SummedLaplace:
     """The law of a sum of ``parts``: a scale, in reals, times the difference of two Gamma(shape) numbers each."""
 
     parts: tuple[tuple[float, float], ...]

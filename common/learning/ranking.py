@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import expit, gammaln, logit
 
 from parley.common.arrays import FloatArray
-from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.noise_law import SummedLaplace
 
 _CURVES, _ROUNDS, _KEPT, _PARTS = 4000, 5, 1000, 6
 _TAIL = 5.0  # degrees of freedom of the proposals
@@ -48,7 +48,7 @@ def ends_of(values: FloatArray) -> Ends:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Worlds:
+class PossibleCounts:
     """Counts that may be true, (draws, cells), of cells in the order of scores.
 
     ``scores`` (cells,) are the cells' middles, and ``bounds`` (cells - 1,) the scores between them. ``expected``
@@ -75,7 +75,7 @@ class RankedCounts:
     edges: FloatArray
     negative: FloatArray
     positive: FloatArray
-    law: NoiseLaw
+    law: SummedLaplace
 
     @property
     def is_known(self) -> bool:
@@ -86,7 +86,7 @@ class RankedCounts:
     def area_under_curve(self) -> Ends | None:
         """Return the area under the ROC curve: the probability that a positive row scores above a negative one."""
 
-        def area(worlds: Worlds) -> FloatArray:
+        def area(worlds: PossibleCounts) -> FloatArray:
             below = worlds.negative.cumsum(axis=1) - worlds.negative / 2
             pairs = worlds.positive.sum(axis=1) * worlds.negative.sum(axis=1)
             return np.asarray((worlds.positive * below).sum(axis=1) / np.maximum(pairs, 1e-9))
@@ -96,7 +96,7 @@ class RankedCounts:
     def average_precision(self) -> Ends | None:
         """Return the mean precision at the score of each positive row."""
 
-        def precision(worlds: Worlds) -> FloatArray:
+        def precision(worlds: PossibleCounts) -> FloatArray:
             above = [part[:, ::-1].cumsum(axis=1)[:, ::-1] - part / 2 for part in (worlds.positive, worlds.negative)]
             at = (above[0] + 0.5) / np.maximum(above[0] + above[1] + 0.5, 1e-9)
             share = worlds.positive / np.maximum(worlds.positive.sum(axis=1, keepdims=True), 1e-9)
@@ -107,23 +107,23 @@ class RankedCounts:
     def brier(self) -> Ends | None:
         """Return the mean squared difference of the logistic probability and the class, 0 or 1."""
 
-        def mean(worlds: Worlds) -> FloatArray:
+        def mean(worlds: PossibleCounts) -> FloatArray:
             p = expit(worlds.scores)
             of_all = worlds.negative.sum(axis=1) + worlds.positive.sum(axis=1)
             return np.asarray((worlds.negative @ p**2 + worlds.positive @ (1 - p) ** 2) / np.maximum(of_all, 1e-9))
 
         return self._ends(mean)
 
-    def _ends(self, figure: Callable[[Worlds], FloatArray]) -> Ends | None:
+    def _ends(self, figure: Callable[[PossibleCounts], FloatArray]) -> Ends | None:
         """Return the median of a figure and the shortest interval that holds it at the rate."""
         return ends_of(figure(self.worlds)) if self.is_known else None
 
     @cached_property
-    def worlds(self) -> Worlds:
+    def worlds(self) -> PossibleCounts:
         """Draws of the counts that may be true."""
         if self.positive.sum() > self.negative.sum():  # the rarer class is read beside the other
             mirrored = RankedCounts(-self.edges[::-1], self.positive[::-1], self.negative[::-1], self.law).worlds
-            return Worlds(
+            return PossibleCounts(
                 mirrored.positive[:, ::-1],
                 mirrored.negative[:, ::-1],
                 -mirrored.scores[::-1],
@@ -221,7 +221,7 @@ class _Reading:
                 return np.asarray(weights)
             power *= 0.7
 
-    def worlds(self) -> Worlds:
+    def worlds(self) -> PossibleCounts:
         """Draw counts that may be true, by parts of bins."""
         curves = self.curves()
         expected = self.expected(curves)
@@ -247,7 +247,7 @@ class _Reading:
         scores = (self.ends[:-1, None] + widths * (at + 0.5)).ravel()
         bounds = (self.ends[:-1, None] + widths * np.arange(1, _PARTS + 1) / _PARTS).ravel()[:-1]
         bounds[_PARTS - 1 :: _PARTS] = self.counts.edges  # not as rounding has them
-        return Worlds(
+        return PossibleCounts(
             negative.reshape(len(curves), -1), positive.reshape(len(curves), -1), scores, bounds, np.array(usual)
         )
 

@@ -12,7 +12,7 @@ import pytest
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.learning.evaluation import NoisyCounts
-from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.noise_law import SummedLaplace
 from parley.common.runs.evaluation import RunEvaluation, statistics_of
 from parley.common.runs.model_document import read_document
 from tests.support.checkout import ROOT, Checkout
@@ -49,7 +49,7 @@ def block(first_line: str) -> str:
 def document() -> dict[str, object]:
     """A model's document with an evaluation of this version's."""
     values = np.array([6.0, 2.0, 3.0, 9.0])
-    counts = statistics_of(NoisyCounts(values, NoiseLaw.of([1e-6]), ("no", "yes"), np.zeros(1)))
+    counts = statistics_of(NoisyCounts(values, SummedLaplace.of([1e-6]), ("no", "yes"), np.zeros(1)))
     run = {"rows": 20, "contributors": ("a", "b"), "epsilon": 0.5, "delta": 1e-6}
     evaluation = RunEvaluation(**dict(counts), **run)
     return document_of(STUDY) | {"evaluation": evaluation.model_dump(mode="json")}

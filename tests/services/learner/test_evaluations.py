@@ -11,20 +11,21 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from scipy.special import logit
 
 from parley.common.algorithms.evaluate import Evaluate
+from parley.common.arrays import FloatArray
 from parley.common.client.approval import with_sizes
 from parley.common.data.columns import Feature, Label, RealLabel
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import to_reals
-from parley.common.learning.evaluation import Cells, tally
+from parley.common.learning.evaluation import NoisyCounts, ScoreCells, tally
 from parley.common.learning.metrics import accuracy
 from parley.common.learning.model import Model
 from parley.common.privacy.account import MICRO
 from parley.common.privacy.noise import NoNoise
-from parley.common.runs.evaluation import divide, evaluation_of, evaluation_spec, weights_of
-from parley.common.runs.evaluation import evaluate as evaluate_sums
+from parley.common.runs.evaluation import divide, evaluation_of, evaluation_spec, statistics_of, weights_of
 from parley.common.runs.specification import Budget, PublicRows, RunSpec
 from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
@@ -57,6 +58,17 @@ def evaluation_of_run(cluster: Cluster, document: dict[str, Any], **terms: Any) 
     rows = PublicRows.of(weights_of(document))
     draft = evaluation_spec(run_spec(cluster, **terms), budgets, {}, rows)
     return with_sizes(draft, {name: cluster.n_examples + index for index, name in enumerate(cluster.names)})
+
+
+def exact_counts(shard: Shard, trained: dict[str, Any], evaluation: dict[str, Any]) -> FloatArray:
+    """The counts of a model's scores between the edges of an evaluation."""
+    edges = logit([each["high"] for each in evaluation["calibration"][:-1]])
+    return to_reals(tally(ScoreCells(edges), shard, np.array([trained["weights"]])))
+
+
+def deviation_of(spec: RunSpec) -> float:
+    """That of the noise of one party alone in the second round."""
+    return math.sqrt(2) * float(np.max(Evaluate().scale(2, spec.facts().of(0))))
 
 
 async def evaluate(client: httpx.AsyncClient, run: str, **order: object) -> dict[str, Any]:
@@ -115,13 +127,12 @@ async def test_an_evaluation_is_about_the_rows_held_out_and_is_charged_as_priced
     assert (document["kind"], document["public"]["digest"]) == ("statistics", spec.public and spec.public.digest)
     assert charges(cluster, document["id"]) == due(spec)
     shard, model = pooled(cluster), Model(np.array(trained["weights"]))
-    exact = to_reals(tally(Cells(2, 20), shard, model.weights[None]))
-    assert document["weights"] == exact.tolist()
     evaluation = document["evaluation"]
+    assert document["weights"] == exact_counts(shard, trained, evaluation).tolist()
     assert evaluation["accuracy"]["estimate"] == pytest.approx(accuracy(model, shard))
     assert (evaluation["rows"], evaluation["contributors"]) == (len(shard.y), list(cluster.names))
     assert evaluation["epsilon"] == pytest.approx(2.0, abs=1e-6)
-    assert evaluation["deviation"] == pytest.approx(math.sqrt(3) * float(Evaluate().sigma(spec.facts().of(0))))
+    assert evaluation["deviation"] == pytest.approx(math.sqrt(3) * deviation_of(spec))
     identity = {"run": document["id"], "certificate": document["certificate"]}
     assert model_view == trained | {"evaluation": evaluation | identity}
 
@@ -135,14 +146,13 @@ async def test_an_evaluation_in_a_secure_sum_is_on_the_terms_of_its_run(tmp_path
         trained = await train(client, **SUMS)
         (run,) = [view["id"] for view in (await client.get("/v1/runs")).json()["runs"]]
         evaluation = await evaluate(client, run)
-        assert len((await client.get(f"/v1/runs/{evaluation['id']}/receipts")).json()) == 1
+        assert len((await client.get(f"/v1/runs/{evaluation['id']}/receipts")).json()) == 2
     spec = evaluation_of_run(cluster, trained, **SUMS, colluders=1)
     assert evaluation["spec_digest"] == spec.digest
     assert charges(cluster, evaluation["id"]) == due(spec)
-    exact = to_reals(tally(Cells(2, 20), pooled(cluster), np.array([trained["weights"]])))
-    assert evaluation["weights"] == exact.tolist()
-    alone = float(Evaluate().sigma(spec.facts().of(0)))
-    assert evaluation["evaluation"]["deviation"] == pytest.approx(math.sqrt(3 / 2) * alone), "one of three may collude"
+    assert evaluation["weights"] == exact_counts(pooled(cluster), trained, evaluation["evaluation"]).tolist()
+    due_deviation = math.sqrt(3 / 2) * deviation_of(spec)
+    assert evaluation["evaluation"]["deviation"] == pytest.approx(due_deviation), "one of three may collude"
 
 
 async def test_a_run_may_end_with_its_evaluation_within_its_budget(cluster: Cluster) -> None:
@@ -161,6 +171,15 @@ async def test_a_run_may_end_with_its_evaluation_within_its_budget(cluster: Clus
     assert max(spent[3:]) <= 250_000
     assert model["evaluation"]["run"] == follower
     assert model["evaluation"]["epsilon"] == pytest.approx(0.25, abs=1e-6)
+
+
+async def test_an_evaluation_needs_no_delta(cluster: Cluster) -> None:
+    async with asgi_cluster(cluster) as client:
+        run = await submit(client)
+        await watch(client, run)
+        document = await evaluate(client, run, delta=0.0)
+    assert (document["evaluation"]["epsilon"], document["evaluation"]["delta"]) == (pytest.approx(2.0, abs=1e-6), 0.0)
+    assert all(sum(rounds) <= 2_000_000 for rounds in charges(cluster, document["id"]).values())
 
 
 async def test_an_evaluation_survives_a_stop_between_the_two(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
@@ -194,8 +213,8 @@ async def test_the_newest_evaluation_is_shown_and_a_key_queues_one_alone(cluster
     async with asgi_cluster(cluster) as client:
         run = await submit(client)
         await watch(client, run)
-        first, second = await evaluate(client, run), await evaluate(client, run, parameters={"bins": 4})
-        assert len(second["weights"]) == 12
+        first, second = await evaluate(client, run), await evaluate(client, run, parameters={"threshold": 0.5})
+        assert 0.5 in [point["score"] for point in second["evaluation"]["points"]]
         assert (await model_of(client, run))["evaluation"]["run"] == second["id"]
         keyed = [
             (await client.post(f"/v1/runs/{run}/evaluation", json=ORDER, headers={"Idempotency-Key": "k"})).json()["id"]
@@ -228,13 +247,6 @@ async def test_a_share_that_is_none_is_refused(cluster: Cluster, share: object) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"algorithm": "wu_strongly_convex", "delta": 0.0},
-            (
-                "delta must lie strictly between 0 and 1, not 0.0; "
-                "local_average and wu_subgradient need none, as published"
-            ),
-        ),
         ({"delta": 1e-18}, "a share of 0.1 of epsilon 1, delta 1e-18 is less than a ledger counts"),
         ({"epsilon": 1e-6}, "a share of 0.1 of epsilon 1e-06, delta 1e-05 is less than a ledger counts"),
         ({"algorithm": "evaluate", "public": "known"}, "evaluate makes no model that can be evaluated"),
@@ -274,10 +286,9 @@ async def test_a_study_that_holds_no_row_out_has_no_evaluation(tmp_path: Path) -
     ("order", "words"),
     [
         ({"epsilon": 0.0}, "epsilon must be positive"),
-        ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
         ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-6}}}, "budgets: unknown parties: nobody"),
-        ({"parameters": {"bins": 3}}, "parameters of evaluate: bins: Input should be a multiple of 2"),
-        ({"parameters": {"bins": 0}}, "bins: Input should be greater than or equal to 2"),
+        ({"parameters": {"bins": 20}}, "parameters of evaluate: bins: "),
+        ({"parameters": {"threshold": 1e6}}, "threshold: Input should be less than or equal to 32768"),
         ({"parameters": {"largest_error": 3}}, "largest_error: Input should be less than or equal to 2"),
         ({"parameters": {"edges": 3}}, "edges: "),
     ],
@@ -388,7 +399,8 @@ async def test_classes_and_real_labels_have_figures_of_their_own(tmp_path: Path,
         assert set(evaluation["recall"]) == {"a", "b", "c"}
         assert np.shape(evaluation["confusion"]) == (3, 3)
         assert evaluation["accuracy"]["low"] < evaluation["accuracy"]["estimate"]
-        assert evaluation["auc"] is evaluation["rmse"] is None
+        assert set(evaluation["auc"]) == {"a", "b", "c"}
+        assert evaluation["points"] is evaluation["rmse"] is None
     else:
         assert evaluation["rmse"]["low"] <= evaluation["rmse"]["estimate"] <= evaluation["rmse"]["high"] <= 10
         assert evaluation["r_squared"]["high"] <= 1
@@ -403,12 +415,15 @@ def test_what_did_not_evaluate_has_no_evaluation(cluster: Cluster) -> None:
 
 def test_figures_are_those_of_who_contributed(cluster: Cluster) -> None:
     spec = evaluation_of_run(cluster, {"kind": "linear", "weights": [0.0] * 4}, minimum_contributors=2)
-    evaluation = evaluation_of(spec, Model(np.full(44, 5.0), "statistics"), ("party-1", "party-3"))
+    edges = np.linspace(-1, 1, Evaluate().n_edges(spec.facts()))
+    values = np.full(2 * len(edges) + 2, 500.0)
+    evaluation = evaluation_of(spec, Model(values, "statistics", {"edges": edges}), ("party-1", "party-3"))
     assert evaluation
     assert evaluation.rows == 10 + 10
-    plain = evaluate_sums(Cells(2, 20), np.full(44, 5.0), evaluation.deviation, ["no", "yes"])
+    law = Evaluate().noise_law(2, spec.facts(), (0, 2))
+    plain = statistics_of(NoisyCounts(values, law, ("no", "yes"), edges))
     assert evaluation.accuracy == plain.accuracy
-    assert evaluation.deviation == pytest.approx(math.sqrt(2) * float(Evaluate().sigma(spec.facts().of(0))))
+    assert evaluation.deviation == pytest.approx(math.sqrt(2) * deviation_of(spec))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-6), (0.1, 0.0), (3.0, 1e-16), (0.000_01, 1e-5)])
