@@ -34,6 +34,7 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from scripts.demonstrations.hospitals import Hospitals
+from scripts.deployment.sites import HOSPITALS
 
 ROUNDS = 60
 SHOWN = 3_000
@@ -196,7 +197,7 @@ def first_view(page: webdriver.Chrome, url: str, rows: int) -> tuple[float, int]
 
 def measure_owners(page: webdriver.Chrome, hospitals: Hospitals) -> None:
     """Measure how soon owners appear while one hangs and another refuses connections; both have answered before."""
-    names = "hospital-1", "hospital-2"
+    names = HOSPITALS[:2]
     hangs, refuses = (hospitals.processes[name] for name in names)
     first = {place: owners_shown(page, place) for place in PLACES}
     hangs.send_signal(signal.SIGSTOP)
