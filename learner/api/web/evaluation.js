@@ -11,16 +11,30 @@ const RULES = [["balanced", "the largest balanced accuracy"], ["f1", "the larges
 /** What an evaluation found, of a model or, without one, in the words of its own document. */
 export function evaluation(results, model, run, signal) {
   const isBinary = model.classes?.length === 2, points = (isBinary && results.points || []).toSorted((a, b) => a.score - b.score);
-  const single = STATISTICS.filter(({ name, title }) => results[name] && !title.includes("{}") && !(points.length && AT_POINT.includes(name)));
+  const single = STATISTICS.filter(({ name }) => isFigure(results[name]) && !(points.length && AT_POINT.includes(name)));
   const unit = model.study.label.unit;
   const figures = facts(single.map((each) => figure(heading(each.title), results[each.name], writer(each), each.name === "r_squared" ? "" : unit)));
-  const bins = results.calibration ?? [], curves = isBinary && bins[0]?.positives !== undefined ? curvesOf(bins) : null; // an earlier Parley counted none
+  const bins = results.calibration ?? [], curves = isBinary ? curvesOf(bins) : null, ofClass = isBinary ? {} : bins;
   const threshold = points.length ? new Threshold(points, model, run, curves, signal).element : "";
   return [h("h2", {}, "How good it is"),
     h("p", {}, `On ${results.rows} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
     threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",
     points.length ? "" : byClass(results, model.classes), points.length || !results.confusion ? "" : confusion(results.confusion, model.classes, true),
-    curves ? section("Curves", !isNarrow(), curves.element, curves.inFigures) : ""].filter((each) => each !== "");
+    curves ? section("Curves", !isNarrow(), curves.element, curves.inFigures) : "",
+    Object.keys(ofClass).length ? section("Curves", false, curvesByClass(ofClass)) : ""].filter((each) => each !== "");
+}
+
+const isFigure = (value) => typeof value?.estimate !== "undefined";
+
+/** The curves of one class against all others; the user chooses the class. */
+function curvesByClass(calibration) {
+  const box = h("div", {}), draw = (name) => {
+    const curves = curvesOf(calibration[name]);
+    box.replaceChildren(...curves ? [curves.element, curves.inFigures] : [h("p", {}, "Noise leaves none.")]);
+  };
+  const choose = h("select", { id: "curves-of", onchange: () => draw(choose.value) }, Object.keys(calibration).map((name) => h("option", {}, name)));
+  draw(choose.value);
+  return [h("label", { for: "curves-of" }, "Of the class"), choose, box];
 }
 
 /** A figure as a name, an estimate, and the interval that noise leaves. */
@@ -31,7 +45,7 @@ function figure(name, { estimate, low, high }, write, unit) {
 
 /** A table of the figures that each class has for itself. */
 function byClass(results, classes) {
-  const columns = STATISTICS.filter(({ name, title }) => results[name] && title.includes("{}"));
+  const columns = STATISTICS.filter(({ name }) => results[name] && !isFigure(results[name]));
   if (!columns.length || !classes) return "";
   const cell = (each, name) => {
     if (!results[each.name][name]) return "–";
@@ -158,6 +172,7 @@ function titleOf(name, positive) {
 
 /** ROC, precision against recall, and calibration, from the counts of an evaluation's bins; null if noise leaves none. */
 export function curvesOf(bins) {
+  if (typeof bins[0]?.positives !== "number") return null; // an earlier Parley did not count them
   const counted = bins.map((bin) => ({ ...bin, positives: Math.max(bin.positives, 0), negatives: Math.max(bin.examples - bin.positives, 0) }));
   const sum = (name) => counted.reduce((total, bin) => total + bin[name], 0), positives = sum("positives"), negatives = sum("negatives");
   if (!(positives > 0 && negatives > 0)) return null;

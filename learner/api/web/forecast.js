@@ -1,8 +1,7 @@
 /* Shows the forecast of a run from public facts: what it would achieve, and what it costs and gains each owner. */
 
 import { budgetBar } from "./charts.js";
-import { count, duration, facts, h, heading, number, percent, sentence, table, writer } from "./dom.js";
-import { STATISTICS } from "./statistics.js";
+import { count, duration, facts, h, heading, number, percent, sentence, table } from "./dom.js";
 import { OWN_VIEW } from "./studies.js";
 
 export class ForecastPane {
@@ -64,7 +63,7 @@ export class ForecastPane {
     return [h("p", {}, ...lead(outcome, label)),
       h("p", {}, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
       warning && h("p", { class: "warn" }, sentence(warning)),
-      figuresOf(outcome, label), outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
+      figuresOf(outcome), outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
       majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
 
@@ -97,16 +96,13 @@ function lead({ error_lost: points, rmse_lost: rmse }, label) {
   return ["Of the ", label.values ? "accuracy" : "error", " nothing can be said beforehand: at this budget, with so many rows, it may be far from the best possible."];
 }
 
-const TITLES = { recall: "Recall of the rarer class", balanced_recall: "Recall of both, at the balanced threshold" };
-
 /** What people read of a model, as far as it is forecast: beside a model without features and an owner's own. */
-function figuresOf({ figures = [] }, { unit }) {
+function figuresOf({ figures = [] }) {
   if (!figures.length) return null;
-  const rows = figures.map(({ name, interval, constant, alone }) => {
-    const known = STATISTICS.find((each) => each.name === name), isShare = known ? known.shown === "percent" : /recall|precision/.test(name);
-    const write = writer({ shown: isShare ? "percent" : "number" }), units = name === "rmse" && unit ? ` ${unit}` : "";
-    const between = (it) => it ? [`${write(it.estimate)}${units}`, h("p", { class: "hint" }, `${write(it.low)} to ${write(it.high)}`)] : "–";
-    return [TITLES[name] ?? heading(known?.title ?? name), between(interval), constant === null ? "–" : `${write(constant)}${units}`, between(alone)];
+  const rows = figures.map(({ name, title, unit, low, estimate, high, constant, alone }) => {
+    const isShare = /accuracy|recall/.test(name);
+    const write = (value) => isShare && value !== null ? percent(value) : number(value, 3) + (unit && value !== null ? ` ${unit}` : "");
+    return [heading(title), [write(estimate), h("p", { class: "hint" }, `${write(low)} to ${write(high)}`)], write(constant), write(alone)];
   });
   return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "An owner alone, without noise"], rows);
 }
