@@ -6,6 +6,7 @@ import { facts, field, h, heading, number, percent, section, table, isNarrow, wr
 import { STATISTICS } from "./statistics.js";
 
 const AT_POINT = ["recall", "precision", "specificity", "f1", "accuracy", "balanced_accuracy"];
+const AXES = ["recall", "specificity", "precision"];
 const RULES = [["balanced", "the largest balanced accuracy"], ["f1", "the largest F1"], ["recall", "a recall of at least …"], ["cost", "the least cost of its errors"]];
 
 /** What an evaluation found, of a model or, without one, in the words of its own document. */
@@ -14,7 +15,7 @@ export function evaluation(results, model, run, signal) {
   const single = STATISTICS.filter(({ name }) => isFigure(results[name]) && !(points.length && AT_POINT.includes(name)));
   const unit = model.study.label.unit;
   const figures = facts(single.map((each) => figure(heading(each.title), results[each.name], writer(each), each.name === "r_squared" ? "" : unit)));
-  const bins = results.calibration ?? [], curves = isBinary ? curvesOf(bins) : null, ofClass = isBinary ? {} : bins;
+  const bins = results.calibration ?? [], curves = isBinary ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
   const threshold = points.length ? new Threshold(points, model, run, curves, signal).element : "";
   return [h("h2", {}, "How good it is"),
     h("p", {}, `On ${results.rows} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
@@ -170,8 +171,9 @@ function titleOf(name, positive) {
   return heading(title.replace("{}", () => positive));
 }
 
-/** ROC, precision against recall, and calibration, from the counts of an evaluation's bins; null if noise leaves none. */
-export function curvesOf(bins) {
+/** ROC, precision against recall, and calibration, from the counts of an evaluation's bins; null if noise leaves none.
+ *  With points, which are estimated better, the first two go through these, and have their intervals. */
+export function curvesOf(bins, points = []) {
   if (typeof bins[0]?.positives !== "number") return null; // an earlier Parley did not count them
   const counted = bins.map((bin) => ({ ...bin, positives: Math.max(bin.positives, 0), negatives: Math.max(bin.examples - bin.positives, 0) }));
   const sum = (name) => counted.reduce((total, bin) => total + bin[name], 0), positives = sum("positives"), negatives = sum("negatives");
@@ -182,18 +184,23 @@ export function curvesOf(bins) {
     wrong += bin.negatives;
     return { low: bin.low, recall: found / positives, fallOut: wrong / negatives, precision: found + wrong > 0 ? found / (found + wrong) : null };
   });
+  const known = points.toReversed().filter((each) => AXES.every((name) => each[name].estimate !== null));
+  const fallOut = ({ specificity }) => 1 - specificity.estimate;
   const roc = plane({ title: "ROC", x: "false positive rate", y: "recall", diagonal: true,
-    line: [[0, 0], ...above.map(({ fallOut, recall }) => [fallOut, recall])] });
+    line: known.length ? [[0, 0], ...known.map((each) => [fallOut(each), each.recall.estimate]), [1, 1]] : [[0, 0], ...above.map((each) => [each.fallOut, each.recall])],
+    ranges: known.map((each) => [fallOut(each), each.recall.low, each.recall.high]) });
   const precision = plane({ title: "Precision and recall", x: "recall", y: "precision",
-    line: above.filter((each) => each.precision !== null).map((each) => [each.recall, each.precision]) });
+    line: known.length ? known.map((each) => [each.recall.estimate, each.precision.estimate])
+      : above.filter((each) => each.precision !== null).map((each) => [each.recall, each.precision]),
+    ranges: known.map((each) => [each.recall.estimate, each.precision.low, each.precision.high]) });
   const shares = counted.filter(({ positive, examples }) => positive.estimate !== null && examples >= 1);
   const calibration = plane({ title: "Calibration", x: "probability that the model states", y: "share that is positive", diagonal: true,
     line: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.estimate]),
     ranges: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.low ?? 0, positive.high]) });
   const rows = counted.map(({ low, high, examples, positive }, index) => {
-    const { recall, fallOut, precision: share } = above.at(-1 - index);
+    const { recall, fallOut: wrongly, precision: share } = above.at(-1 - index);
     return [`${number(low, 2)} to ${number(high, 2)}`, number(Math.max(Math.round(examples), 0), 6), ...figure("", positive, percent).slice(1),
-      percent(recall), percent(fallOut), share === null ? "–" : percent(share)];
+      percent(recall), percent(wrongly), share === null ? "–" : percent(share)];
   });
   return {
     element: h("div", { class: "charts" }, roc.element, precision.element, calibration.element),

@@ -176,9 +176,9 @@ def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visit
     assert shown["asked"] == [["/v1/runs/r/threshold", "PUT", '{"rule":"recall=0.95"}']]
     assert shown["used"] == "In use: the rule recall=0.95, above −3."
     roc, precision, calibration = shown["curves"]
-    assert roc.startswith("ROC: recall against false positive rate, 4 points, from (0, 0) to (1, 1)")
+    assert roc.startswith("ROC: recall against false positive rate, 6 points, from (0, 0) to (1, 1)")
     assert precision.startswith(
-        "Precision and recall: precision against recall, 3 points, from (0.6, 0.55) to (1, 0.1)"
+        "Precision and recall: precision against recall, 4 points, from (0.01, 0.5) to (0.98, 0.16)"
     )
     assert calibration.startswith("Calibration: share that is positive against probability that the model states")
     assert shown["marks"] == 2
