@@ -2,7 +2,7 @@
 
 import { ask, session } from "./api.js";
 import { plane } from "./charts.js";
-import { facts, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
+import { facts, few, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
 import { STATISTICS } from "./statistics.js";
 
 const AT_POINT = ["recall", "precision", "specificity", "f1", "accuracy", "balanced_accuracy"];
@@ -13,17 +13,20 @@ const RULES = [["balanced", "the largest balanced accuracy"], ["f1", "the larges
 export function evaluation(results, model, run, signal) {
   const isBinary = model.classes?.length === 2, points = (isBinary && results.points || []).toSorted((a, b) => a.score - b.score);
   const single = STATISTICS.filter(({ name }) => isFigure(results[name]) && !(points.length && AT_POINT.includes(name)));
-  const unit = model.study.label.unit;
+  const unit = model.study.label.unit, unsaid = points.length ? [] : Object.entries(results.recall ?? {}).filter(([, recall]) => isUnsaid(recall)).map(([name]) => name);
   const figures = facts(single.map((each) => figure(heading(each.title), results[each.name], writer(each), each.name === "r_squared" ? "" : unit)));
   const bins = results.calibration ?? [], curves = isBinary ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
   const threshold = points.length ? new Threshold(points, model, run, curves, signal).element : "";
   return [h("h2", {}, "How good it is"),
     h("p", {}, `On ${results.rows} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
-    threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",
+    unsaid.length ? h("p", { class: "warn" }, `The model predicts ${few(unsaid)} of nobody or almost nobody: train with class weights.`) : "", threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",
     points.length ? "" : byClass(results, model.classes), points.length || !results.confusion ? "" : confusion(results.confusion, model.classes, true),
     curves ? section("Curves", !isNarrow(), curves.element, curves.inFigures) : "",
     Object.keys(ofClass).length ? section("Curves", false, curvesByClass(ofClass)) : ""].filter((each) => each !== "");
 }
+
+/** Whether a recall says that hardly any row of a class is told its class, as the learner judges it. */
+const isUnsaid = ({ estimate, low }) => estimate !== null && estimate <= .1 && (low ?? 0) <= .02;
 
 const isFigure = (value) => typeof value?.estimate !== "undefined";
 
@@ -141,8 +144,8 @@ class Threshold {
     const point = this.points[this.slider.value], { score } = point, { classes } = this.model;
     const above = `score is above ${number(score, 3)}${this.isLogistic ? `, a probability of ${number(likelihood(score), 2)}` : ""}`;
     this.slider.setAttribute("aria-valuetext", above);
-    const isSilent = point.recall.high < .02;
-    this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody.`) : "");
+    const isSilent = isUnsaid(point.recall);
+    this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody: choose another threshold, or train with class weights.`) : "");
     this.figures.replaceChildren(facts(AT_POINT.filter((name) => point[name]).map((name) => figure(titleOf(name, this.positive), point[name], percent))));
     this.matrix.replaceChildren(confusion(point.confusion, classes));
     this.curves?.mark(point);

@@ -13,6 +13,7 @@ from tests.support.browser import Site, Visitor, chromium, served
 from tests.support.cluster import Cluster
 from tests.support.processes import free_port
 
+RARE = "So it says “yes” to hardly anybody: choose another threshold, or train with class weights."
 TOOK = """
   const [began, owners] = ["began", "owners"].map((name) => performance.getEntriesByName(name)[0]?.startTime);
   return owners - began;
@@ -115,7 +116,7 @@ OTHERS = """
   };
   const names = ["a", "b", "c"];
   const auc = { a: figure(.9), b: figure(.8), c: figure(.7) }, byName = { a: calibration, b: calibration, c: [] };
-  const recall = { a: figure(.5), b: figure(.6), c: figure(.7) }, confusion = [[5, 1, 0], [2, 6, 1], [0, 3, 7]];
+  const recall = { a: figure(.5), b: figure(.6), c: figure(.01) }, confusion = [[5, 1, 0], [2, 6, 1], [0, 3, 7]];
   const calibration_ = [{ low: 0, high: 1, examples: 9, positive: figure(.5) }], two = ["n", "y"];
   return [texts({ accuracy: figure(.7), recall, auc, calibration: byName, confusion }, { values: names }, names),
     texts({ rmse: figure(2, 1), r_squared: figure(.4) }, { unit: "days" }, null),
@@ -165,7 +166,9 @@ def test_owners_that_hang_or_refuse_do_not_hold_the_page_up(visitor: Visitor) ->
 
 def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visitor) -> None:
     shown = computed(visitor, TWO_CLASSES)
-    assert shown["first"][:2] == ["3", "It says “yes” where the score is above 0, a probability of 0.5."], "0 is in use"
+    assert shown["first"][:2] == ["3", f"It says “yes” where the score is above 0, a probability of 0.5. {RARE}"], (
+        "0 is in use"
+    )
     assert "is yes991" in shown["first"][2]
     assert shown["moved"][0] == "1"
     assert "is no700200is yes1090" in shown["moved"][2]
@@ -190,6 +193,7 @@ def test_other_labels_have_the_figures_that_fit_them(visitor: Visitor) -> None:
     assert "b60.0 %55.0 % to 65.0 %0.80.75 to 0.85" in classes
     assert "is b261" in classes
     assert "Curves" in classes
+    assert "The model predicts c of nobody or almost nobody: train with class weights." in classes
     assert "RMSE 2 days 1 to 3 days" in number
     assert "R² 0.4 0.35 to 0.45" in number
     assert "Curves" not in earlier, "an earlier version did not count the positive rows of a bin"
