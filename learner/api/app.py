@@ -18,12 +18,13 @@ from parley.common.client.peer import Line
 from parley.common.encoding.canonical_json import canonical
 from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
+from parley.common.extras import MissingExtraError
 from parley.common.learning.description import Description
 from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON
 from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
-from parley.common.runs.predictions import predict
+from parley.common.runs.predictions import Predictor, predict
 from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
@@ -44,6 +45,7 @@ from parley.learner.forecasting.report import foresee_owners, foresee_parties
 from parley.learner.forecasting.selection import settled
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
+from parley.learner.models.exported import check_portable, onnx_bytes, skops_bytes
 from parley.learner.models.verification import verification_of
 from parley.learner.runs.news import NEWS
 from parley.learner.runs.run import Run, decoding_row
@@ -59,6 +61,7 @@ IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=200)]
 LastEventId = Annotated[int, Header(ge=0, lt=2**63)]  # what the store can compare
 _News = TypeVar("_News")
 _COST = "what it would cost each party"
+_BYTES = "application/octet-stream"
 _HTML, _MARKDOWN = "text/html", "text/markdown"
 _CARDS = {_HTML: "html", _MARKDOWN: "markdown"}
 _EVERY = 5.0  # seconds between two checks that a watcher's token still counts
@@ -365,6 +368,35 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
             return WholeBody(card, media_type=_MARKDOWN, headers={"Vary": "Accept"})
         headers = page_headers(CARD_SOURCES) | {"Vary": "Accept"}
         return WholeBody(card_page(card), media_type=_HTML, headers=headers)
+
+    @answers(
+        app,
+        routes.EXPORT_MODEL,
+        summary="The trained model as a file for other tools",
+        tags=["models"],
+        response_class=Response,
+        responses={200: {"content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}}}},
+    )
+    def export_model(
+        run: RunId,
+        to: Annotated[
+            Literal["onnx", "sklearn"], Query(description="an ONNX graph, or a scikit-learn pipeline in a skops file")
+        ],
+    ) -> Response:
+        """Write a file that predicts from raw columns without Parley, as the command export does.
+
+        The learner needs the extra export for it.
+        """
+        predictor = Predictor.of(learner.store.evaluated_model(run))
+        check_portable(predictor)
+        try:
+            content, _ = (onnx_bytes if to == "onnx" else skops_bytes)(predictor)
+        except MissingExtraError as error:
+            raise ConflictError(
+                f"this learner writes no such files: {error.detail} where it runs; or download the model, and export "
+                "it by parley-learner export"
+            ) from None
+        return WholeBody(content, media_type=_BYTES)
 
     @answers(app, routes.SHOW_DESCRIPTION, summary="What a description found", tags=["models"])
     @compressible

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Container
-from functools import partial
 from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request
 
 from parley.common.algorithms import REGISTRY, parameter_schema
-from parley.common.client.party import PartyClient
-from parley.common.client.peer import ask_all
 from parley.common.data.study import Study
-from parley.common.errors import ConflictError, InvalidInputError, NotFoundError, ParleyError
+from parley.common.errors import ConflictError, InvalidInputError, NotFoundError
 from parley.common.runs.specification import PublicRows
-from parley.common.service import problems
 from parley.common.service.application import answers, caller_of
 from parley.common.service.http.representations import compressible, revalidated
-from parley.common.service.problems import ProblemDocument
 from parley.common.service.tokens import SignedInCaller
 from parley.common.strict import PlainName
-from parley.common.wire.party_api import BudgetReport, PartyFacts
 from parley.learner.api import routes
+from parley.learner.api.party_reports import PartyReports
 from parley.learner.api.roles import Roles, user_name
 from parley.learner.api.schemas import (
     AlgorithmView,
@@ -43,6 +37,7 @@ from parley.learner.api.uploads import TABLE_BODY, Uploads
 
 def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
     """Add the routes of parties, receipts, algorithms and studies."""
+    reports = PartyReports(learner)
 
     @answers(
         app,
@@ -51,20 +46,18 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
         tags=["catalogue"],
     )
     @compressible
-    async def list_parties() -> list[PartyView]:
-        """Asks every party at once; one that does not answer by the deadline is listed with its problem."""
-        parties = list(learner.roster.values())
-        deadline = learner.settings.deadline_seconds
-        digests = {study.digest for study in learner.studies.values()}
-        answers = await ask_all(parties, PartyClient.facts, deadline)
-        budgets = await asyncio.gather(
-            *(_budgets(party, answer, digests, deadline) for party, answer in zip(parties, answers, strict=True))
-        )
-        urls = {entry.name: str(entry.url) for entry in learner.settings.parties if entry.url}
-        return [
-            _party_view(party.name, urls.get(party.name), answer, reports)
-            for party, answer, reports in zip(parties, answers, budgets, strict=True)
-        ]
+    async def list_parties(
+        within: Annotated[
+            float | None,
+            Query(ge=0, le=3600, description="seconds to wait; without it, the learner's deadline for silent parties"),
+        ] = None,
+    ) -> list[PartyView]:
+        """Asks every party at once; one that does not answer by the deadline is listed with its problem.
+
+        With ``within``, a party that has not answered by then is listed as ``awaited``, and one that is awaited or has
+        a problem with what it stated last, at ``as_of``. The learner goes on asking it until the deadline.
+        """
+        return await (reports.now() if within is None else reports.soon(within))
 
     @answers(app, routes.SHOW_RECEIPT, summary="The newest receipt of a party or key holder", tags=["catalogue"])
     async def show_newest_receipt(name: MemberName) -> NewestReceipt:
@@ -166,25 +159,3 @@ def add_user(app: FastAPI, roles: Roles) -> None:
         return UserView(
             name=name, role=roles.role(user), title=user.title if isinstance(user, SignedInCaller) else name
         )
-
-
-async def _budgets(
-    party: PartyClient, facts: PartyFacts | ParleyError, digests: Container[str], seconds: float
-) -> dict[str, BudgetReport]:
-    """Return a party's accounts by the ``digests`` of the learner's studies, as far as it says within ``seconds``."""
-    if isinstance(facts, ParleyError):
-        return {}
-    held = [study.study_digest for study in facts.studies if study.study_digest in digests]
-    reports = await asyncio.gather(
-        *(ask_all([party], partial(PartyClient.budget, study_digest=of), seconds) for of in held)
-    )
-    return {of: report for of, (report,) in zip(held, reports, strict=True) if isinstance(report, BudgetReport)}
-
-
-def _party_view(
-    name: str, url: str | None, answer: PartyFacts | ParleyError, budgets: dict[str, BudgetReport]
-) -> PartyView:
-    if isinstance(answer, ParleyError):
-        problem = ProblemDocument.model_validate(problems.document_of(answer))
-        return PartyView(name=name, url=url, facts=None, budgets=budgets, problem=problem)
-    return PartyView(name=name, url=url, facts=answer, budgets=budgets, problem=None)

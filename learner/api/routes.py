@@ -59,6 +59,7 @@ DELETE_RUN = declare(Route("DELETE", "/v1/runs/{run}", "operator"))
 
 SHOW_MODEL = declare(Route("GET", "/v1/runs/{run}/model", "viewer"))
 SHOW_CARD = declare(Route("GET", "/v1/runs/{run}/card", "viewer"))
+EXPORT_MODEL = declare(Route("GET", "/v1/runs/{run}/export", "viewer"))
 SHOW_DESCRIPTION = declare(Route("GET", "/v1/runs/{run}/description", "viewer"))
 PREDICT = declare(Route("POST", "/v1/runs/{run}/predictions", "viewer"))
 FORECAST_EVALUATION = declare(Route("GET", "/v1/runs/{run}/evaluation", "viewer"))

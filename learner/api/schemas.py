@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import Path, Query
@@ -122,6 +123,7 @@ class ListedRun(BaseModel):
     secure_sum: SecureSumKind
     evaluates: str | None
     rounds: RoundsView
+    problem: ProblemDocument | None
     pause: PauseView | None
 
     @classmethod
@@ -140,6 +142,7 @@ class ListedRun(BaseModel):
             secure_sum=terms.secure_sum,
             evaluates=run.evaluates,
             rounds=RoundsView(done=run.rounds, of=terms.n_rounds),
+            problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
             pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
         )
 
@@ -256,11 +259,16 @@ class OpenedRound(BaseModel):
 
 
 class PartyView(BaseModel):
-    """A party of the roster: its public facts, or the problem that keeps it from stating them."""
+    """A party of the roster: its public facts, or the problem that keeps it from stating them.
+
+    Beside a problem, or while the party is ``awaited``, the facts and budgets are those of ``as_of``, if there are any.
+    """
 
     name: Identifier
     url: str | None
     facts: PartyFacts | None
+    as_of: Annotated[datetime | None, Field(description="when it stated them; null if it has not")] = None
+    awaited: Annotated[bool, Field(description="whether it has not answered yet, and is still being asked")] = False
     budgets: Annotated[
         dict[Digest, BudgetReport],
         Field(

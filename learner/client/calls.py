@@ -13,7 +13,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -205,9 +205,12 @@ class Calls:
         return Call(*routes.SHOW_USER.to(), UserView.model_validate_json)
 
     @api_call
-    def parties(self) -> Call[list[PartyView]]:
-        """Return the parties of the roster: the facts that each reports, or the problem that keeps it from doing so."""
-        return Call(*routes.LIST_PARTIES.to(), _PARTIES.validate_json)
+    def parties(self, within: float | None = None) -> Call[list[PartyView]]:
+        """Return the parties of the roster: the facts that each reports, or the problem that keeps it from doing so.
+
+        ``within`` so many seconds, parties that have not answered are ``awaited``, with what they stated last.
+        """
+        return Call(*routes.LIST_PARTIES.to({} if within is None else {"within": within}), _PARTIES.validate_json)
 
     @api_call
     def studies(self) -> Call[list[StudySummary]]:
@@ -294,6 +297,11 @@ class Calls:
     def card(self, run: str) -> Call[str]:
         """Return a model's card in Markdown: purpose, data, training, privacy, evaluation, limits and certificate."""
         return Call(*routes.SHOW_CARD.to({"to": "markdown"}, run=run), bytes.decode)
+
+    @api_call
+    def export(self, run: str, to: Literal["onnx", "sklearn"]) -> Call[bytes]:
+        """Return a file that predicts from raw columns without Parley: an ONNX graph, or a scikit-learn pipeline."""
+        return Call(*routes.EXPORT_MODEL.to({"to": to}, run=run), bytes)
 
     @api_call
     def description(self, run: str) -> Call[Description]:

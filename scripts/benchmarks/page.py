@@ -8,7 +8,9 @@ button that shows a hundred further rows, the first and after three thousand are
 scrolling through these. ``event``: milliseconds from the event of a round, as another client hears it, to its being on
 screen.
 ``watchers``: what a round takes while so many hear of it, beside one, in runs in turns, and their ratio.
-The goals are a list within 300 ms and 100 kB, and an event within 200 ms.
+``owners``: milliseconds to the owners on screen, in the view of studies and in the form of a new run, while one hangs
+and one refuses connections; and until both are said to be away.
+The goals are owners within 300 ms, a list within 300 ms and 100 kB, and an event within 200 ms.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import asyncio
 import json
 import re
 import shutil
+import signal
 import sqlite3
 import statistics
 import sys
@@ -31,6 +34,7 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from scripts.demonstrations.hospitals import Hospitals
+from scripts.deployment.sites import HOSPITALS
 
 ROUNDS = 60
 SHOWN = 3_000
@@ -40,6 +44,14 @@ COPIES = """
   SELECT printf('%032x', n), user, printf('copy number %d', n), draft, created, 'cancelled', 'cancelled', spec, terms
   FROM (SELECT * FROM runs LIMIT 1), numbers"""
 LISTED = "return performance.getEntriesByName('listed')[0]?.startTime"
+AWAY = re.compile(r"^(\S+) \d+ away since", re.MULTILINE)
+SINCE = "return Math.round(performance.now() - performance.getEntriesByName('began')[0].startTime)"
+PLACES = ("studies", "new")
+BEGUN = "performance.clearMarks(); performance.mark('began'); location.hash = arguments[0]"
+SHOWN_AFTER = """
+  const [began, owners] = ["began", "owners"].map((name) => performance.getEntriesByName(name)[0]?.startTime);
+  return owners - began;
+"""
 ROWS = "return document.querySelectorAll('#runs tr').length"
 SEEN = """
   window.seen = [];
@@ -92,6 +104,7 @@ def main() -> None:
             measure_event(page, learner)
             asyncio.run(measure_watchers(learner, hospitals.token, options.watchers))
             measure_list(page, hospitals, options.runs)
+            measure_owners(page, hospitals)
     finally:
         hospitals.stop()
 
@@ -180,6 +193,37 @@ def first_view(page: webdriver.Chrome, url: str, rows: int) -> tuple[float, int]
         sent = [entry["params"] for entry in log if entry["method"] == "Network.dataReceived"]
         carried = sum(entry.get("encodedDataLength") or entry.get("dataLength", 0) for entry in sent)
     return statistics.median(times), carried
+
+
+def measure_owners(page: webdriver.Chrome, hospitals: Hospitals) -> None:
+    """Measure how soon owners appear while one hangs and another refuses connections; both have answered before."""
+    names = HOSPITALS[:2]
+    hangs, refuses = (hospitals.processes[name] for name in names)
+    first = {place: owners_shown(page, place) for place in PLACES}
+    hangs.send_signal(signal.SIGSTOP)
+    try:
+        refuses.kill()
+        refuses.wait()
+        figures = {f"{place}_ms": owners_shown(page, place) for place in PLACES}
+        page.execute_script(BEGUN, "studies")
+        until(page, lambda: {*names} <= set(AWAY.findall(page.find_element("css selector", "main").text)))
+        away = page.execute_script(SINCE)
+    finally:
+        hangs.send_signal(signal.SIGCONT)
+    figures |= {f"{place}_all_answer_ms": milliseconds for place, milliseconds in first.items()}
+    print(json.dumps({"benchmark": "page", "what": "owners"} | figures | {"goal_ms": 300, "away_ms": away}), flush=True)
+
+
+def owners_shown(page: webdriver.Chrome, place: str) -> int:
+    """Milliseconds from a change of the view to the owners on screen, the median of five."""
+    times = []
+    for _ in range(5):
+        page.execute_script("location.hash = 'runs'")
+        until(page, lambda: page.execute_script("return document.title.startsWith('Runs')"))
+        page.execute_script(BEGUN, place)
+        until(page, lambda: page.execute_script(SHOWN_AFTER))
+        times.append(float(page.execute_script(SHOWN_AFTER)))
+    return round(statistics.median(times))
 
 
 async def measure_watchers(learner: httpx.Client, token: str, watchers: int) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +23,14 @@ from scripts.loopback import processes, wait_until_ready
 class Hospitals:
     """Services that run until they are stopped: the learner's ``url``, a user's ``token``, and rows to predict for.
 
-    ``records`` are public biopsies {feature: value} that no hospital holds, ``diagnoses`` their labels, ``table`` is a
-    file of both, and ``root`` the folder of all that was made.
+    ``processes`` are the services by name. ``records`` are public biopsies {feature: value} that no hospital holds,
+    ``diagnoses`` their labels, ``table`` is a file of both, and ``root`` the folder of all that was made.
     """
 
     root: Path
     url: str
     token: str
-    services: tuple[str, ...]
+    processes: Mapping[str, subprocess.Popen[bytes]]
     records: list[dict[str, float]]
     diagnoses: list[str]
     _running: ExitStack
@@ -40,15 +42,20 @@ class Hospitals:
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parley-hospitals-")))
             deployment = deploy(root)
             begin(deployment, root)
-            stack.enter_context(processes(commands(deployment), root))
+            started = stack.enter_context(processes(commands(deployment), root))
             urls = {name: service.url for name, service in deployment.services.items()}
             wait_until_ready(urls)
             records, diagnoses = held_out(root)
-            return cls(root, urls["learner"], deployment.user_token, tuple(urls), records, diagnoses, stack.pop_all())
+            return cls(root, urls["learner"], deployment.user_token, started, records, diagnoses, stack.pop_all())
 
     def stop(self) -> None:
         """Stop all services, and remove their files."""
         self._running.close()
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The names of all services."""
+        return tuple(self.processes)
 
     @property
     def table(self) -> Path:

@@ -205,6 +205,7 @@ STUDY = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=L
 ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] = [
     ("user", (), {}, ("GET", "/v1/user")),
     ("parties", (), {}, ("GET", "/v1/parties")),
+    ("parties", (0.2,), {}, ("GET", "/v1/parties?within=0.2")),
     ("studies", (), {}, ("GET", "/v1/studies")),
     ("study", ("s",), {}, ("GET", "/v1/studies/s")),
     ("forecast", ("s",), {"epsilon": 1.0, "delta": 0.5}, ("POST", "/v1/forecasts", TERMS)),
@@ -234,6 +235,7 @@ ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] 
     ("opened", ("a",), {}, ("GET", f"{RUN}/receipts")),
     ("model", ("a",), {}, ("GET", f"{RUN}/model")),
     ("card", ("a",), {}, ("GET", f"{RUN}/card?to=markdown")),
+    ("export", ("a", "onnx"), {}, ("GET", f"{RUN}/export?to=onnx")),
     ("description", ("a",), {}, ("GET", f"{RUN}/description")),
     (
         "evaluate",
@@ -286,6 +288,7 @@ READ_BY: dict[str, object] = {
     "opened": calls._OPENED.validate_json,
     "model": calls._read_document,
     "card": bytes.decode,
+    "export": bytes,
     "description": Description.model_validate_json,
     "evaluate": RunView.model_validate_json,
 }

@@ -23,7 +23,6 @@ from parley.common.errors import (
     ForbiddenError,
     InvalidDataError,
     UnauthorizedError,
-    UnavailableError,
     UnsupportedMediaError,
 )
 from parley.common.learning.statistics import STATISTICS
@@ -35,7 +34,6 @@ from parley.common.service.prometheus import Metrics
 from parley.common.service.tokens import InvitedCaller, NamedCaller, PeerCaller
 from parley.learner.api import app as learner_app
 from parley.learner.api import roles, uploads
-from parley.learner.api.catalogue import _party_view
 from parley.learner.api.page import _HEADERS, PageFile, add_page, statistics_script
 from parley.learner.api.run_metrics import RunCounters, RunGauge
 from parley.learner.api.schemas import OpenedRound, RunView, StudySummary
@@ -177,14 +175,6 @@ def test_the_page_lists_the_statistics_that_have_a_title() -> None:
     assert f"= [{{{shown}" in script
     assert "\\u" not in script
     assert script.count('"name"') == sum(bool(each.title) for each in STATISTICS.values())
-
-
-def test_a_party_is_listed_with_what_it_says_or_its_problem() -> None:
-    away = UnavailableError("ann cannot be reached", party="ann")
-    view = _party_view("ann", "http://ann/", away, {})
-    assert view.problem is not None
-    assert (view.name, view.url, view.facts, view.budgets) == ("ann", "http://ann/", None, {})
-    assert (view.problem.detail, view.problem.status) == ("ann cannot be reached", 503)
 
 
 def run(**changes: object) -> Run:

@@ -4,18 +4,22 @@ import { h, number, svg } from "./dom.js";
 
 const LETTER = 7.2;
 
-/** The width of a drawing: its letters then have their right size, on a telephone too. */
-const width = () => Math.min(600, document.documentElement.clientWidth - 40);
-
-/** A box with the drawing of a function for the page's width, drawn again when the width changes. */
-function fitted(draw) {
+/** A box with a drawing that is as wide as the box, at most so wide, and is drawn again when the width changes. */
+function fitted(draw, most = 600) {
   const box = h("div", { class: "drawing" });
-  box.fit = () => box.replaceChildren(draw(width()));
+  let drawn = 0;
+  box.fit = () => {
+    const width = Math.min(most, box.clientWidth || document.documentElement.clientWidth - 40);
+    if (width !== drawn) box.replaceChildren(draw(drawn = width));
+  };
+  box.redraw = () => {
+    drawn = 0;
+    box.fit();
+  };
   box.fit();
+  new ResizeObserver(box.fit).observe(box);
   return box;
 }
-
-window.addEventListener("resize", () => requestAnimationFrame(() => document.querySelectorAll(".drawing").forEach((box) => box.fit())));
 
 /** A budget as a bar: spent, reserved for approved runs, what a further run would take, and left. */
 export function budgetBar(budget, next = 0) {
@@ -48,23 +52,43 @@ function line(values, label, WIDTH) {
     svg("polyline", { class: "curve", points: points.map(([index, value]) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
 }
 
-/** Values on both sides of zero, one line each: { name, value, words }. */
-export const signedBars = (rows, label) => fitted((width) => bars(rows, label, width));
+/** A value on one side of zero as a bar; `most` is the largest of all values that are compared. */
+export function signedBar(value, most) {
+  const size = Math.max(Math.abs(value) / (most || 1), .004);
+  return svg("svg", { class: "signed", viewBox: "-1 0 2 1", preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("rect", { class: value >= 0 ? "positive" : "negative", x: value >= 0 ? 0 : -size, y: .1, width: size, height: .8 }),
+    svg("line", { class: "axis", x1: 0, x2: 0, y1: 0, y2: 1 }));
+}
 
-function bars(rows, label, WIDTH) {
-  const most = Math.max(...rows.map((row) => Math.abs(row.value))) || 1, line = 22;
-  const NAMED = Math.min(.42 * WIDTH, 16 + LETTER * Math.max(...rows.map((row) => row.name.length)));
-  const zero = NAMED + (WIDTH - NAMED) / 2, reach = (WIDTH - NAMED) / 2 - 52;
-  const drawn = rows.map(({ name, value, words }, index) => {
-    const size = reach * Math.abs(value) / most, top = index * line + 4, isUp = value >= 0;
-    return svg("g", {}, svg("title", {}, `${name}: ${words}`),
-      svg("text", { x: NAMED - 8, y: top + 13, "text-anchor": "end" }, clipped(name, (NAMED - 8) / LETTER)),
-      svg("rect", { class: isUp ? "positive" : "negative", x: isUp ? zero : zero - size, y: top, width: Math.max(size, .5), height: line - 6 }),
-      svg("text", { class: "soft", x: isUp ? zero + size + 4 : zero - size - 4, y: top + 13, "text-anchor": isUp ? "start" : "end" }, number(value, 3)));
-  });
-  const height = rows.length * line + 6;
-  return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label },
-    svg("line", { class: "axis", x1: zero, x2: zero, y1: 0, y2: height }), drawn);
+/** A line in the unit square, with ranges [x, low, high] and a mark that moves: { element, mark(x, y) }. */
+export function plane({ title, x: across, y: upwards, line: points, ranges = [], diagonal = false }) {
+  let marked = null;
+  const summary = `${title}: ${upwards} against ${across}, ${points.length} points, from ${words(points[0])} to ${words(points.at(-1))}`;
+  const box = fitted((width) => square({ across, upwards, points, ranges, diagonal, marked, summary }, width), 420);
+  return {
+    element: h("figure", {}, h("figcaption", {}, title), box),
+    mark(x, y) {
+      marked = x === null || y === null ? null : [x, y];
+      box.redraw();
+    },
+  };
+}
+
+const words = (point) => point ? `(${number(point[0], 2)}, ${number(point[1], 2)})` : "nothing";
+
+function square({ across, upwards, points, ranges, diagonal, marked, summary }, WIDTH) {
+  const HEIGHT = Math.min(WIDTH, 300), x = (value) => 40 + (WIDTH - 50) * value, y = (value) => HEIGHT - 36 - (HEIGHT - 60) * Math.min(Math.max(value, 0), 1);
+  const at = ([one, other]) => `${x(one).toFixed(1)},${y(other).toFixed(1)}`;
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": summary + (marked ? `; the threshold is at ${words(marked)}` : "") },
+    [0, .5, 1].map((value) => [svg("line", { class: "grid", x1: x(0), x2: x(1), y1: y(value), y2: y(value) }), svg("line", { class: "grid", x1: x(value), x2: x(value), y1: y(0), y2: y(1) }),
+      svg("text", { class: "soft", x: 34, y: y(value) + 4, "text-anchor": "end" }, String(value)),
+      svg("text", { class: "soft", x: x(value), y: HEIGHT - 20, "text-anchor": value === 1 ? "end" : "middle" }, String(value))]),
+    svg("text", { class: "soft", x: x(.5), y: HEIGHT - 4, "text-anchor": "middle" }, across), svg("text", { class: "soft", x: 10, y: 14 }, upwards),
+    diagonal ? svg("line", { class: "reference", x1: x(0), x2: x(1), y1: y(0), y2: y(1) }) : null,
+    ranges.map(([where, low, high]) => svg("line", { class: "range", x1: x(where), x2: x(where), y1: y(low), y2: y(high) })),
+    svg("polyline", { class: "curve", points: points.map(at).join(" ") }),
+    ranges.length ? points.map(([one, other]) => svg("circle", { class: "positive", cx: x(one), cy: y(other), r: 3 })) : null,
+    marked ? svg("circle", { class: "mark", cx: x(marked[0]), cy: y(marked[1]), r: 6 }) : null);
 }
 
 /** A histogram: { name, share: { value, low, high } } each, with the interval that noise leaves. */

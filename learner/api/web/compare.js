@@ -46,7 +46,7 @@ function promise(model, view) {
 
 /** A figure with its interval, or a dash if there is none. */
 function figure(interval, write) {
-  if (!interval) return "–";
+  if (typeof interval?.estimate === "undefined") return "–"; // none, or one for each class
   const low = interval.low === null ? "−∞" : write(interval.low);
   return `${interval.estimate === null ? "not known" : write(interval.estimate)} (${low} to ${write(interval.high)})`;
 }

@@ -24,9 +24,19 @@ export function table(caption, headings, rows, id) {
   const body = rows.map((cells) => h("tr", {}, cells.map((cell, index) =>
     h(index ? "td" : "th", { scope: index ? null : "row", "data-label": headings[index] }, cell))));
   return h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
-    h("table", { id, class: headings.length > 2 && id !== "comparison" && "stack" }, h("caption", {}, caption),
+    h("table", { id, class: headings.length > 2 && !["comparison", "confusion"].includes(id) && "stack" }, h("caption", {}, caption),
       h("thead", {}, h("tr", {}, headings.map((each) => h("th", { scope: "col" }, each)))), h("tbody", {}, body)));
 }
+
+/** Pairs of name and value as a list; a third, if there is one, stands below in small. */
+export const facts = (pairs) => h("ul", { class: "facts" }, pairs.map(([name, value, hint]) =>
+  h("li", {}, h("span", {}, name, " "), h("strong", {}, value), hint && h("small", {}, ` ${hint}`))));
+
+/** A part of the page that the user opens and closes, below a heading. */
+export const section = (title, open, ...children) => h("details", { class: "section", open }, h("summary", {}, h("h2", {}, title)), children);
+
+/** Whether there is little room, as on a telephone. */
+export const isNarrow = () => matchMedia("(max-width: 44rem)").matches;
 
 /** A field with its label and, where there is one, what it means. */
 export function field(label, input, hint) {
@@ -80,6 +90,12 @@ export function few(names, most = 5) {
 
 /** The mark of a state. */
 export const badge = (state) => h("span", { class: `badge ${state}` }, state);
+
+/** The first sentence or clause of what may be long. */
+export function firstWords(text, most = 160) {
+  const first = text.split(/(?<=[.;])\s/)[0].replace(/[.;]$/, "");
+  return first.length > most ? `${first.slice(0, most - 1)}…` : first;
+}
 
 export const ENDS = ["completed", "failed", "cancelled"];
 

@@ -1,19 +1,26 @@
 /* Shows the forecast of a run from public facts: what it would achieve, and what it costs and gains each owner. */
 
 import { budgetBar } from "./charts.js";
-import { count, duration, h, number, percent, sentence, table } from "./dom.js";
-import { facts, OWN_VIEW } from "./studies.js";
+import { count, duration, facts, h, heading, number, percent, sentence, table } from "./dom.js";
+import { OWN_VIEW } from "./studies.js";
 
 export class ForecastPane {
   words = "";
   stillRefused = [];
+  warning = "";
   summary = h("div", { id: "expected", "aria-live": "polite" });
+  noted = h("p", { class: "warn" });
   details = h("div", {});
-  element = h("section", { id: "forecast", "aria-label": "Forecast", class: "card" }, h("h2", {}, "What to expect"), this.summary, this.details);
+  element = h("section", { id: "forecast", "aria-label": "Forecast", class: "card" }, h("h2", {}, "What to expect"), this.noted, this.summary, this.details);
+
+  /** Says what is known without a forecast; nothing if there are no words. */
+  note(words) {
+    this.noted.replaceChildren(words);
+  }
 
   /** Shows the reason for having no forecast. */
   none(reason) {
-    this.words = "";
+    this.words = this.warning = "";
     this.stillRefused = [];
     this.element.removeAttribute("aria-busy");
     this.summary.replaceChildren(h("p", {}, reason));
@@ -22,6 +29,7 @@ export class ForecastPane {
 
   wait() {
     this.stillRefused = [];
+    this.warning = "";
     this.element.setAttribute("aria-busy", "true");
     if (!this.summary.childElementCount) this.summary.replaceChildren(h("p", {}, "Working it out …"));
   }
@@ -39,6 +47,7 @@ export class ForecastPane {
         ["Time", answer.run_time.seconds === null ? "not known" : duration(answer.run_time.seconds)]]),
       table("Price and gain of each owner", ["Owner", "Price", "Left for a run after it", "Gain"], answer.owners.map((owner) => this.owner(owner, budgets.get(owner.name), answer.outcome))),
       h("p", { class: "hint" }, OWN_VIEW),
+      answer.evaluation ? h("p", { class: "hint" }, sentence(answer.evaluation)) : "",
       chosen.length ? h("details", {}, h("summary", {}, "What was chosen, and why"),
         table("Parameters that were chosen", ["Parameter", "Value", "Why"], chosen.map(([name, why]) => [name, String(name === "algorithm" ? answer.algorithm : answer.parameters[name]), why]))) : "",
       answer.outcome ? h("details", {}, h("summary", {}, "What has to hold for this"), h("ul", {}, answer.outcome.assumptions.map((each) => h("li", {}, each)))) : "");
@@ -47,12 +56,14 @@ export class ForecastPane {
 
   expected({ outcome, no_forecast, majority }, label) {
     this.words = "";
+    this.warning = outcome?.warning ?? "";
     if (!outcome) return [h("p", {}, `There is no forecast: ${no_forecast}.`)];
     const { excess, rate, warning } = outcome;
     this.words = `excess loss ${number(excess.estimate, 2)}, between ${number(excess.low, 2)} and ${number(excess.high, 2)}`;
     return [h("p", {}, ...lead(outcome, label)),
       h("p", {}, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
       warning && h("p", { class: "warn" }, sentence(warning)),
+      figuresOf(outcome), outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
       majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
 
@@ -83,6 +94,17 @@ function lead({ error_lost: points, rmse_lost: rmse }, label) {
     return ["Root mean squared error: ", figure(`0 to ${number(rmse * (label.upper - label.lower) / 2, 2)}${unit}`), " above the least possible"];
   }
   return ["Of the ", label.values ? "accuracy" : "error", " nothing can be said beforehand: at this budget, with so many rows, it may be far from the best possible."];
+}
+
+/** What people read of a model, as far as it is forecast: beside a model without features and an owner's own. */
+function figuresOf({ figures = [] }) {
+  if (!figures.length) return null;
+  const rows = figures.map(({ name, title, unit, low, estimate, high, constant, alone }) => {
+    const isShare = /accuracy|recall/.test(name);
+    const write = (value) => isShare && value !== null ? percent(value) : number(value, 3) + (unit && value !== null ? ` ${unit}` : "");
+    return [heading(title), [write(estimate), h("p", { class: "hint" }, `${write(low)} to ${write(high)}`)], write(constant), write(alone)];
+  });
+  return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "An owner alone, without noise"], rows);
 }
 
 function gain({ alone, worth_joining: isWorth, recommended }, outcome) {

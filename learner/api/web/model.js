@@ -2,11 +2,12 @@
 
 import { ask, changes, get, post, session } from "./api.js";
 import { histogram } from "./charts.js";
-import { bound, count, debounced, field, h, heading, number, percent, table, showNotice, showError, writer } from "./dom.js";
+import { bound, count, debounced, facts, few, field, h, isNarrow, number, percent, section, table, showNotice, showError, writer } from "./dom.js";
+import { evaluation } from "./evaluation.js";
 import { predictions } from "./predict.js";
 import { HIDDEN } from "./run.js";
 import { STATISTICS } from "./statistics.js";
-import { facts, factsOf } from "./studies.js";
+import { factsOf, listings, ownersOf } from "./studies.js";
 import { weights } from "./weights.js";
 
 const SEEN = { model: "anyone who sees the model alone", transcript: "anyone who sees all that the learner sees" };
@@ -18,21 +19,20 @@ export async function showModel(box, run, signal) {
   const study = studies.find((summary) => summary.digest === model.study_digest);
   box.replaceChildren(...guarantee(model.guarantees));
   if (model.algorithm === "describe") box.append(...description(await get(`/v1/runs/${run.id}/description`, signal), model));
-  else if (run.evaluates && model.evaluation) box.append(...evaluation(model.evaluation));
+  else if (run.evaluates && model.evaluation) box.append(...evaluation(model.evaluation, { ...model, classes: model.study.label.values ?? null }));
   if (model.algorithm === "describe" || run.evaluates) return;
-  const section = h("section", { id: "quality" }, quality(model, last));
-  box.append(section);
-  if (session.may("submitter") && model.study.hold_out) box.append(evaluating(run, model.guarantees, signal));
-  box.append(...weights(model, study?.divisor), h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal));
-  if (study) box.append(h("h2", {}, "Study"), facts(factsOf(study)));
-  await followEvaluations(section, run, state, signal);
+  const found = h("section", { id: "quality" }, quality(model, last, run, signal)), learnt = weights(model, study?.divisor);
+  box.append(found, evaluating(run, model, signal), learnt.length ? section("What it learnt", !isNarrow(), learnt) : "",
+    h("h2", {}, "Take it away"), actions(run, model), predictions(run, model, signal),
+    study ? section("Study", false, facts(factsOf(study))) : "");
+  await followEvaluations(found, run, state, signal);
 }
 
 /** Draws each new evaluation of the model, by any user and from any page. */
 async function followEvaluations(box, run, drawn, signal) {
   const draw = async () => {
     const [last, state] = await lastEvaluation(run, signal);
-    if (state !== drawn) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), last));
+    if (state !== drawn) box.replaceChildren(...quality(await get(`/v1/runs/${run.id}/model`, signal), last, run, signal));
     drawn = state;
   };
   for await (const _ of changes(signal)) await draw().catch(showError);
@@ -57,40 +57,38 @@ function guarantee(promises) {
     CLAIMED[each.calibration] ?? each.calibration, HIDDEN[each.adjacency],
     SEEN[each.view] + (each.trust ? `, with the help of ${each.trust} of the owners` : ""), further(each) || "nothing of its own"]);
   return [h("h2", {}, "What is promised"), h("p", { id: "promise" }, words),
-    h("div", { id: "promises" }, table("Each promise, and what has to hold for it alone", ["Promise", "Noise", "Hides", "From", "If"], rows),
+    h("details", { id: "promises" }, h("summary", {}, "Each promise, and what has to hold for it"), table("Promises, and what has to hold for each alone", ["Promise", "Noise", "Hides", "From", "If"], rows),
       shared.length ? [h("p", {}, "What has to hold for each of them:"), h("ul", {}, shared.map((words) => h("li", {}, words)))] : [])];
 }
 
 /** The results of the newest evaluation, or that there are none, with a link to the last one that was submitted. */
-function quality({ evaluation: results }, last) {
-  if (results) return evaluation(results);
+function quality(model, last, run, signal) {
+  if (model.evaluation) return evaluation(model.evaluation, model, run, signal);
   return [h("h2", {}, "How good it is"), last
     ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet.")];
 }
 
-function evaluation(results) {
-  const single = [], byClass = [];
-  for (const statistic of STATISTICS.filter(({ name }) => results[name])) {
-    const { name, title } = statistic, values = results[name], write = writer(statistic);
-    const row = (words, { estimate, low, high }) =>
-      [heading(words), estimate === null ? "not known" : write(estimate), `${low === null ? "−∞" : write(low)} to ${write(high)}`];
-    if (title.includes("{}")) byClass.push(...Object.entries(values).map(([label, figure]) => row(title.replace("{}", () => label), figure)));
-    else single.push(row(title, values));
-  }
-  const rows = [...single, ...byClass];
-  return [h("h2", {}, "How good it is"),
-    h("p", {}, `On ${results.rows} rows that ${results.contributors.length} owners held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
-    table("Figures on held-out rows", ["Figure", "Estimate", "Between"], rows, "evaluation")];
-}
-
-function evaluating(run, promises, signal) {
+/** The form that asks for an evaluation: what it costs, what it can tell, and whether owners allow it; or why not. */
+function evaluating(run, { guarantees: promises, study, evaluation: earlier, study_digest: digest }, signal) {
+  const none = (words) => earlier ? "" : h("p", { id: "evaluate", class: "hint" }, words);
+  if (!study.hold_out) return none("No evaluation is possible: the study holds no rows out, and a model is not judged by the rows that it learnt from. A study says how many to keep by hold_out, before owners join.");
+  if (!session.may("submitter")) return none("Your role lets you look, not ask for an evaluation.");
   const bounded = promises.find((promise) => promise.epsilon !== null);
   const epsilon = h("input", { id: "evaluation-epsilon", type: "number", min: 0, step: "any", value: Number((bounded?.epsilon ?? 1).toPrecision(3)) });
   const delta = h("input", { id: "evaluation-delta", type: "number", min: 0, step: "any", value: bounded?.delta || 1e-6 });
   const alert = h("div", { class: "alert", role: "alert" }), atMost = h("p", { id: "at-most", "aria-live": "polite" });
+  const button = h("button", {}, "Evaluate"), refusals = h("div", { id: "allowed", "aria-live": "polite" });
   const cost = () => ({ epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber });
+  let parties = null;
+  const judge = () => {
+    const refused = parties ? unwilling(run, digest, parties, cost()) : [];
+    button.disabled = refused.some(({ isFinal }) => isFinal);
+    refusals.replaceChildren(...refused.map(({ words }) => h("p", { class: "warn" }, words)),
+      parties && !refused.length ? h("p", { class: "hint" }, "All its owners answer, and their rules and budgets allow it.") : "");
+  };
   const foresee = debounced(async () => {
     alert.replaceChildren();
+    judge();
     try {
       if (epsilon.valueAsNumber > 0) atMost.replaceChildren(...precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)));
       else atMost.replaceChildren("ε must be above 0.");
@@ -107,8 +105,33 @@ function evaluating(run, promises, signal) {
       alert.replaceChildren(error.message);
     }
   };
-  return h("details", { id: "evaluate", ontoggle: foresee }, h("summary", {}, "Evaluate it on held-out rows"), h("form", { onsubmit: send, oninput: foresee },
-    h("p", { class: "hint" }, "Each owner pays for it out of its budget."), field("ε", epsilon), field("δ", delta), atMost, alert, h("button", {}, "Evaluate")));
+  const open = async () => {
+    foresee();
+    if (parties) return;
+    parties = [];
+    for await (parties of listings(signal)) judge();
+  };
+  return h("details", { id: "evaluate", open: !earlier, ontoggle: () => open().catch(showError) }, h("summary", {}, earlier ? "Evaluate it again" : "Evaluate it on held-out rows"),
+    h("form", { onsubmit: send, oninput: foresee }, h("p", { class: "hint" }, "Each owner pays for it out of its budget."),
+      h("div", { class: "row" }, field("ε", epsilon), field("δ", delta)), atMost, refusals, alert, button));
+}
+
+/** Why owners would not take part in an evaluation of a run, in words; `isFinal` unless they may yet answer. */
+function unwilling(run, digest, parties, { epsilon, delta }) {
+  const absent = new Set(Object.keys(run.absent)), names = run.parties.filter((name) => !absent.has(name));
+  const owners = new Map(ownersOf({ digest }, parties).map((owner) => [owner.name, owner]));
+  const those = (test) => names.filter((name) => owners.has(name) && test(owners.get(name)));
+  const away = names.filter((name) => { const party = parties.find((each) => each.name === name); return !party || party.problem; });
+  const without = names.filter((name) => !owners.has(name) && !away.includes(name) && !parties.find((each) => each.name === name)?.awaited);
+  const say = (who, one, many, isFinal = true) => who.length ? [{ words: `${few(who)} ${who.length > 1 ? many : one}.`, isFinal }] : [];
+  return [
+    ...say(away, "does not answer now: the evaluation would wait for it", "do not answer now: the evaluation would wait for them", false),
+    ...say(without, "holds the study no more", "hold the study no more"),
+    ...say(those(({ facts: { algorithms } }) => !algorithms.includes("evaluate")), "allows no evaluations", "allow no evaluations"),
+    ...say(those(({ facts: held }) => epsilon > held.max_epsilon_per_run), "allows less ε in one run", "allow less ε in one run"),
+    ...say(those(({ facts: held }) => delta > held.max_delta_per_run), "allows less δ in one run", "allow less δ in one run"),
+    ...say(those(({ budget }) => budget && epsilon > budget.epsilon_left), "has less ε left", "have less ε left"),
+  ];
 }
 
 /** How precise an evaluation at some budget could be at most, in words. */
@@ -139,20 +162,24 @@ function description(results, { contributors, study }) {
 const rooted = ({ value, low, high }) => ({ value: Math.sqrt(value), low: Math.sqrt(low), high: Math.sqrt(high) });
 const between = ({ value, low, high }) => `${number(value, 3)} (${number(low, 3)} to ${number(high, 3)})`;
 
-/** Buttons that download the model and its card. */
+/** Buttons that download the model, its card, and files for other tools. */
 function actions(run, model) {
+  const refused = h("div", { class: "alert", role: "alert" });
   const save = (path, ending) => async () => {
     const name = `${model.study.name}-${run.id.slice(0, 8)}${ending}`;
+    refused.replaceChildren();
     try {
       download(await (await ask(`/v1/runs/${run.id}/${path}`)).blob(), name);
       showNotice(`${name} is saved.`);
     } catch (error) {
-      showError(error);
+      refused.replaceChildren(h("p", {}, error.message));
     }
   };
-  return h("div", { class: "row", id: "take-away" },
-    h("button", { id: "download", type: "button", class: "main", onclick: save("model", ".json") }, "Download the model"),
-    h("button", { id: "card", type: "button", onclick: save("card", "-card.html") }, "Download its card"));
+  const button = (id, words, path, ending, isMain) => h("button", { id, type: "button", class: isMain && "main", onclick: save(path, ending) }, words);
+  const predicts = ["linear", "softmax"].includes(model.kind) && !model.study.features.some((each) => each.columns);
+  return h("div", {}, h("div", { class: "row", id: "take-away" }, button("download", "Download the model", "model", ".json", true), button("card", "Download its card", "card", "-card.html"),
+    predicts ? [button("onnx", "For ONNX", "export?to=onnx", ".onnx"), button("sklearn", "For scikit-learn", "export?to=sklearn", ".skops")] : []), refused,
+    predicts ? h("p", { class: "hint" }, "The files for ONNX and scikit-learn predict from raw columns, without Parley; skops.io.load opens the latter.") : "");
 }
 
 /** Hands a file to the browser's user. */

@@ -1,24 +1,30 @@
 /* The form for a new run: four fields, more on demand, and a forecast that changes as the user types. */
 
 import { changes, get, post, session } from "./api.js";
-import { debounced, few, field, h, number, showNotice, showError } from "./dom.js";
+import { debounced, facts, few, field, firstWords, h, showNotice, showError } from "./dom.js";
 import { ForecastPane } from "./forecast.js";
-import { facts, factsOf, ownersOf } from "./studies.js";
+import { LATER, factsOf, listings, ownersOf } from "./studies.js";
 
 const PAUSE = 250;
 const SHOWN = ["adjacency", "minimum_contributors", "colluders", "seconds", "evaluate"];
 
 export async function show(main, chosen, signal) {
   document.title = "New run · Parley";
-  main.append(h("h1", {}, "New run"), h("p", { id: "asking", role: "status" }, "Asking the owners …"));
-  const [studies, parties, algorithms] = await Promise.all(
-    ["/v1/studies", "/v1/parties", "/v1/algorithms"].map((path) => get(path, signal)));
-  document.getElementById("asking").remove();
-  const form = new RunForm(studies, parties, algorithms, signal);
+  main.append(h("h1", {}, "New run"));
+  const owners = listings(signal), algorithms = get("/v1/algorithms", signal);
+  const [studies, { value: parties }] = await Promise.all([get("/v1/studies", signal), owners.next()]);
+  const form = new RunForm(studies, parties ?? [], signal);
   if (studies.some((study) => study.name === chosen)) form.study.value = chosen;
   main.append(h("div", { class: "columns" }, form.element, form.pane.element));
   form.studyChanged();
-  for await (const _ of changes(signal)) await get("/v1/parties", signal).then((changed) => form.partiesChanged(changed), showError);
+  performance.mark("owners");
+  form.algorithms = await algorithms;
+  form.studyChanged();
+  for await (const changed of owners) form.partiesChanged(changed);
+  const follow = async () => {
+    for await (const changed of listings(signal, LATER)) form.partiesChanged(changed);
+  };
+  for await (const _ of changes(signal)) await follow().catch(showError);
 }
 
 const numeric = (id, value, more = {}) => h("input", { id, type: "number", step: "any", value, ...more });
@@ -29,6 +35,8 @@ class RunForm {
   pending = new AbortController();
   studyDocuments = {};
   refused = [];
+  algorithms = {}; // until they are known
+  unticked = new Map();
   epsilon = numeric("epsilon", 1, { required: true });
   delta = numeric("delta", 1e-5, { required: true });
   secure = h("input", { id: "secure", type: "checkbox" });
@@ -42,9 +50,10 @@ class RunForm {
   about = h("div", {});
   parameters = h("fieldset", { id: "parameters" });
   alert = h("div", { id: "refused", class: "alert", role: "alert" });
+  button = h("button", { id: "submit", class: "main", "aria-describedby": "refused" }, "Train");
 
-  constructor(studies, parties, algorithms, signal) {
-    Object.assign(this, { studies, parties, algorithms, signal });
+  constructor(studies, parties, signal) {
+    Object.assign(this, { studies, parties, signal });
     this.study = h("select", { id: "study", onchange: () => this.studyChanged() }, options(studies.map(({ name }) => [name, name])));
     this.algorithm = h("select", { id: "algorithm", onchange: () => this.algorithmChanged() });
     const foresee = debounced(() => this.foresee(), PAUSE);
@@ -55,7 +64,7 @@ class RunForm {
       field("δ", this.delta, "How likely the promise may fail; below one over the number of rows."),
       h("label", { class: "choice" }, this.secure, " Secure sum: the learner sees the sum of the answers alone"),
       h("details", { id: "rest" }, h("summary", {}, "Everything else is chosen for you"), this.more()),
-      this.alert, h("button", { id: "submit", class: "main" }, "Train"));
+      this.alert, this.button);
   }
 
   more() {
@@ -73,10 +82,8 @@ class RunForm {
 
   studyChanged() {
     const study = this.studies.find(({ name }) => name === this.study.value);
-    const owners = this.possible;
+    this.ownersChanged();
     this.about.replaceChildren(study ? h("details", {}, h("summary", {}, "About this study"), facts(factsOf(study))) : "");
-    this.boxes = owners.map(({ name }) => h("input", { type: "checkbox", checked: true, value: name }));
-    this.owners.replaceChildren(h("legend", {}, "Owners"), h("div", { class: "choices" }, this.boxes.map((box) => h("label", { class: "choice" }, box, ` ${box.value}`))));
     const fit = Object.entries(this.algorithms).filter(([name, algorithm]) => !algorithm.curator && !["describe", "evaluate"].includes(name)
       && (!study || (algorithm.norms.includes(study.norm) && (!study.sparse || algorithm.sparse))));
     this.algorithm.replaceChildren(...options([["auto", "auto: the one with the best forecast"], ...fit.map(([name, { summary }]) => [name, `${name}: ${summary}`])]));
@@ -86,10 +93,21 @@ class RunForm {
     this.foresee();
   }
 
+  /** Shows the owners of the study: those that are away take no part unless the user wants them to. */
+  ownersChanged() {
+    const shown = this.possible.map(({ name, isAway }) => [name, isAway, this.unticked.get(name) ?? isAway]);
+    if (this.shownOwners === (this.shownOwners = JSON.stringify([this.study.value, shown]))) return;
+    this.boxes = shown.map(([name, , isOut]) => h("input", { type: "checkbox", checked: !isOut, value: name, onchange: ({ target }) => this.unticked.set(name, !target.checked) }));
+    this.owners.replaceChildren(h("legend", {}, "Owners"), h("div", { class: "choices" }, this.boxes.map((box, index) =>
+      h("label", { class: "choice" }, box, ` ${box.value}`, shown[index][1] ? h("span", { class: "warn" }, " does not answer") : ""))));
+  }
+
   /** Takes the owners' present facts and budgets. */
   partiesChanged(parties) {
-    if (JSON.stringify(parties) === JSON.stringify(this.parties)) return;
-    this.parties = parties;
+    const told = JSON.stringify(parties.map(({ as_of: _, awaited: __, ...party }) => party));
+    if (told === this.told) return;
+    Object.assign(this, { parties, told });
+    this.ownersChanged();
     this.check();
     this.foresee();
   }
@@ -121,6 +139,8 @@ class RunForm {
     if (!(epsilon > 0)) wrong.push("ε must be above 0: at 0 an answer tells nothing.");
     if (!(delta >= 0 && delta < 1)) wrong.push("δ must be at least 0 and below 1.");
     if (!chosen.length) wrong.push("No owner takes part.");
+    const silent = chosen.filter(({ isAway }) => isAway).map(({ name }) => name);
+    this.pane.note(silent.length ? `${few(silent)} ${silent.length > 1 ? "do" : "does"} not answer: the run would wait.` : "");
     const those = (test) => chosen.filter(test).map(({ name }) => name);
     const tight = those(({ facts }) => epsilon > facts.max_epsilon_per_run), strict = those(({ facts }) => delta > facts.max_delta_per_run);
     if (tight.length) wrong.push(`${few(tight)} ${tight.length > 1 ? "allow" : "allows"} less ε in one run.`);
@@ -130,8 +150,13 @@ class RunForm {
     this.say();
   }
 
+  /** Says why the run would be refused, and on the button whether it is wise. */
   say() {
+    const { warning } = this.pane;
     this.alert.replaceChildren(...this.refused.map((words) => h("p", {}, words)));
+    this.button.disabled = this.refused.length > 0;
+    this.button.className = warning ? "caution" : "main";
+    this.button.textContent = warning ? `Train anyway: ${firstWords(warning.split(/ ?[:(]/)[0], 90)}` : "Train";
   }
 
   /** Requests a forecast, and cancels the request before. */
@@ -141,9 +166,11 @@ class RunForm {
     this.signal.addEventListener("abort", () => this.pending.abort(), { once: true });
     if (this.refused.length) {
       this.pane.none("Nothing is forecast of a run that would be refused.");
+      this.say();
       return;
     }
     this.pane.wait();
+    if (!Object.keys(this.algorithms).length) return;
     try {
       const name = this.study.value;
       this.studyDocuments[name] ??= await get(`/v1/studies/${encodeURIComponent(name)}`, signal);
@@ -153,7 +180,7 @@ class RunForm {
     } catch (error) {
       if (signal.aborted) return;
       this.pane.none(error.message);
-      if (error.status === 422) this.refused.push(error.message);
+      if (error.status < 500) this.refused.push(error.message);
     }
     this.say();
   }

@@ -2,8 +2,7 @@
 
 import { events, get, post, session } from "./api.js";
 import { curve } from "./charts.js";
-import { ENDS, badge, count, duration, few, h, number, percent, table, showNotice, showError, when } from "./dom.js";
-import { facts } from "./studies.js";
+import { ENDS, badge, count, duration, facts, few, h, number, percent, table, showNotice, showError, when } from "./dom.js";
 
 export const HIDDEN = { replace_one: "one record replaced", whole_party: "all the data of an owner replaced", auxiliary_row: "one of the public rows replaced" };
 const RECENT = 20, MANY = 50;
@@ -18,6 +17,7 @@ export async function show(main, id, signal) {
     if (ENDS.includes(data.state)) break;
   }
   view.draw();
+  view.course.open = view.state !== "completed"; // the model is what counts then
   if (view.state === "completed") await (await import("./model.js")).showModel(view.result, view.terms, signal);
 }
 
@@ -37,6 +37,7 @@ class LiveRun {
   chart = h("div", { id: "chart" });
   parties = h("div", { id: "owners" });
   chosen = h("div", {});
+  course = h("details", { id: "course", class: "section", open: true }, h("summary", {}, h("h2", {}, "Rounds and owners")), this.chart, this.parties, this.chosen);
   result = h("div", { id: "result" });
   cancel = h("button", { id: "cancel", type: "button", class: "danger", hidden: true, onclick: () => this.ask("cancel") }, "Cancel the run");
   resume = h("button", { id: "resume", type: "button", hidden: true, onclick: () => this.ask("resume") }, "Go on now");
@@ -44,7 +45,7 @@ class LiveRun {
   constructor(id, signal) {
     Object.assign(this, { id, signal });
     this.element = h("article", { "data-run": id }, this.title, this.words,
-      h("div", { class: "row" }, this.line, this.resume, this.cancel), this.still, this.bar, this.figures, this.result, this.chart, this.parties, this.chosen);
+      h("div", { class: "row" }, this.line, this.resume, this.cancel), this.still, this.bar, this.figures, this.result, this.course);
   }
 
   get hasRounds() {
@@ -102,10 +103,10 @@ class LiveRun {
     this.bar.hidden = hasEnded;
     if (this.round) [this.bar.max, this.bar.value] = [this.round.of, this.round.round];
     if (this.round) this.figures.replaceChildren(facts(this.pairs(hasEnded)));
-    if (this.objectives.length > 1) this.chart.replaceChildren(h("h2", {}, "Objective on public examples"), curve(this.objectives, "Objective by round"));
+    if (this.objectives.length > 1) this.chart.replaceChildren(h("h3", {}, "Objective on public examples"), curve(this.objectives, "Objective by round"));
     const firstOwners = [...this.owners].slice(0, MANY), more = this.owners.size - firstOwners.length;
-    const rows = firstOwners.map(([name, owner]) => [name, `ε ${number(owner.epsilon, 3)}`, this.round?.stragglers.includes(name) && !hasEnded ? "slow" : owner.state === "takes part" && hasEnded ? "took part" : owner.state]);
-    this.parties.replaceChildren(h("h2", {}, "Owners"), table("Owners of this run", ["Owner", "Spent", "State"], rows), more > 0 ? h("p", { class: "hint" }, `and ${count(more)} more`) : "");
+    const rows = firstOwners.map(([name, owner]) => [name, `ε ${number(owner.epsilon, 3)}`, this.round?.stragglers.includes(name) && !hasEnded ? "slow" : owner.state === "takes part" && hasEnded ? this.round ? "took part" : "was asked" : owner.state]);
+    this.parties.replaceChildren(table("Owners of this run", ["Owner", "Spent", "State"], rows), more > 0 ? h("p", { class: "hint" }, `and ${count(more)} more`) : "");
   }
 
   get mayChange() {

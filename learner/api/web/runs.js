@@ -1,7 +1,7 @@
 /* Shows the list of runs from a stream: a run that begins, changes or ends changes in the list at once. */
 
 import { events, get } from "./api.js";
-import { ENDS, badge, debounced, h, number, showNotice, showError, when } from "./dom.js";
+import { ENDS, badge, debounced, firstWords, h, number, showNotice, showError, when } from "./dom.js";
 
 const FIRST = 50, MORE = 100;
 const STATES = ["queued", "recruiting", "running", "paused", ...ENDS];
@@ -147,7 +147,8 @@ class RunRow {
   update(run) {
     if (this.drawn !== run.state + (run.pause?.reason ?? "")) {
       this.drawn = run.state + (run.pause?.reason ?? "");
-      this.state.replaceChildren(badge(run.state), run.pause ? h("p", { class: "hint" }, run.pause.reason) : "");
+      const why = run.pause?.reason ?? run.problem?.detail;
+      this.state.replaceChildren(badge(run.state), why ? h("p", { class: "hint why" }, firstWords(why)) : "");
     }
     const { done, of } = run.rounds;
     if (ENDS.includes(run.state) || !of) this.rounds.replaceChildren(of ? `${done} of ${of}` : "not chosen yet");

@@ -2,31 +2,53 @@
 
 import { changes, get, post, session } from "./api.js";
 import { budgetBar } from "./charts.js";
-import { count, debounced, few, field, h, number, percent, sentence, table, showNotice, showError } from "./dom.js";
+import { count, debounced, facts, few, field, h, number, percent, sentence, table, showNotice, showError, when } from "./dom.js";
 
 export const OWN_VIEW = "Budgets are shown as far as this learner's own runs go: other learners, and the owner itself, may have spent more.";
 const SPENT_MEANS = "what the answers cost if no question had depended on an earlier answer; only the limit is a promise";
 
-export async function show(main, _, signal) {
-  document.title = "Studies · Parley";
-  const box = h("div", {}, h("p", { role: "status" }, "Asking the owners …"));
-  main.append(h("h1", {}, "Studies"), box);
-  let drawn = "";
-  const draw = async () => {
-    const [studies, parties] = await Promise.all([get("/v1/studies", signal), get("/v1/parties", signal)]);
-    if (drawn === (drawn = JSON.stringify([studies, parties]))) return;
-    const stops = () => [...box.querySelectorAll("a, button, [tabindex]")], focused = stops().indexOf(document.activeElement);
-    box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties));
-    if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));
-    stops()[focused]?.focus();
-  };
-  await draw();
-  for await (const _ of changes(signal)) await draw().catch(showError);
+const AT_ONCE = .1;
+export const LATER = 2; // seconds that the learner waits for owners: when nothing is shown yet, and later
+
+/** Yields the parties as the learner knows them: at once, then again until those that are slow answer or are away. */
+export async function* listings(signal, first = AT_ONCE) {
+  for (let within = first; !signal.aborted; within = LATER) {
+    const parties = await get(`/v1/parties?within=${within}`, signal);
+    yield parties;
+    if (!parties.some(({ awaited, problem }) => awaited && !problem)) return;
+  }
 }
 
-/** The owners of a study: the parties that hold it, each with its facts about it and the budget of its runs. */
-export const ownersOf = ({ digest }, parties) => parties.flatMap(({ name, facts, budgets }) =>
-  (facts?.studies ?? []).filter((held) => held.study_digest === digest).map((held) => ({ name, facts: held, budget: budgets[digest] })));
+export async function show(main, _, signal) {
+  document.title = "Studies · Parley";
+  const box = h("div", {});
+  main.append(h("h1", {}, "Studies"), box);
+  let drawn = "";
+  const draw = async (within) => {
+    const studies = await get("/v1/studies", signal);
+    for await (const parties of listings(signal, within)) {
+      const shown = parties.map(({ as_of: _, ...party }) => party); // the time alone is no news
+      if (drawn === (drawn = JSON.stringify([studies, shown]))) continue;
+      const stops = () => [...box.querySelectorAll("a, button, [tabindex]")], focused = stops().indexOf(document.activeElement);
+      box.replaceChildren(...studies.map((study) => card(study, parties)), ...unreached(parties));
+      if (!studies.length) box.append(h("p", {}, "This learner knows no study yet: its setting `studies` names their folder."));
+      stops()[focused]?.focus();
+      performance.mark("owners");
+    }
+  };
+  await draw();
+  for await (const _ of changes(signal)) await draw(LATER).catch(showError);
+}
+
+/** The owners of a study: the parties that hold it, each with its facts about it, the budget of its runs, and its health. */
+export const ownersOf = ({ digest }, parties) => parties.flatMap((party) => (party.facts?.studies ?? []).filter((held) => held.study_digest === digest)
+  .map((held) => ({ name: party.name, facts: held, budget: party.budgets[digest], isAway: party.problem !== null, health: healthOf(party) })));
+
+/** Whether a party answers, in words; if not, since when and why. */
+export function healthOf({ problem, awaited, as_of: asOf }) {
+  if (problem) return h("span", { class: "bad" }, asOf ? `away since ${when(asOf)}` : "away", h("span", { class: "hint" }, ` ${problem.detail}`));
+  return awaited ? h("span", { class: "warn" }, asOf ? `has not answered yet; as of ${when(asOf)}` : "has not answered yet") : h("span", { class: "good" }, "answers");
+}
 
 /** What a study is, in pairs of name and value. */
 export function factsOf(study) {
@@ -40,24 +62,21 @@ export function factsOf(study) {
   ];
 }
 
-/** Pairs of name and value, as a list. */
-export const facts = (pairs) => h("ul", { class: "facts" }, pairs.map(([name, value]) => h("li", {}, h("span", {}, name, " "), h("strong", {}, value))));
-
 function card(study, parties) {
   const owners = ownersOf(study, parties), rows = owners.reduce((sum, each) => sum + each.facts.n_examples, 0);
   const actions = session.may("submitter") && owners.length > 0 && h("div", { class: "row" },
     h("a", { class: "button main", href: `#new/${encodeURIComponent(study.name)}` }, "Train a model"),
-    h("button", { type: "button", onclick: () => describe(study, owners).catch(showError) }, "Describe its columns"));
+    h("button", { type: "button", onclick: () => describe(study, owners.filter(({ isAway }) => !isAway)).catch(showError) }, "Describe its columns"));
   return h("article", { class: "card" },
     h("h2", {}, study.name), [study.title, study.purpose].filter(Boolean).map((words) => h("p", {}, words)),
     facts([...factsOf(study), ["Owners", `${owners.length}, with ${count(rows)} rows`]]), actions,
     owners.length ? table(`Owners of ${study.name}`, ["Owner", "Rows", "Health", "Budget ε", "Left for a run", "Hides"], owners.map(owner))
-      : h("p", { class: "warn" }, "No owner that answers holds it."),
+      : h("p", { class: "warn" }, parties.some(({ awaited, problem }) => awaited && !problem) ? "No owner that has answered holds it." : "No owner that answers holds it."),
     owners.some(({ budget }) => budget) ? h("p", { class: "hint" }, `${OWN_VIEW} Spent is ${SPENT_MEANS}.`) : "");
 }
 
-function owner({ name, budget, facts: publicFacts }) {
-  return [[name, publicFacts.people ? h("p", { class: "hint" }, `people: ${publicFacts.people}`) : ""], count(publicFacts.n_examples), h("span", { class: "good" }, "answers"),
+function owner({ name, budget, health, facts: publicFacts }) {
+  return [[name, publicFacts.people ? h("p", { class: "hint" }, `people: ${publicFacts.people}`) : ""], count(publicFacts.n_examples), health,
     budget ? [budgetBar(budget), h("span", { class: "hint" }, `${number(budget.epsilon_spent, 3)} spent, ${number(budget.epsilon_reserved, 3)} reserved, of ${number(budget.epsilon_limit)}${part(budget)}`)] : "not told",
     budget ? `ε ${number(budget.epsilon_left, 3)}` : "not told",
     publicFacts.adjacency === "whole_party" ? "all its data" : "one record"];
@@ -66,10 +85,11 @@ function owner({ name, budget, facts: publicFacts }) {
 /** The part of a budget that is set aside for a study, in words; nothing for the whole budget. */
 const part = ({ units: { share } }) => share < 1e6 ? `, ${percent(share / 1e6)} of it for this study` : "";
 
+/** The parties that have said nothing yet, so that nobody knows what they hold. */
 function unreached(parties) {
   const silent = parties.filter((party) => party.facts === null);
   return silent.length ? [h("h2", {}, "Owners that do not answer"),
-    table("Owners that do not answer", ["Owner", "Health"], silent.map((each) => [each.name, h("span", { class: "bad" }, each.problem.detail)]))] : [];
+    table("Owners that do not answer", ["Owner", "Health"], silent.map((each) => [each.name, healthOf(each)]))] : [];
 }
 
 /** Opens the dialog that describes a study's columns by a run, which costs its owners as any run does. */

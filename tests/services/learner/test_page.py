@@ -8,11 +8,14 @@ from hashlib import sha256
 from pathlib import Path
 
 import httpx
+import pytest
 
+from parley.common import extras
 from parley.learner.api import page
 from parley.learner.api.page import PAGE_PATHS
 from tests.support.cluster import submit, watch
 
+FORMS = ("onnx", "sklearn")
 FIRST = ("/", "/page/style.css", "/page/main.js", "/page/api.js", "/page/dom.js", "/page/runs.js")
 """What the first view is made of, but for the runs."""
 
@@ -83,3 +86,19 @@ async def test_every_page_of_html_says_what_it_may_load(client: httpx.AsyncClien
     (style,) = re.findall(r"<style>(.*?)</style>", response.text, re.DOTALL)
     assert base64.b64encode(sha256(style.encode()).digest()).decode() in policy, "else a browser ignores it"
     assert "style=" not in response.text
+
+
+async def test_a_model_is_written_for_other_tools_if_the_learner_has_the_extra(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await watch(client, run := await submit(client))
+    sizes = {to: len((await client.get(f"/v1/runs/{run}/export?to={to}")).raise_for_status().content) for to in FORMS}
+    assert all(size > 1_000 for size in sizes.values()), sizes
+    assert (await client.get(f"/v1/runs/{run}/export?to=pickle")).status_code == 422
+    monkeypatch.setattr(extras, "_is_installed", lambda _: False)
+    refused = await client.get(f"/v1/runs/{run}/export?to=onnx")
+    assert refused.status_code == 409
+    assert "an ONNX file needs pip install 'parley-learning[export]' where it runs; or download" in refused.text
+    (listed,) = [party for party in (await client.get("/v1/parties?within=5")).json() if party["name"] == "party-1"]
+    assert (listed["awaited"], listed["problem"]) == (False, None)
+    assert listed["as_of"]

@@ -56,7 +56,6 @@ def test_a_run_is_asked_for_by_keyboard(visitor: Visitor) -> None:
     visitor.until_it_says("Take it away")
     assert visitor.browser.switch_to.active_element.tag_name == "main", "the button that led here is gone"
     tab_to(visitor, "Evaluate it")
-    press(visitor, Keys.ENTER)
     visitor.until_it_says("Of a model without any error", "#at-most")
     tab_to(visitor, "Download the model")
 
