@@ -26,7 +26,7 @@ from parley.common.learning.evaluation import (
 )
 from parley.common.learning.metrics import accuracy, auc, r_squared, recall, rmse
 from parley.common.learning.model import Model
-from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.noise_law import SummedLaplace
 from parley.common.learning.ranking import RankedCounts
 from parley.common.runs.evaluation import statistics_of
 
@@ -35,7 +35,7 @@ WEIGHTS = np.array([[4.0, 0.3, 0.0]])
 EDGES = np.linspace(-4, 4, 17)
 TOO_FEW = float(stats.binom(DRAWS, COVERAGE).ppf(1e-6))
 """Fewer intervals than this hold the truth once in 10^6 tests, if they hold it at their rate."""
-SILENT = NoiseLaw.of([1e-3])
+SILENT = SummedLaplace.of([1e-3])
 """Of noise that is as good as none."""
 UNKNOWN = FigureEstimate(estimate=None, low=0.0, high=1.0)
 
@@ -64,11 +64,11 @@ def counts_of(shard: Shard) -> FloatArray:
     return to_reals(tally(ScoreCells(EDGES), shard, WEIGHTS))
 
 
-def two_classes(values: FloatArray, law: NoiseLaw, threshold: float = 0.0) -> NoisyCounts:
+def two_classes(values: FloatArray, law: SummedLaplace, threshold: float = 0.0) -> NoisyCounts:
     return NoisyCounts(values, law, ("no", "yes"), EDGES, threshold)
 
 
-def ranked(values: FloatArray, law: NoiseLaw) -> RankedCounts:
+def ranked(values: FloatArray, law: SummedLaplace) -> RankedCounts:
     negative, positive = values.reshape(2, -1)
     return RankedCounts(EDGES, negative, positive, law)
 
@@ -86,8 +86,10 @@ def check(name: str, figures: list[FigureEstimate], truth: float) -> None:
     assert held >= TOO_FEW
 
 
-@pytest.mark.parametrize("law", [NoiseLaw.of([4.0]), NoiseLaw.of([4.0], 1.5), NoiseLaw.of([20.0, 5.0])], ids=str)
-def test_intervals_of_shares_hold_the_truth_at_their_rate(law: NoiseLaw) -> None:
+@pytest.mark.parametrize(
+    "law", [SummedLaplace.of([4.0]), SummedLaplace.of([4.0], 1.5), SummedLaplace.of([20.0, 5.0])], ids=str
+)
+def test_intervals_of_shares_hold_the_truth_at_their_rate(law: SummedLaplace) -> None:
     rng, shard, model = np.random.default_rng(7), made(2000, 0.3), Model(WEIGHTS[0])
     exact = counts_of(shard)
     noise = law.draws(exact.size)[rng.choice(2000, DRAWS, replace=False)]
@@ -104,7 +106,7 @@ def test_intervals_of_shares_hold_the_truth_at_their_rate(law: NoiseLaw) -> None
 
 @pytest.mark.parametrize("share", [0.3, 0.03])
 def test_intervals_of_the_area_hold_the_truth_at_their_rate(share: float) -> None:
-    rng, shard, law = np.random.default_rng(8), made(3000, share), NoiseLaw.of([2.0])
+    rng, shard, law = np.random.default_rng(8), made(3000, share), SummedLaplace.of([2.0])
     exact = counts_of(shard)
     found = [ranked(exact + rng.laplace(0, 2.0, exact.size), law).area_under_curve() for _ in range(12)]
     truth = auc(Model(WEIGHTS[0]), shard)
@@ -116,7 +118,7 @@ def test_intervals_of_the_area_hold_the_truth_at_their_rate(share: float) -> Non
 @pytest.mark.parametrize("largest", [2.0, 1.0])
 def test_intervals_of_a_real_label_hold_the_truth_at_their_rate(largest: float) -> None:
     rng, shard, weights = np.random.default_rng(9), real(2000), np.array([[0.5, 0.0, 0.0]])
-    exact, law = to_reals(tally(Errors(largest), shard, weights)), NoiseLaw.of([3.0])
+    exact, law = to_reals(tally(Errors(largest), shard, weights)), SummedLaplace.of([3.0])
     noisy = [NoisyErrors(exact + rng.laplace(0, 3.0, 5), law, largest, 10.0) for _ in range(DRAWS)]
     model, error = Model(weights[0]), np.abs(shard.scores(weights)[:, 0] - shard.y)
     assert error.max() <= 1
@@ -148,11 +150,15 @@ def test_without_noise_an_evaluation_of_two_classes_is_the_truth() -> None:
     assert [each.examples for each in found.calibration] == counts.sum(axis=0).tolist()
     assert [each.positives for each in found.calibration] == counts[1].tolist()
     assert (found.calibration[0].low, found.calibration[-1].high) == (0.0, 1.0)
-    assert [point.score for point in found.points] == EDGES.tolist()
-    at = found.points[8]
-    assert (at.accuracy, at.recall, at.confusion) == (found.accuracy, found.recall["yes"], found.confusion)
-    higher = statistics_of(two_classes(exact, SILENT, threshold=EDGES[11]))
-    assert (higher.accuracy, higher.confusion) == (found.points[11].accuracy, found.points[11].confusion)
+    scores_of = [point.score for point in found.points]
+    assert scores_of == sorted(scores_of)
+    for edge in EDGES[4:13].tolist():
+        at = min(found.points, key=lambda point: abs(point.score - edge))
+        there = statistics_of(two_classes(exact, SILENT, threshold=edge))
+        assert at.score == pytest.approx(edge)
+        assert at.accuracy.estimate == pytest.approx(there.accuracy.estimate, abs=0.02)
+        assert at.recall.estimate == pytest.approx(there.recall["yes"].estimate, abs=0.03)
+        assert np.sum(at.confusion) == pytest.approx(4000, rel=0.01)
     assert {found.rmse, found.mae, found.r_squared} == {None}
 
 
@@ -183,25 +189,25 @@ def test_without_noise_an_evaluation_of_a_real_label_is_the_truth() -> None:
 
 
 def test_noise_that_hides_all_leaves_no_estimate_and_the_whole_range() -> None:
-    found = statistics_of(two_classes(np.zeros(36), NoiseLaw.of([10.0])))
+    found = statistics_of(two_classes(np.zeros(36), SummedLaplace.of([10.0])))
     assert found.accuracy == found.auc == found.majority == found.brier == found.balanced_accuracy == UNKNOWN
     assert found.recall == {"no": UNKNOWN, "yes": UNKNOWN}
     assert found.confusion == ((0.0, 0.0), (0.0, 0.0))
-    errors = statistics_of(NoisyErrors(np.zeros(5), NoiseLaw.of([10.0]), 2.0, 3.0))
+    errors = statistics_of(NoisyErrors(np.zeros(5), SummedLaplace.of([10.0]), 2.0, 3.0))
     assert errors.rmse == errors.mae == FigureEstimate(estimate=None, low=0.0, high=6.0)
     assert errors.r_squared == FigureEstimate(estimate=None, low=None, high=1.0)
 
 
 def test_a_class_that_noise_hides_has_no_area() -> None:
     exact = counts_of(made(3000, 0.001))
-    counts = ranked(exact, NoiseLaw.of([5.0]))
+    counts = ranked(exact, SummedLaplace.of([5.0]))
     assert (counts.area_under_curve(), counts.average_precision()) == (None, None)
-    assert statistics_of(two_classes(exact, NoiseLaw.of([5.0]))).accuracy.estimate is not None
+    assert statistics_of(two_classes(exact, SummedLaplace.of([5.0]))).accuracy.estimate is not None
 
 
 def test_an_area_is_the_same_whichever_class_is_called_positive() -> None:
     negative, positive = counts_of(made(3000, 0.8)).reshape(2, -1)
-    law = NoiseLaw.of([2.0])
+    law = SummedLaplace.of([2.0])
     one = RankedCounts(EDGES, negative, positive, law).area_under_curve()
     other = RankedCounts(-EDGES[::-1], positive[::-1], negative[::-1], law).area_under_curve()
     assert one == pytest.approx(other)
@@ -212,6 +218,6 @@ def test_a_ratio_without_noise_is_one_number_and_stays_within_its_bounds() -> No
     sure = ratio(NoisyNumber(30.0, still), NoisyNumber(40.0, still), n=40)
     assert (sure.low, sure.estimate, sure.high) == pytest.approx((0.75,) * 3, abs=1e-5)
     assert sure.sampling == pytest.approx(math.sqrt(0.75 * 0.25 / 40))
-    noise = NoiseLaw.of([1.0]).draws(2)
+    noise = SummedLaplace.of([1.0]).draws(2)
     clipped = ratio(NoisyNumber(103.0, noise[:, 0]), NoisyNumber(100.0, noise[:, 1]))
     assert (clipped.estimate, clipped.high) == (1.0, 1.0)

@@ -31,7 +31,7 @@ from parley.common.learning.evaluation import (
     tally,
 )
 from parley.common.learning.losses import Logistic, Softmax, Squared
-from parley.common.learning.noise_law import NoiseLaw
+from parley.common.learning.noise_law import SummedLaplace
 from parley.common.privacy.noise import NoNoise
 from parley.common.protocol.facts import FederationFacts
 from parley.common.protocol.messages import Query, Reply
@@ -47,7 +47,7 @@ def examples(rng: np.random.Generator, y: FloatArray, d: int = 3) -> Shard:
     return Shard(X / np.linalg.norm(X, axis=-1, keepdims=True), y)
 
 
-def test_scores_are_counted_in_even_steps_whatever_the_label() -> None:
+def test_scores_are_counted_in_even_steps_of_all_labels() -> None:
     rng = np.random.default_rng(1)
     shard, weights = examples(rng, rng.choice([-1.0, 1.0], 500)), np.array([[2.0, -1.0, 0.5]])
     steps = ScoreSteps(16, 2.0)
@@ -195,14 +195,14 @@ def test_edges_spread_over_a_third_of_what_is_possible_where_noise_hides_scores(
     assert 0 < edges[-1] <= 6
 
 
-def law_of(scales: Sequence[float], shape: float = 1.0) -> NoiseLaw:
-    return NoiseLaw.of(scales, shape)
+def law_of(scales: Sequence[float], shape: float = 1.0) -> SummedLaplace:
+    return SummedLaplace.of(scales, shape)
 
 
 @pytest.mark.parametrize(
     "law", [law_of([2.0]), law_of([2.0, 2.0, 0.5]), law_of([3.0], 1.5), law_of([1.0] * 12)], ids=str
 )
-def test_a_noise_laws_deviation_draws_and_density_agree(law: NoiseLaw) -> None:
+def test_a_noise_laws_deviation_draws_and_density_agree(law: SummedLaplace) -> None:
     drawn = law.draws(20)
     assert drawn.std() == pytest.approx(law.deviation, rel=0.05)
     assert np.array_equal(drawn, law.draws(20)), "the same for the same law"
@@ -298,7 +298,7 @@ def test_the_noise_of_a_sum_is_that_of_its_parts() -> None:
     scale = float(np.max(Evaluate().scale(2, plain.of(0))))
     assert scale == pytest.approx(2 / Evaluate().part(2, plain))
     assert Evaluate().noise_law(2, plain, (0, 1)).deviation == pytest.approx(2 * scale)
-    assert Evaluate().noise_law(2, plain, (1,)) == NoiseLaw.of([scale])
+    assert Evaluate().noise_law(2, plain, (1,)) == SummedLaplace.of([scale])
     terms = {"epsilon": 1.0, "delta": 0.0, "n_features": 2, "colluders": 1, "secure_sum": True}
     summed = FederationFacts.uniform(np.array([5, 5, 5]), loss=Logistic(), **terms)  # type: ignore[arg-type]
     law = Evaluate().noise_law(2, summed, (0, 1, 2))

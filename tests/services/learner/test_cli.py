@@ -125,15 +125,15 @@ def test_submits_a_study_from_a_file_with_all_terms(command: Commands, tmp_path:
 def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands) -> None:
     watched = command(*SUBMIT, "--evaluate", "0.5", "--watch").stdout
     assert watched.index("completed after 3 rounds") < watched.index("completed after 2 rounds")
-    heading = "on 20 rows held out by 2 parties, at epsilon 0.5, delta 5e-06:"
+    heading = "on 20 rows held out by 2 parties, at epsilon 0.5, delta 0:"
     assert heading in watched
     follower, run = (view["id"] for view in command.json("list", "--limit", "2"))
     saved = command("model", run, "--save", os.devnull).stdout
     assert f"  {heading}\n    accuracy " in saved
-    assert saved.count(" at 95%") == 5  # accuracy, the majority's share, AUC, two recalls
+    assert saved.count(" at 95%") == 12  # six of both classes; precision, recall and F1 of each
     assert command.json("model", run)["evaluation"]["run"] == follower
     again = command("evaluate", run, "--epsilon", "40", "--delta", "0.01", "-p", "threshold=0.5", "--watch").stdout
-    assert "at epsilon 40, delta 0.01:" in again
+    assert "at epsilon 40, delta 0:" in again
     queued = command.json("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6", "--idempotency-key", "evaluated")
     assert queued["evaluates"] == run
     assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)
