@@ -26,9 +26,6 @@ from parley.common.arrays import FloatArray
 from parley.common.data.columns import Label, RealLabel
 from parley.common.strict import Name
 
-BALANCED = "balanced"
-"""The rule by which classes count alike."""
-
 ClassWeights = Annotated[
     Annotated[Literal["balanced"], Tag("rule")]
     | Annotated[
@@ -42,20 +39,20 @@ ClassWeights = Annotated[
 ]
 
 
-def weights_of_classes(stated: ClassWeights | None, label: Label | RealLabel) -> tuple[float, ...]:
+def resolved_weights(stated: ClassWeights | None, label: Label | RealLabel) -> tuple[float, ...]:
     """Return the weight of each class of the label, in order; empty if all are 1.
 
     Raises ValueError for a real label, a class that the label has not, a weight outside [0, 1], weights that leave
     fewer than two classes, and for ``balanced`` if the label states no shares.
 
-    >>> weights_of_classes("balanced", Label(name="ill", values=("no", "yes"), shares=(0.8, 0.2)))
+    >>> resolved_weights("balanced", Label(name="ill", values=("no", "yes"), shares=(0.8, 0.2)))
     (0.25, 1.0)
     """
     if stated is None:
         return ()
     if isinstance(label, RealLabel):
         raise ValueError(f"class_weights: label {label.name!r} is a number, without classes to weigh")  # noqa: TRY004
-    weights = _balanced(label) if stated == BALANCED else _named(stated, label)
+    weights = _balanced(label) if isinstance(stated, str) else _named(stated, label)
     return () if all(weight == 1 for weight in weights) else weights
 
 

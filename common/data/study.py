@@ -33,7 +33,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
-from parley.common.data.class_weights import ClassWeights, weights_of_classes
+from parley.common.data.class_weights import ClassWeights, resolved_weights
 from parley.common.data.columns import (
     AnyFeature,
     AnyLabel,
@@ -393,7 +393,7 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _class_weights_fit(self) -> Self:
-        weights_of_classes(self.class_weights, self.label)
+        resolved_weights(self.class_weights, self.label)
         return self
 
     @property
@@ -451,6 +451,11 @@ class Study(Strict):
     def class_shares(self) -> tuple[float, ...] | None:
         """The part of the population that each class is; None if it is unknown, and for a real label."""
         return self.label.frequencies if isinstance(self.label, Label) else None
+
+    @cached_property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        """The weight in training of each class, in order; empty if all are 1."""
+        return resolved_weights(self.class_weights, self.label)
 
     @cached_property
     def usual_label(self) -> UsualLabel | None:

@@ -228,8 +228,12 @@ class Softmax(_Weighted):
         return self.weighted(np.asarray(p * (direction - (p * direction).sum(axis=-1, keepdims=True))), y)
 
 
-def build_loss(study: Study, class_weights: tuple[float, ...] = ()) -> Loss:
-    """Return the loss that a study names, with as many scores as the label's classes need, of weighted classes."""
+def build_loss(study: Study, class_weights: tuple[float, ...] | None = None) -> Loss:
+    """Return the loss that a study names, with as many scores as the label's classes need.
+
+    Weights of classes are the study's, unless a run has others; () stands for 1 each.
+    """
+    class_weights = study.weights_of_classes if class_weights is None else class_weights
     match study.loss.kind:
         case "logistic":
             return Logistic(class_weights=class_weights)

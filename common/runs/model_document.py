@@ -84,6 +84,14 @@ class ModelTerms(Strict):
     evaluation: Annotated[
         RunEvaluation | None, Field(description="on held-out rows, if that was asked for and is done")
     ] = None
+    class_weights: Annotated[
+        dict[str, float] | None,
+        Field(
+            description="by class, the weight of its rows in training; absent if all are 1. Scores decide the label as "
+            "they are; before they become probabilities, a class's is lessened by the logarithm of its weight",
+            exclude_if=lambda weights: weights is None,
+        ),
+    ] = None
     chosen: Annotated[
         dict[str, str], Field(description="why parameters that were left open are what they are, by name")
     ] = Field(default_factory=dict)
@@ -91,6 +99,11 @@ class ModelTerms(Strict):
         Certificate | None,
         Field(description="what parties, key holders and the learner signed; null of a model that no learner made"),
     ] = None
+
+    @property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        """The weight in training of each class, in order; empty if all are 1."""
+        return tuple((self.class_weights or {}).values())
 
     @property
     def digests(self) -> dict[str, str]:
@@ -183,7 +196,7 @@ def model_document(
             dict(guarantee) | {"assumptions": [*guarantee["assumptions"], *assumed]} for guarantee in guarantees
         ],
         "evaluation": evaluation and evaluation.model_dump(mode="json"),
-    }
+    } | ({"class_weights": weights} if (weights := spec.named_class_weights) else {})
 
 
 def certify(  # noqa: PLR0913, PLR0917 -- all that is signed of a run, by name

@@ -10,24 +10,30 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from parley.common.arrays import FloatArray
+from parley.common.data.class_weights import prior_offset
 from parley.common.data.columns import RealLabel
 from parley.common.data.records import rows_of
 from parley.common.data.study import Study
 from parley.common.learning.model import Model
-from parley.common.runs.model_document import read_model
+from parley.common.runs.model_document import model_of, read_document
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictor:
-    """A model, and the study by which records become its rows."""
+    """A model, and the study by which records become its rows.
+
+    ``class_weights`` (K,) are those of its training, empty if all are 1.
+    """
 
     study: Study
     model: Model
+    class_weights: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         """Return the predictor of a document. Raises InvalidInputError as `read_model` does."""
-        return cls(*read_model(document))
+        read = read_document(document)
+        return cls(read.study, model_of(read), read.weights_of_classes)
 
     def check_predicts(self) -> None:
         """Raise InvalidInputError for members' models, as none predicts for all, and for statistics."""
@@ -50,7 +56,11 @@ class Predictor:
         return [label.values[code] for code in best.tolist()]
 
     def probabilities(self, scores: FloatArray) -> FloatArray | None:
-        """Return the probability (n, K) of each value of the label, or None if the loss does not fit probabilities."""
+        """Return the probability (n, K) of each value of the label, or None if the loss does not fit probabilities.
+
+        It is that of the population as it is: class weights are undone (`parley.common.data.class_weights`).
+        """
+        scores = scores - prior_offset(self.class_weights) if self.class_weights else scores
         if scores.ndim > 1:
             return np.asarray(softmax(scores, axis=-1))
         if self.study.loss.kind != "logistic" or isinstance(self.study.label, RealLabel):
@@ -63,8 +73,9 @@ def predict(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -
 
     ``score`` is that of the label, for two classes that of the positive one; ``probability`` is that of the same class
     if the loss is logistic or softmax, and None otherwise; for more than two classes ``probabilities`` has that of
-    each. A real label is predicted in its own unit. Raises InvalidInputError for a record that does not fit the study,
-    an unknown kind of model, and members' models, as none predicts for all.
+    each. The label follows the scores as they are; probabilities are of the population, without class weights. A real
+    label is predicted in its own unit. Raises InvalidInputError for a record that does not fit the study, an unknown
+    kind of model, and members' models, as none predicts for all.
     """
     predictor = Predictor.of(document)
     scores = predictor.scores(rows_of(predictor.study, records))
@@ -80,7 +91,7 @@ def _as_objects(predictor: Predictor, scores: FloatArray) -> Iterator[dict[str, 
         yield {
             "label": label,
             "score": float(scores[i].max()),
-            "probability": None if row is None else float(row.max() if several else row[-1]),
+            "probability": None if row is None else float(row[scores[i].argmax() if several else -1]),
             "probabilities": _by_value(predictor, row) if several and row is not None else None,
         }
 

@@ -16,7 +16,8 @@ from pydantic import Field, JsonValue, field_serializer, field_validator, model_
 
 from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settle
 from parley.common.arrays import FloatArray, IntArray
-from parley.common.data.class_weights import ClassWeights, weights_of_classes
+from parley.common.data.class_weights import ClassWeights, resolved_weights
+from parley.common.data.columns import Label
 from parley.common.data.study import Study, count_held_out
 from parley.common.encoding.canonical_json import canonical, canonical_digest, own_json
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
@@ -169,14 +170,20 @@ class RunOutline(Strict):
 
     @model_validator(mode="after")
     def _class_weights_fit(self) -> Self:
-        weights_of_classes(self.class_weights, self.study.label)
+        resolved_weights(self.class_weights, self.study.label)
         return self
 
     @property
     def weights_of_classes(self) -> tuple[float, ...]:
         """The weight in training of each class of the label, in order; empty if all are 1."""
-        stated = self.study.class_weights if self.class_weights is None else self.class_weights
-        return weights_of_classes(stated, self.study.label)
+        own = self.class_weights
+        return self.study.weights_of_classes if own is None else resolved_weights(own, self.study.label)
+
+    @property
+    def named_class_weights(self) -> dict[str, float] | None:
+        """The weight in training of each class, by name; None if all are 1, and for a real label."""
+        label, weights = self.study.label, self.weights_of_classes
+        return dict(zip(label.values, weights, strict=True)) if isinstance(label, Label) and weights else None
 
     @model_validator(mode="after")
     def _parameters_have_a_spelling(self) -> Self:

@@ -348,6 +348,25 @@ def read_budgets(texts: list[str] | None) -> dict[str, dict[str, float]]:
     return budgets
 
 
+def read_class_weights(text: str | None) -> dict[str, float] | str | None:
+    """Parse CLASS=WEIGHT,..., or the name of a rule; raises InvalidInputError.
+
+    >>> read_class_weights("no=0.1,yes=1")
+    {'no': 0.1, 'yes': 1.0}
+    """
+    if text is None or "=" not in text:
+        return text
+    weights: dict[str, float] = {}
+    for name, value in map(split_pair, text.split(",")):
+        if name in weights:
+            raise InvalidInputError(f"class_weights: {name!r} is named twice")
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            raise InvalidInputError(f"class_weights: the weight of {name!r} must be a number, not {value!r}") from None
+    return weights
+
+
 def read_cohort(text: str | None) -> dict[str, float] | None:
     """Parse LEAST[,MOST[,SECONDS[,HOURS]]]; an empty part is left at its default.
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue, ValidationError
 
 from parley.common.algorithms import AUTO, fixed_parameters
+from parley.common.data.class_weights import ClassWeights
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
@@ -86,6 +87,11 @@ class RunRequest(Strict):
         ),
     ] = 1
 
+    class_weights: Annotated[
+        ClassWeights | None,
+        Field(description="how much a row of each class counts in training, instead of what the study says"),
+    ] = None
+
     cohort: Annotated[
         Cohort | None,
         Field(
@@ -135,6 +141,7 @@ class RunRequest(Strict):
                 answer_every=self.answer_every,
                 adjacency=self.adjacency,
                 public=None if self.public is None else rows.find(self.public),
+                class_weights=self.class_weights,
             )
         except ValidationError as error:
             raise InvalidInputError(faults(error)) from None
@@ -173,6 +180,8 @@ class RunRequest(Strict):
     def _check_program(self, draft: RunSpec) -> None:
         """Raise InvalidInputError if the algorithm cannot be run among these parties on these terms."""
         questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
+        if self.class_weights is not None and not algorithm.trains:
+            raise InvalidInputError(f"{self.algorithm} trains nothing that class_weights could change: leave them out")
         if (pure := next((i for i, member in enumerate(draft.parties) if member.budget.delta == 0), None)) is not None:
             algorithm.event(1, facts.of(pure))  # refuses a delta of 0 where the noise needs more
         if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:

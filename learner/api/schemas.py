@@ -76,6 +76,9 @@ class RunView(BaseModel):
     key_holders: tuple[str, ...]
     adjacency: Adjacency
     public: PublicRows | None
+    class_weights: Annotated[
+        dict[str, float] | None, Field(description="by class, the weight of its rows in training; null: all are 1")
+    ]
     evaluates: Annotated[str | None, Field(description="the run whose model this one evaluates")]
     evaluations: Annotated[tuple[str, ...], Field(description="the runs that evaluate this one's model, oldest first")]
     spec_digest: str

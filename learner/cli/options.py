@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from parley.common.service.commands import deferred, read_budgets, read_parameters
+from parley.common.service.commands import deferred, read_budgets, read_class_weights, read_parameters
 
 with deferred():
     from parley.common.files import studies
@@ -93,6 +93,15 @@ AdjacencyOption = Annotated[
 PublicOption = Annotated[
     str | None, typer.Option("--public", metavar="DIGEST", help="the public rows to ask about, as `public` names them")
 ]
+ClassWeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--class-weights",
+        metavar="CLASS=WEIGHT,...",
+        help="how much a row of each class counts in training, from 0 to 1, such as no=0.1; or balanced, by the shares "
+        "that the study states",
+    ),
+]
 ColludersOption = Annotated[
     int | None,
     typer.Option(
@@ -166,6 +175,7 @@ class TrainingOptions(AnyRunOptions):
     answer_every: AnswerEveryOption = 1
     adjacency: AdjacencyOption = "replace_one"
     public: PublicOption = None
+    class_weights: ClassWeightsOption = None
     seconds: SecondsOption = 60.0
 
 
@@ -187,5 +197,6 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "study": study_argument,
     "parameters": read_parameters,
     "budgets": read_budgets,
+    "class_weights": read_class_weights,
 }
 """The functions that read options whose text is not what the API takes."""

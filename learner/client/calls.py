@@ -169,6 +169,7 @@ class RunOptions(TypedDict, total=False):
     adjacency: str
     public: str
     answer_every: int
+    class_weights: Mapping[str, float] | str
     cohort: Mapping[str, Any]
     evaluate: float
     purpose: str

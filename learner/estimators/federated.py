@@ -132,7 +132,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
         """Set the fitted attributes from a model's document."""
-        predictor = Predictor(document.study, model_of(document))
+        predictor = Predictor(document.study, model_of(document), document.weights_of_classes)
         for name, value in more.items():
             setattr(self, name, value)
         self._predictor, self.document_, self.study_ = predictor, document, document.study

@@ -18,6 +18,7 @@ from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
 from parley.common.arrays import FloatArray
 from parley.common.data.cells import MISSING_TEXTS
+from parley.common.data.class_weights import prior_offset
 from parley.common.data.columns import Category, Feature, RealLabel
 from parley.common.data.layout import DesignLayout, frequencies, matrix_and_offset
 from parley.common.data.loading import NO_NORM
@@ -236,6 +237,9 @@ def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
     graph.add("Gather", np.array([*label.values, ""], dtype=object), place, output=PREDICTION)
     outputs = [helper.make_tensor_value_info(PREDICTION, TensorProto.STRING, ["rows"])]
     if predictor.probabilities(_no_scores(weights)) is not None:
+        if predictor.class_weights:
+            offset = prior_offset(predictor.class_weights)
+            scores = graph.add("Sub", scores, np.atleast_2d(offset if offset.ndim else [0.0, float(offset)]))
         graph.add("Softmax", scores, axis=1, output=PROBABILITIES)
         shape: list[str | int | None] = ["rows", len(label.values)]
         outputs.append(helper.make_tensor_value_info(PROBABILITIES, TensorProto.DOUBLE, shape))

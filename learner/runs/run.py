@@ -72,6 +72,9 @@ class RunTerms(Setting):
     absent: Annotated[
         dict[str, str], Field(default_factory=dict, description="by party: why one that was asked takes no part")
     ]
+    class_weights: Annotated[
+        dict[str, float] | None, Field(description="by class, the weight of its rows in training; null: all are 1")
+    ] = None
     cautions: Annotated[
         tuple[str, ...],
         Field(description="what parameters and budgets do that may not be meant"),
@@ -108,6 +111,7 @@ class RunTerms(Setting):
             secure_sum=spec.secure_sum,
             adjacency=spec.adjacency if any_algorithm else spec.build().adjacency,
             public=spec.public,
+            class_weights=spec.named_class_weights,
             spec_digest=spec.digest,
             n_rounds=0 if any_algorithm else len(spec.settled()[0].questions()),
         )
