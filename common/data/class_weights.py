@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from pydantic import Discriminator, Field, FiniteFloat, Tag
@@ -25,6 +25,8 @@ from pydantic import Discriminator, Field, FiniteFloat, Tag
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Label, RealLabel
 from parley.common.strict import Name
+
+_Key = TypeVar("_Key")
 
 ClassWeights = Annotated[
     Annotated[Literal["balanced"], Tag("rule")]
@@ -87,7 +89,7 @@ def _told(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
-def scaled_weights(weights: Mapping[str, float]) -> dict[str, float]:
+def scaled_weights(weights: Mapping[_Key, float]) -> dict[_Key, float]:
     """Return weights above 0 in the ratio of those given, the largest 1: scikit-learn's may be any.
 
     >>> scaled_weights({"no": 1, "yes": 10})
@@ -97,15 +99,15 @@ def scaled_weights(weights: Mapping[str, float]) -> dict[str, float]:
     return {name: weight / largest for name, weight in weights.items()} if largest > 0 else dict(weights)
 
 
-def prior_offset(weights: Sequence[float]) -> FloatArray:
-    """Return what scores have too much for probabilities of the whole population: (), or (K,) of more than two classes.
+def prior_offset(weights: Sequence[float], outputs: int) -> FloatArray:
+    """Return what scores have too much for probabilities of the whole population: () of one score, (K,) of K scores.
 
     A class of weight 0 was not learnt, and its score is left as it is.
 
-    >>> float(prior_offset((0.25, 1.0))), float(prior_offset(()))
+    >>> float(prior_offset((0.25, 1.0), 1)), float(prior_offset((), 1))
     (1.3862943611198906, 0.0)
     """
     if not weights:
         return np.zeros(())
     logarithms = np.array([math.log(weight) if weight > 0 else 0.0 for weight in weights])
-    return np.asarray(logarithms[1] - logarithms[0] if len(weights) == 2 else logarithms)  # noqa: PLR2004
+    return np.asarray(logarithms[1] - logarithms[0] if outputs == 1 else logarithms)

@@ -1,12 +1,6 @@
-"""Warnings about parameters and budgets of a run with effects that nobody may have intended, from public facts.
-
-`unsaid_classes` finds such an effect afterwards, in an evaluation.
-"""
+"""Warnings about parameters and budgets of a run with effects that nobody may have intended, from public facts."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +13,6 @@ from parley.common.protocol.facts import FederationFacts, OwnFacts
 _RARE = 0.2
 """A class is rare if it counts for less than this part of what the most counting class does."""
 _MOST_NAMED = 3
-_HARDLY, _PERHAPS = 0.02, 0.1
-"""Recalls of classes that are hardly predicted: the low end of an interval, and the estimate."""
 
 
 def cautions(algorithm: Algorithm, facts: FederationFacts, *, has_threshold: bool = False) -> tuple[str, ...]:
@@ -33,7 +25,7 @@ def cautions(algorithm: Algorithm, facts: FederationFacts, *, has_threshold: boo
 
 
 def _of_rare_classes(facts: FederationFacts) -> tuple[str, ...]:
-    """Warn about classes so rare that a score seldom is for them, by the shares that the study states."""
+    """Warn about classes that a score is hardly ever for, by the shares that the study states."""
     if (study := facts.study) is None or (shares := study.class_shares) is None or not isinstance(study.label, Label):
         return ()
     counts = np.array(shares) * np.array(facts.loss.class_weights or np.ones(len(shares)))
@@ -41,23 +33,11 @@ def _of_rare_classes(facts: FederationFacts) -> tuple[str, ...]:
     if not rare:
         return ()
     named = (f"{study.label.values[place]!r} ({shares[place]:.2g} of the population)" for place in rare[:_MOST_NAMED])
-    told = f"the model will predict {', '.join(named)} of nobody or almost nobody"
+    more = " and others" if len(rare) > _MOST_NAMED else ""
+    told = f"the model will predict {', '.join(named)}{more} of nobody or almost nobody"
     if len(shares) > 2:  # noqa: PLR2004 -- two classes have a threshold
         return (f"{told}: take --class-weights balanced",)
     return (f"{told}, at a threshold of probability .5: take --threshold balanced, or --class-weights balanced",)
-
-
-def unsaid_classes(evaluation: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the classes that a model hardly ever predicts, by the recalls of an ``evaluation`` in JSON.
-
-    They have a recall that noise does not tell from next to nothing, and that is next to nothing by its estimate.
-    """
-    recalls: Mapping[str, Any] = (evaluation or {}).get("recall") or {}
-    return tuple(
-        name
-        for name, figure in recalls.items()
-        if figure["estimate"] is not None and figure["estimate"] <= _PERHAPS and (figure["low"] or 0.0) <= _HARDLY
-    )
 
 
 def _of_delta(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:

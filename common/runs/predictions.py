@@ -60,7 +60,7 @@ class Predictor:
 
         It is that of the population as it is: class weights are undone (`parley.common.data.class_weights`).
         """
-        scores = scores - prior_offset(self.class_weights) if self.class_weights else scores
+        scores = scores - prior_offset(self.class_weights, 1 if scores.ndim == 1 else scores.shape[-1])
         if scores.ndim > 1:
             return np.asarray(softmax(scores, axis=-1))
         if self.study.loss.kind != "logistic" or isinstance(self.study.label, RealLabel):

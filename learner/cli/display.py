@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from parley.common.encoding.texts import so_many
-from parley.common.learning.statistics import figures
+from parley.common.learning.statistics import figures, unsaid_caution
 from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common, no_less
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
@@ -172,6 +172,8 @@ def evaluation_lines(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
     cost = f"epsilon {no_less(evaluation['epsilon'])}, delta {evaluation['delta']:g}"
     yield f"on {evaluation['rows']} rows held out by {len(evaluation['contributors'])} parties, at {cost}:"
     yield from (f"  {title} {_interval(figure, evaluation['rate'])}" for title, figure in figures(evaluation))
+    if caution := unsaid_caution(evaluation):
+        yield f"  caution: {caution}"
 
 
 def _interval(figure: Mapping[str, Any], rate: float) -> str:

@@ -20,8 +20,8 @@ from markupsafe import Markup
 
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study
-from parley.common.learning.statistics import figures
-from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, no_less, odds_factor
+from parley.common.learning.statistics import figures, unsaid_caution
+from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, as_sentence, no_less, odds_factor
 from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from parley.common.runs.specification import RunSpec
@@ -172,6 +172,13 @@ def _parameters(read: ModelDocument) -> Iterator[dict[str, str]]:
     for name, value in ({"algorithm": read.algorithm} | read.parameters).items():
         words = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
         yield {"name": name, "value": words, "why": read.chosen.get(name, "by the user, or by default")}
+    if read.class_weights:
+        words = _some([f"{name} {weight:.3g}" for name, weight in read.class_weights.items()])
+        yield {
+            "name": "class weights",
+            "value": words,
+            "why": "by the run or its study; probabilities are without them",
+        }
 
 
 def _short(text: str) -> str:
@@ -227,7 +234,9 @@ def _limits(read: ModelDocument) -> Iterator[str]:
     yield from _LIMITS
     if read.evaluation is None:
         yield "Nobody has measured how good it is on rows that it was not trained on."
-    elif read.kind == "linear" and _is_no_better(read.evaluation):
+    if caution := unsaid_caution(read.evaluation.stated() if read.evaluation else None):
+        yield as_sentence(caution)
+    if read.evaluation and read.kind == "linear" and _is_no_better(read.evaluation):
         yield "On held-out rows it is not surely better than always telling the commonest class."
 
 

@@ -238,8 +238,7 @@ def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
     outputs = [helper.make_tensor_value_info(PREDICTION, TensorProto.STRING, ["rows"])]
     if predictor.probabilities(_no_scores(weights)) is not None:
         if predictor.class_weights:
-            offset = prior_offset(predictor.class_weights)
-            scores = graph.add("Sub", scores, np.atleast_2d(offset if offset.ndim else [0.0, float(offset)]))
+            scores = graph.add("Sub", scores, prior_offset(predictor.class_weights, len(label.values))[None])
         graph.add("Softmax", scores, axis=1, output=PROBABILITIES)
         shape: list[str | int | None] = ["rows", len(label.values)]
         outputs.append(helper.make_tensor_value_info(PROBABILITIES, TensorProto.DOUBLE, shape))

@@ -207,7 +207,8 @@ def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
     classifier = _set(kind, width, **learnt)
     if shift:  # scikit-learn's threshold belongs to the positive class
         beyond = math.nextafter(-shift, math.inf)
-        classifier = FixedThresholdClassifier(classifier, threshold=beyond, response_method="decision_function")
+        by_score = FixedThresholdClassifier(classifier, threshold=beyond, response_method="decision_function")
+        classifier = _set(by_score, width, estimator_=classifier)
     return [("score", classifier)]
 
 
@@ -220,4 +221,4 @@ def _prior_shift(predictor: Predictor) -> float:
             "a model of several weighted classes has no scikit-learn pipeline: no part of it has labels by some scores "
             "and probabilities by others; export it to onnx"
         )
-    return float(prior_offset(predictor.class_weights))
+    return float(prior_offset(predictor.class_weights, 1))

@@ -8,8 +8,8 @@ show the sum of their noisy gradients alone (`dp_gd`, its parameters chosen from
 each draw. ``recall`` and ``precision`` are of the positive class at score 0; ``probability`` is the mean of its
 predicted probabilities, weights undone, beside its ``share``.
 
-The sets are Adult (24 % earn more than 50,000), and encounters of patients with diabetes, of whom 11 % are readmitted
-within 30 days (Strack et al. 2014); the studies say so, and take bounds from the publishers' descriptions.
+The sets are Adult (24 % earn more than 50,000), and encounters of patients with diabetes (Strack et al. 2014): after
+11 % the patient is back within 30 days; the studies say so, and take bounds from the publishers' descriptions.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def readmission() -> tuple[Study, Shard]:
 
 
 def adult() -> tuple[Study, Shard]:
-    """Return Adult's training rows, of which a quarter is held out: whether somebody earns more than 50,000."""
+    """Return Adult's training rows: whether somebody earns more than 50,000."""
     study = read_study(_ADULT)
     label = study.label.model_copy(update={"shares": (0.76, 0.24)})
     study = study.model_copy(update={"label": label})
@@ -116,7 +116,7 @@ def measured(study: Study, rows: Shard, algorithm: str, epsilon: float, draws: i
                 "recall": hits / int(is_positive.sum()),
                 "precision": hits / max(1, int(predicted.sum())),
                 "auc": auc(model, test),
-                "probability": float(expit(scores - prior_offset(study.weights_of_classes)).mean()),
+                "probability": float(expit(scores - prior_offset(study.weights_of_classes, 1)).mean()),
                 "share": float(is_positive.mean()),
             }
         )

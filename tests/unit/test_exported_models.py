@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -298,3 +299,22 @@ def test_a_feature_is_not_called_as_an_output_is() -> None:
     study = Study(name="s", features=(Feature(name="prediction", lower=0, upper=1),), label=TWO)
     with pytest.raises(InvalidInputError, match="'prediction' cannot be exported"):
         onnx_model(portable_predictor(document_of(study)))
+
+
+def test_class_weights_are_undone_in_exported_probabilities_and_change_no_label() -> None:
+    frame = table(500)
+    for study in (study_of(TWO, LogisticLoss()), study_of(TWO, SoftmaxLoss())):
+        predictor = portable_predictor(document_of(study, class_weights={"no": 0.1, "yes": 1.0}))
+        expected, made = expected_of(predictor, frame), by_onnx(predictor, frame)
+        plain = expected_of(portable_predictor(document_of(study)), frame)
+        assert expected[0] == plain[0]
+        assert expected[1][:, 1].mean() < plain[1][:, 1].mean()
+        same(made["prediction"], expected, partial(made.get, "probabilities"))
+        pipeline = by_sklearn(predictor)
+        same(pipeline.predict(frame), expected, partial(pipeline.predict_proba, frame))
+    three = document_of(study_of(THREE, SoftmaxLoss()), class_weights={"c": 1.0, "a": 0.2, "b": 0.0})
+    predictor = portable_predictor(three)
+    made = by_onnx(predictor, frame)
+    same(made["prediction"], expected_of(predictor, frame), partial(made.get, "probabilities"))
+    with pytest.raises(InvalidInputError, match="export it to onnx"):
+        sklearn_pipeline(predictor)

@@ -196,6 +196,7 @@ RUN_VIEW: dict[str, Any] = {
     "chosen": {},
     "cohort": None,
     "absent": {},
+    "class_weights": None,
     "rounds": {"done": 2, "of": 2},
     "problem": None,
     "pause": None,

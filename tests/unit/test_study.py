@@ -127,14 +127,10 @@ def label_of_mean(study: Study, rows: FloatArray) -> FloatArray:
 class TestTerms:
     def test_kind_and_loss_follow_from_the_label(self) -> None:
         many = Study(name="m", features=FEATURES, label=Label(name="y", values=("a", "b", "c")))
-        kinds = {
-            study.kind: (build_loss(study), study.n_classes) for study in (STUDY, many, REAL)
-        }
-        expected: dict[str, tuple[Loss, int]] = {
-            "binary": (Logistic(), 2),
-            "multiclass": (Softmax(3), 3),
-            "regression": (Squared(), 0),
-        }
+        kinds = {study.kind: (build_loss(study), study.n_classes) for study in (STUDY, many, REAL)}
+        losses: list[Loss] = [Logistic(), Softmax(3), Squared()]
+        assert list(kinds) == ["binary", "multiclass", "regression"]
+        assert list(kinds.values()) == list(zip(losses, (2, 3, 0), strict=True))
         assert json.loads(many.model_dump_json())["loss"] == {"kind": "softmax"}
         assert json.loads(many.model_dump_json())["format"] == "parley-study-2"
         assert Study.model_validate_json(many.model_dump_json()) == many

@@ -68,6 +68,11 @@ function quality({ evaluation: results }, last) {
     ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet.")];
 }
 
+/** The classes that a model hardly ever predicts, as parley.common.learning.statistics.unsaid_classes has them. */
+function unsaidClasses({ recall }) {
+  return Object.entries(recall ?? {}).filter(([, { estimate, low }]) => estimate !== null && estimate <= .1 && (low ?? 0) <= .02).map(([name]) => name);
+}
+
 function evaluation(results) {
   const single = [], byClass = [];
   for (const statistic of STATISTICS.filter(({ name }) => results[name])) {
@@ -78,7 +83,9 @@ function evaluation(results) {
     else single.push(row(title, values));
   }
   const rows = [...single, ...byClass];
+  const unsaid = unsaidClasses(results);
   return [h("h2", {}, "How good it is"),
+    ...(unsaid.length ? [h("p", { class: "warn" }, `The model predicts ${unsaid.join(", ")} of nobody or almost nobody: choose another threshold, or train with class weights.`)] : []),
     h("p", {}, `On ${results.rows} rows that ${results.contributors.length} owners held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
     table("Figures on held-out rows", ["Figure", "Estimate", "Between"], rows, "evaluation")];
 }
