@@ -56,6 +56,7 @@ class AuthorChoices:
     other: bool = False
     public: bool = False
     shares: Mapping[str, float] = field(default_factory=dict)
+    class_weights: Mapping[str, float] | str | None = None
     mean: float | None = None
     deviation: float | None = None
 
@@ -111,6 +112,7 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
         "purpose": choices.purpose,
         "features": features,
         "label": target,
+        "class_weights": choices.class_weights,
         # nothing stands in for a label: where a public one has blanks, its rows are kept as empty ones, not refused
         "missing": "drop" if choices.missing == "value" and by_name[label].blank else choices.missing,
     }

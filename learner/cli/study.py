@@ -22,8 +22,9 @@ from parley.common.service.commands import (
     TableOption,
     ValueOption,
     deferred,
+    read_class_weights,
 )
-from parley.learner.cli.options import ConfigOption
+from parley.learner.cli.options import ClassWeightsOption, ConfigOption
 from parley.learner.models.model_files import written_whole
 
 with deferred():
@@ -90,6 +91,7 @@ class AuthorOptions:
             help="the share of a class in the population, if it is public knowledge; repeat for each",
         ),
     ] = None
+    class_weights: ClassWeightsOption = None
     mean: Annotated[
         float | None, typer.Option("--mean", help="the mean of a label that is a number, if it is public knowledge")
     ] = None
@@ -122,6 +124,7 @@ class AuthorOptions:
             other=self.other,
             public=self.public,
             shares={key: _parse_share(key, text) for key, text in _pairs("--share", self.share, ())},
+            class_weights=read_class_weights(self.class_weights),
             mean=self.mean,
             deviation=self.deviation,
         )

@@ -68,8 +68,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     ``class_weights`` has a number for each class, 1 for those that it leaves out, and the largest counts as 1: rows of
     other classes count for less in training, and noise stays that of a row of weight 1. Probabilities are of the
-    population as it is. It is scikit-learn's ``class_weight`` but for its name, because a check of scikit-learn's takes
-    50 rows of which noise leaves nothing, and for ``balanced``, which would follow from y.
+    population as it is. ``balanced`` is refused, because it would follow from y. It is not called ``class_weight``:
+    scikit-learn's checks of that fit 50 rows, and want an accuracy that noise does not leave.
 
     ``delta`` = 0 is pure epsilon, by noise in a minimisation or on its result: ``objective``, ``generalized``,
     ``output``, with the ``calibration`` of `release` and, of those that delta allows, the law that moves weights less.

@@ -326,7 +326,8 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     assert body == {
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
         "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
-        "adjacency": "replace_one", "public": None, "seconds": 60.0, "cohort": None, "evaluate": None, "purpose": "",
+        "adjacency": "replace_one", "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
+        "evaluate": None, "purpose": "",
     }  # fmt: skip
 
 
