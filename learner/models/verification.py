@@ -187,6 +187,7 @@ def _contents(model: _SignedModel) -> Iterator[str]:
         "spec_digest": (read.spec_digest, spec.digest),
         "algorithm": (read.algorithm, spec.algorithm),
         "parameters": (read.parameters, spec.parameters),
+        "class_weights": (read.class_weights, spec.named_class_weights),
         "public": (read.public, spec.public),
         "column_names": (read.column_names, spec.study.column_names),
     }

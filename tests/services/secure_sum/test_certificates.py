@@ -131,6 +131,10 @@ ALTERATIONS: dict[str, tuple[Callable[[Document], None], str]] = {
     "column": (_altered("column_names", 0, by=lambda _: "age"), "column_names: not what the specification says"),
     "adjacency": (_altered("adjacency", by=lambda _: "whole_party"), "adjacency: whole_party"),
     "algorithm": (_altered("algorithm", by=lambda _: "psgd"), "algorithm: not what the specification says"),
+    "class weights": (
+        lambda document: document.update(class_weights={"no": 0.5, "yes": 1.0}),
+        "class_weights: not what the specification says",
+    ),
     "study": (_altered("study_digest", by=_flipped), "study_digest: not what"),
     "specification": (
         _altered(*CERTIFICATE, "specification", "parameters", "n_rounds", by=lambda it: it + 1),
@@ -207,6 +211,7 @@ ALL_FAULTS: dict[str, tuple[str, ...]] = {
         "adjacency: whole_party, and the algorithm's is replace_one",
     ),
     "algorithm": ("algorithm: not what the learner signed", "algorithm: not what the specification says"),
+    "class weights": ("class_weights: not what the learner signed", "class_weights: not what the specification says"),
     "study": ("study_digest: not what the learner signed", "study_digest: not what the specification says"),
     "specification": (
         "certificate: not what the learner signed",
