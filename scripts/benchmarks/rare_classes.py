@@ -4,7 +4,7 @@
 
 One JSON line a data set, algorithm and rule of weights. Three owners hold the rows in equal parts by their order, and
 show the sum of their noisy gradients alone (`dp_gd`, its parameters chosen from public facts; delta is 1/n^2);
-``pooled`` is the minimiser on all rows in one place, without privacy. A quarter of the rows is held out, another one in
+``pooled`` is the minimiser on all rows in one place, without privacy, in the first draw. A quarter of the rows is held out, another one in
 each draw. ``recall`` and ``precision`` are of the positive class at score 0; ``probability`` is the mean of its
 predicted probabilities, weights undone, beside its ``share``.
 
