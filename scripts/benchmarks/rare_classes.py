@@ -4,12 +4,12 @@
 
 One JSON line a data set, algorithm and rule of weights. Three owners hold the rows in equal parts by their order, and
 show the sum of their noisy gradients alone (`dp_gd`, its parameters chosen from public facts; delta is 1/n^2);
-``pooled`` is the minimiser on all rows in one place, without privacy, in the first draw. A quarter of the rows is held out, another one in
-each draw. ``recall`` and ``precision`` are of the positive class at score 0; ``probability`` is the mean of its
-predicted probabilities, weights undone, beside its ``share``.
+``pooled`` is the minimiser on all rows in one place, without privacy, in the first draw. A quarter of the rows is held
+out, another one in each draw. ``recall`` and ``precision`` are of the positive class at score 0; ``probability`` is the
+mean of its predicted probabilities, weights undone, beside its ``share``.
 
 The sets are Adult (24 % earn more than 50,000), and encounters of patients with diabetes (Strack et al. 2014): after
-11 % the patient is back within 30 days; the studies say so, and take bounds from the publishers' descriptions.
+11 % of them the patient is back within 30 days. The studies say so, and take bounds from the publishers' descriptions.
 """
 
 from __future__ import annotations
