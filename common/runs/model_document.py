@@ -6,13 +6,14 @@ Millions of weights are never made into a Python list: a row of them is an array
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError, model_validator
 
 from parley.common.arrays import FloatArray
+from parley.common.data.class_weights import resolved_weights
 from parley.common.data.columns import Label
 from parley.common.data.study import Study
 from parley.common.encoding.canonical_json import canonical, canonical_digest
@@ -100,10 +101,15 @@ class ModelTerms(Strict):
         Field(description="what parties, key holders and the learner signed; null of a model that no learner made"),
     ] = None
 
+    @model_validator(mode="after")
+    def _class_weights_fit(self) -> Self:
+        resolved_weights(self.class_weights, self.study.label)
+        return self
+
     @property
     def weights_of_classes(self) -> tuple[float, ...]:
-        """The weight in training of each class, in order; empty if all are 1."""
-        return tuple((self.class_weights or {}).values())
+        """The weight in training of each class, in the label's order; empty if all are 1."""
+        return resolved_weights(self.class_weights, self.study.label)
 
     @property
     def digests(self) -> dict[str, str]:

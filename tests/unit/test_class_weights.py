@@ -171,6 +171,10 @@ def test_labels_follow_the_scores_and_probabilities_are_of_the_population() -> N
     for plain, told in zip(predict(document_of(study_of()), rows), predict(document, rows), strict=True):
         assert (told["label"], told["score"]) == (plain["label"], plain["score"])
         assert told["probability"] == pytest.approx(expit(told["score"] + np.log(0.1)))
+    assert predict(document_of(study_of(), class_weights={"yes": 1.0, "no": 0.1}), rows) == predict(document, rows)
+    for wrong in ({"maybe": 0.5}, {"no": 2.0}):
+        with pytest.raises(InvalidInputError, match="document: linear: class_weights"):
+            predict(document_of(study_of(), class_weights=wrong), rows)
     three = study_of(Label(name="kind", values=("a", "b", "c")), loss=SoftmaxLoss())
     document = document_of(three, class_weights=dict(zip("abc", WEIGHTS, strict=True)))
     scores = Predictor.of(document).scores(np.eye(3))
