@@ -6,11 +6,11 @@ Millions of weights are never made into a Python list: a row of them is an array
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError, model_validator
 
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Label
@@ -19,6 +19,7 @@ from parley.common.encoding.canonical_json import canonical, canonical_digest
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import KINDS, Model
+from parley.common.learning.threshold import Threshold
 from parley.common.privacy.calibration import Calibration
 from parley.common.privacy.guarantee import Adjacency, Unit, View
 from parley.common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
@@ -84,6 +85,13 @@ class ModelTerms(Strict):
     evaluation: Annotated[
         RunEvaluation | None, Field(description="on held-out rows, if that was asked for and is done")
     ] = None
+    threshold: Annotated[
+        Threshold | None,
+        Field(
+            description="of two classes, by a rule: it follows from the rule, the study and the evaluation, and is not "
+            "signed; null without a rule, and 0 is the threshold"
+        ),
+    ] = None
     chosen: Annotated[
         dict[str, str], Field(description="why parameters that were left open are what they are, by name")
     ] = Field(default_factory=dict)
@@ -92,11 +100,17 @@ class ModelTerms(Strict):
         Field(description="what parties, key holders and the learner signed; null of a model that no learner made"),
     ] = None
 
+    @model_validator(mode="after")
+    def _threshold_fits(self) -> Self:
+        if self.threshold and (self.study.n_classes, dict(self)["kind"]) != (2, "linear"):
+            raise ValueError("only a model of one score of two classes has a threshold")
+        return self
+
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each field except the certificate, over its canonical JSON."""
+        """SHA-256 of each field except the certificate and the threshold, over its canonical JSON."""
         weights = dict(self)["weights"]
-        fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation"})
+        fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation", "threshold"})
         fields["weights"] = dict(weights) if isinstance(weights, SparseRow) else weights
         fields["evaluation"] = self.evaluation and self.evaluation.stated()
         return {name: canonical_digest(value) for name, value in fields.items()}
@@ -183,6 +197,7 @@ def model_document(
             dict(guarantee) | {"assumptions": [*guarantee["assumptions"], *assumed]} for guarantee in guarantees
         ],
         "evaluation": evaluation and evaluation.model_dump(mode="json"),
+        "threshold": None,
     }
 
 

@@ -17,6 +17,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -201,4 +202,9 @@ def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
         weights = weights[1:] - weights[:1]
     kind = LogisticRegression() if has_probabilities else LinearSVC()
     learnt = {"coef_": weights, "intercept_": np.zeros(len(weights)), "classes_": np.array(label.values)}
-    return [("score", _set(kind, width, **learnt))]
+    classifier = _set(kind, width, **learnt)
+    if predictor.threshold:
+        beyond = math.nextafter(predictor.threshold, math.inf)  # scikit-learn's threshold belongs to the positive class
+        by_score = FixedThresholdClassifier(classifier, threshold=beyond, response_method="decision_function")
+        classifier = _set(by_score, width, estimator_=classifier)
+    return [("score", classifier)]

@@ -162,7 +162,8 @@ def test_an_evaluation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs_r0_evaluation={"id": "r1"})
     done = run(monkeypatch, server, *ORDER, "-p", "bins=10", "--purpose", "to see", "--idempotency-key", "k")
     assert (done.stdout, done.stderr) == ("r1\n", "next: parley-learner watch r1\n")
-    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"bins": 10}, "purpose": "to see"}
+    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"bins": 10}, "threshold": None}
+    body["purpose"] = "to see"
     assert server == [("POST", "/v1/runs/r0/evaluation", body)]
     assert server.headers[0]["Idempotency-Key"] == "k"
     done = run(monkeypatch, server, *ORDER, "--format", "json")
@@ -305,7 +306,7 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     words = (
         "--algorithm psgd -p n_rounds=5 --epsilon 2 --delta 1e-5 --party a --party b --budget b=0.5,1e-6 "
         "--minimum-contributors 2 --colluders 0 --secure-sum paillier --answer-every 3 --adjacency whole_party "
-        "--public ab --seconds 9 --cohort 2,5 --evaluate 0.25 --purpose why"
+        "--public ab --seconds 9 --cohort 2,5 --evaluate 0.25 --threshold f1 --purpose why"
     )
     run(monkeypatch, server, "submit", "loans", *words.split())
     (_, path, body) = server[-1]
@@ -315,7 +316,7 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "study": "loans", "algorithm": "psgd", "parameters": {"n_rounds": 5}, "epsilon": 2.0, "delta": 1e-5,
         "parties": ["a", "b"], "budgets": {"b": {"epsilon": 0.5, "delta": 1e-6}}, "minimum_contributors": 2,
         "colluders": 0, "secure_sum": "paillier", "answer_every": 3, "adjacency": "whole_party", "public": "ab",
-        "seconds": 9.0, "evaluate": 0.25, "purpose": "why",
+        "seconds": 9.0, "evaluate": 0.25, "threshold": "f1", "purpose": "why",
     }  # fmt: skip
     assert SubmitOptions() == SubmitOptions("", None, False)  # noqa: FBT003 -- what is not said
     study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
@@ -326,7 +327,8 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     assert body == {
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
         "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
-        "adjacency": "replace_one", "public": None, "seconds": 60.0, "cohort": None, "evaluate": None, "purpose": "",
+        "adjacency": "replace_one", "public": None, "seconds": 60.0, "cohort": None, "evaluate": None,
+        "threshold": None, "purpose": "",
     }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def test_an_older_store_is_migrated(tmp_path: Path) -> None:
     terms = RunTerms.of(spec, 60.0, {}).model_dump_json()
     newer = ("TABLE copied", "TABLE restores")
     older = [table for table in statements.STORE_SCHEMA.tables if not any(name in table for name in newer)]
-    later = ("approvals", "weights", "model_digest", "ended_at")
+    later = ("approvals", "weights", "model_digest", "ended_at", "threshold")
     older[0] = "\n".join(line for line in older[0].splitlines() if not any(word in line for word in later))
     with closing(sqlite3.connect(path)) as file:
         for table in older:
@@ -300,7 +300,7 @@ def test_a_new_run_is_kept_with_all_that_it_was_asked_for(store: RunStore, spec:
         "terms": RunTerms.of(spec, 5.0, {}, any_algorithm=True, cohort=cohort).model_dump_json(),
         "evaluates": first,
         "evaluation": spec.model_dump_json(),
-        **dict.fromkeys(("approvals", "plan", "problem", "pause", "model", "weights", "model_digest")),
+        **dict.fromkeys(("approvals", "plan", "problem", "pause", "model", "weights", "model_digest", "threshold")),
     }
     plain = row_of(store, first)
     assert (plain["purpose"], plain["idempotency_key"], plain["evaluates"], plain["evaluation"]) == ("", *[None] * 3)
