@@ -300,6 +300,26 @@ def test_a_model_is_described_in_lines() -> None:
     ]
 
 
+def test_a_threshold_is_set_and_the_figures_there_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = {"estimate": 0.5, "low": 0.25, "high": 0.75}
+    names = ("accuracy", "balanced_accuracy", "precision", "recall", "specificity", "f1")
+    point = {"score": -2.0, "confusion": [[1, 2], [3, 4]], **dict.fromkeys(names, figure)}
+    evaluation = {"epsilon": 1, "delta": 1e-5, "rows": 9, "contributors": ["a"], "rate": 0.95, "points": [point]}
+    threshold = {"rule": "f1", "score": -2.0, "estimated": True}
+    document = {"classes": ["no", "yes"], "study": {}, "evaluation": evaluation, "threshold": threshold}
+    server = Server()
+    server.answers = {"PUT /v1/runs/r1/threshold": threshold, "GET /v1/runs/r1/model": document}
+    done = run(monkeypatch, server, "threshold", "r1", "f1")
+    assert server[0] == ("PUT", "/v1/runs/r1/threshold", {"rule": "f1"})
+    assert done.stdout.startswith("'yes' is predicted where the score exceeds -2 (a probability of 0.119)")
+    assert "  recall of yes 0.5, between 0.25 and 0.75 at 95%" in done.stdout.splitlines()
+    assert done.stderr == "next: parley-learner model r1\n"
+    assert json.loads(run(monkeypatch, server, "threshold", "r1", "f1", "--format", "json").stdout) == threshold
+    server.answers["PUT /v1/runs/r1/threshold"] = None
+    assert run(monkeypatch, server, "threshold", "r1", "none").stdout == "the threshold is 0, as without a rule\n"
+    assert server[-1] == ("PUT", "/v1/runs/r1/threshold", {"rule": "none"})
+
+
 def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs={"id": "r1"})
     server.answers["POST /v1/forecasts"] = ConflictError("not now")
