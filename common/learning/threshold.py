@@ -13,7 +13,8 @@ from public facts, or from the noisy counts of an evaluation, which has figures 
                     the largest balanced accuracy
     none            no rule: 0 again
 
-A rule's choice is a function of what a model's document states, so anyone can repeat it.
+A rule's choice is a function of what a model's document states, so anyone can repeat it. Probabilities are those of the
+population as it is: what a model's class weights add to its score is no part of them.
 """
 
 from __future__ import annotations
@@ -125,15 +126,16 @@ class ThresholdRule:
                 "probability=SHARE, or take a rule that chooses by an evaluation, such as balanced"
             )
 
-    def choose(self, study: Study, evaluation: Mapping[str, Any] | None) -> float:
+    def choose(self, study: Study, evaluation: Mapping[str, Any] | None, offset: float) -> float:
         """Return the score that the rule chooses, from an evaluation in JSON if it chooses by one.
 
-        Raises InvalidInputError if the evaluation does not say enough.
+        ``offset`` is the score that is a probability of 1/2. Raises InvalidInputError if the rule does not fit the
+        study, or the evaluation does not say enough.
         """
+        self.check(study)
         if not self.estimated:
-            self.check(study)
             (probability,) = self.numbers or (study.class_shares or ())[1:]
-            return math.log(probability / (1 - probability))
+            return math.log(probability / (1 - probability)) + offset
         if evaluation is None:
             raise InvalidInputError("the model has no evaluation to choose by")
         if not (points := _points(evaluation)):
@@ -181,15 +183,20 @@ def _points(evaluation: Mapping[str, Any]) -> Sequence[Point]:
     return evaluation.get("points") or ()
 
 
-def chosen_threshold(rule: str, study: Study, evaluation: Mapping[str, Any] | None) -> Threshold:
-    """Return the threshold of a model by a rule, 0 if the rule does not lead to one; ``evaluation`` is in JSON.
+def chosen_threshold(
+    rule: str,
+    study: Study,
+    evaluation: Mapping[str, Any] | None,
+    class_weights: Mapping[str, float] | None = None,
+) -> Threshold:
+    """Return the threshold of a model by a rule, 0 if the rule does not lead to one.
 
-    Raises InvalidInputError for a text that is no rule.
+    ``evaluation`` and ``class_weights`` are those of the model's document, in JSON. Raises InvalidInputError for a text
+    that is no rule.
     """
     read = ThresholdRule.read(rule)
     try:
-        read.check(study)
-        score = read.choose(study, evaluation)
+        score = read.choose(study, evaluation, _offset(class_weights))
     except InvalidInputError as error:
         return Threshold(rule=str(read), score=0.0, estimated=read.estimated, unmet=error.detail)
     return Threshold(rule=str(read), score=score, estimated=read.estimated)
@@ -226,15 +233,23 @@ def _probability(score: float) -> float:
     return (1 + math.tanh(score / 2)) / 2
 
 
+def _offset(class_weights: Mapping[str, float] | None) -> float:
+    """Return the score that is a probability of 1/2 if two classes had these weights in training, in their order."""
+    negative, positive = class_weights.values() if class_weights else (1.0, 1.0)
+    return math.log(positive / negative)
+
+
 def threshold_in_words(document: Mapping[str, Any]) -> list[str]:
     """Return sentences about a document's threshold, and about the figures at it; none of a document without one."""
     if (threshold := document.get("threshold")) is None:
         return []
-    score, positive = threshold["score"], document["classes"][1]
+    score, positive, offset = threshold["score"], document["classes"][1], _offset(document.get("class_weights"))
     kind = (document["study"].get("loss") or {}).get("kind", "logistic")
 
     def above(score: float) -> str:
-        return f"{score:.4g}" + (f" (a probability of {_probability(score):.3g})" if kind == "logistic" else "")
+        return f"{score:.4g}" + (
+            f" (a probability of {_probability(score - offset):.3g})" if kind == "logistic" else ""
+        )
 
     if unmet := threshold.get("unmet"):
         return [

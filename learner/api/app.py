@@ -55,7 +55,7 @@ from parley.learner.models.card import CARD_SOURCES, card_page, model_card
 from parley.learner.models.verification import verification_of
 from parley.learner.runs.news import NEWS
 from parley.learner.runs.run import Run, decoding_row
-from parley.learner.runs.states import ENDS, RunState
+from parley.learner.runs.states import RunState
 from parley.learner.settings import LearnerSettings
 
 if TYPE_CHECKING:
@@ -408,16 +408,15 @@ def _add_thresholds(app: FastAPI, learner: LearnerService) -> None:
         if (rule := read_rule(request.rule, trained.spec)) is None:
             learner.store.set_threshold(run, None)
             return None
-        if trained.state in ENDS - {"completed"}:
-            raise ConflictError(f"run {run} is {trained.state}; it has no model", state=trained.state)
-        evaluation = learner.store.evaluated_model(run)["evaluation"] if trained.state == "completed" else None
+        document = learner.store.evaluated_model(run)
+        evaluation = document["evaluation"]
         if rule.estimated and evaluation is None and not learner.store.will_be_evaluated(run):
             raise ConflictError(
                 f"the threshold {rule} is chosen by an evaluation, and run {run} has none: evaluate it first, by "
                 f"`parley-learner evaluate {run} --epsilon 0.1 --delta 1e-6 --threshold {rule}`, or take a public "
                 "rule, such as probability=.1"
             )
-        threshold = chosen_threshold(str(rule), trained.spec.study, evaluation)
+        threshold = chosen_threshold(str(rule), trained.spec.study, evaluation, document.get("class_weights"))
         if threshold.unmet and evaluation is not None:
             raise InvalidInputError(f"the threshold {rule} cannot be chosen: {threshold.unmet}")
         learner.store.set_threshold(run, str(rule))

@@ -370,7 +370,7 @@ def _faults_of_threshold(read: ModelDocument) -> Iterator[str]:
     assert stated is not None  # noqa: S101 -- the caller checked it
     try:
         evaluation = None if read.evaluation is None else read.evaluation.model_dump(mode="json")
-        repeated = chosen_threshold(stated.rule, read.study, evaluation)
+        repeated = chosen_threshold(stated.rule, read.study, evaluation, dict(read).get("class_weights"))
     except InvalidInputError as error:
         yield error.detail
         return

@@ -31,7 +31,7 @@ from parley.common.data.study import Study
 from parley.common.encoding.canonical_json import UnhurriedEncoder, own_json
 from parley.common.encoding.npy import npy_parts, pack_array, unpack_array
 from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
-from parley.common.learning.threshold import chosen_threshold
+from parley.common.learning.threshold import ThresholdRule, chosen_threshold
 from parley.common.protocol.cautions import cautions
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Receipt, read_receipt
@@ -358,7 +358,7 @@ class RunStore:
         if (rule := self._row(run, sql.FIND_THRESHOLD)["threshold"]) is not None:
             with decoding_row("runs", run):
                 study = Study.model_validate(document["study"])
-                threshold = chosen_threshold(rule, study, document["evaluation"])
+                threshold = chosen_threshold(rule, study, document["evaluation"], document.get("class_weights"))
             document["threshold"] = threshold.model_dump(mode="json")
         return document
 
@@ -366,10 +366,10 @@ class RunStore:
         """Keep the rule by which the threshold of a run's model is chosen, or none; raises NotFoundError."""
         with self._database.transaction() as connection:
             self._row(run, sql.FIND_STATE)
-            connection.execute(sql.SET_THRESHOLD, (rule, run))
+            connection.execute(sql.KEEP_THRESHOLD, (rule, run))
 
     def will_be_evaluated(self, run: str) -> bool:
-        """Return whether a run's model has an evaluation, or one is queued or follows; raises NotFoundError."""
+        """Return whether a completed run's model is evaluated, or will be; raises NotFoundError."""
         return bool(self._row(run, sql.WILL_BE_EVALUATED)["is_sure"])
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
@@ -522,8 +522,7 @@ def _run(row: sqlite3.Row) -> Run:
 
 
 def _decoded_run(row: sqlite3.Row) -> Run:
-    texts = (row["id"], row["user"], row["purpose"], row["evaluates"], row["evaluations"], row["threshold"])
-    for text in filter(None, texts):
+    for text in (row["id"], row["user"], row["purpose"], row["evaluates"] or "", row["evaluations"]):
         text.encode()  # raises for bytes that are no UTF-8
     datetime.fromisoformat(row["created"])
     return Run(
@@ -541,7 +540,7 @@ def _decoded_run(row: sqlite3.Row) -> Run:
         key_holders=tuple(json.loads(row["key_holders"])),
         evaluates=row["evaluates"],
         evaluations=tuple(json.loads(row["evaluations"])),
-        threshold=row["threshold"],
+        threshold=row["threshold"] and str(ThresholdRule.read(row["threshold"])),
     )
 
 

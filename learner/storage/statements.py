@@ -203,10 +203,10 @@ FIND_MODEL = "SELECT model, weights, model_digest FROM runs WHERE id = ?"
 NEWEST_EVALUATION = """
     SELECT id FROM runs WHERE evaluates = ? AND state = 'completed' ORDER BY rowid DESC LIMIT 1"""
 FIND_THRESHOLD = "SELECT threshold FROM runs WHERE id = ?"
-SET_THRESHOLD = "UPDATE runs SET threshold = ? WHERE id = ?"
+KEEP_THRESHOLD = "UPDATE runs SET threshold = ? WHERE id = ?"
 WILL_BE_EVALUATED = """
-    SELECT evaluation IS NOT NULL AND state NOT IN ('completed', 'failed', 'cancelled') OR EXISTS (SELECT 1
-        FROM runs AS o WHERE o.evaluates = runs.id AND o.state NOT IN ('failed', 'cancelled')) AS is_sure
+    SELECT EXISTS (SELECT 1 FROM runs AS o WHERE o.evaluates = runs.id AND o.state NOT IN ('failed', 'cancelled'))
+        AS is_sure
     FROM runs WHERE id = ?"""
 FIND_EVALUATION = "SELECT evaluation FROM runs WHERE id = ?"
 ADD_REPLY = """

@@ -163,6 +163,15 @@ def test_public_rules_need_no_evaluation() -> None:
     assert chosen_threshold("probability=.5", study_of(), None).score == 0.0
 
 
+def test_probabilities_are_of_the_population_without_class_weights() -> None:
+    weights = {"no": 0.25, "yes": 1.0}
+    threshold = chosen_threshold("probability=.1", study_of(), None, weights)
+    assert threshold.score == pytest.approx(math.log(1 / 9) + math.log(4))
+    told = document("probability=.1") | {"class_weights": weights, "threshold": threshold.model_dump()}
+    assert "(a probability of 0.1)" in threshold_in_words(told)[0]
+    assert chosen_threshold("f1", study_of(), EVALUATION, weights).score == best("f1")
+
+
 def test_without_an_evaluation_that_tells_enough_0_is_the_threshold_and_the_reason_is_stated() -> None:
     unknown = evaluation_of(SCORES, np.zeros_like(ILL))
     for rule, evaluation, why in (

@@ -486,10 +486,9 @@ def test_a_threshold_is_chosen_by_the_rule_and_the_newest_evaluation_whenever_th
     assert (store.run(run.id).threshold, "threshold" in store.evaluated_model(run.id)) == (None, False)
     with pytest.raises(NotFoundError):
         store.set_threshold("nobody", "f1")
-    follows = store.add(spec, "alice", evaluation=spec)
-    assert store.will_be_evaluated(follows.id)
-    store.enter(follows.id, "failed")
-    assert not store.will_be_evaluated(follows.id)
+    failed = running(store, spec, evaluates=(other := running(store, spec)).id)
+    store.enter(failed.id, "failed")
+    assert not store.will_be_evaluated(other.id)
     change(store, "UPDATE runs SET threshold = 'f2' WHERE id = ?", run.id)
     with pytest.raises(DamagedError, match=run.id):
         store.evaluated_model(run.id)
