@@ -37,6 +37,11 @@ RULES = "balanced, f1, recall=.9, cost=1:20 (false positive : false negative), p
 """The rules, as people write them."""
 _FROM_POINTS = ("balanced", "f1", "recall", "cost")
 _MOST_SHOWN = 40
+OPTIMISM = (
+    "The same noisy counts chose it and give its figures, which are optimistic: slightly where intervals are narrow, more "
+    "where they are wide"
+)
+"""What is said of figures at a threshold that was chosen by them."""
 Point = Mapping[str, Any]
 """A threshold and the figures at it, in JSON: an item of an evaluation's ``points``."""
 
@@ -260,9 +265,7 @@ def threshold_in_words(document: Mapping[str, Any]) -> list[str]:
     if (evaluation := document.get("evaluation")) is None:
         return sentences
     if threshold["estimated"]:
-        sentences.append(
-            "This threshold was chosen by the same noisy counts as its figures, which are slightly optimistic for that"
-        )
+        sentences.append(OPTIMISM)
     elif (point := _nearest(evaluation, score)) is None:
         sentences.append("The figures are those at a score of 0, the only one at which this evaluation has some")
     elif score not in {0, point["score"]}:

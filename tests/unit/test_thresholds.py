@@ -17,6 +17,7 @@ from parley.common.data.columns import AnyLabel, Feature, Label, RealLabel
 from parley.common.data.study import HingeLoss, SoftmaxLoss, Study
 from parley.common.errors import InvalidInputError
 from parley.common.learning.threshold import (
+    OPTIMISM,
     ThresholdRule,
     at_threshold,
     chosen_threshold,
@@ -211,7 +212,7 @@ def test_a_threshold_is_told_in_words() -> None:
     assert threshold_in_words(document(None)) == []
     assert threshold_in_words(document("recall=.9", EVALUATION)) == [
         "'yes' is predicted where the score exceeds -3 (a probability of 0.0474), by the rule recall=0.9",
-        "This threshold was chosen by the same noisy counts as its figures, which are slightly optimistic for that",
+        OPTIMISM,
     ]
     assert threshold_in_words(document("probability=.05", EVALUATION))[1:] == [
         "The figures are those at -3 (a probability of 0.0474), the nearest that was evaluated"
