@@ -38,8 +38,8 @@ RULES = "balanced, f1, recall=.9, cost=1:20 (false positive : false negative), p
 _FROM_POINTS = ("balanced", "f1", "recall", "cost")
 _MOST_SHOWN = 40
 OPTIMISM = (
-    "The same noisy counts chose it and give its figures, which are optimistic: slightly where intervals are narrow, more "
-    "where they are wide"
+    "The same noisy counts chose it and give its figures, which are optimistic: slightly where intervals are narrow, "
+    "more where they are wide"
 )
 """What is said of figures at a threshold that was chosen by them."""
 Point = Mapping[str, Any]
@@ -131,16 +131,17 @@ class ThresholdRule:
                 "probability=SHARE, or take a rule that chooses by an evaluation, such as balanced"
             )
 
-    def choose(self, study: Study, evaluation: Mapping[str, Any] | None, offset: float) -> float:
+    def choose(
+        self, study: Study, evaluation: Mapping[str, Any] | None, class_weights: Mapping[str, float] | None
+    ) -> float:
         """Return the score that the rule chooses, from an evaluation in JSON if it chooses by one.
 
-        ``offset`` is the score that is a probability of 1/2. Raises InvalidInputError if the rule does not fit the
-        study, or the evaluation does not say enough.
+        Raises InvalidInputError if the rule does not fit the study, or the evaluation does not say enough.
         """
         self.check(study)
         if not self.estimated:
             (probability,) = self.numbers or (study.class_shares or ())[1:]
-            return math.log(probability / (1 - probability)) + offset
+            return math.log(probability / (1 - probability)) + _offset(class_weights, study.label.values)  # type: ignore[union-attr]  # it has classes
         if evaluation is None:
             raise InvalidInputError("the model has no evaluation to choose by")
         if not (points := _points(evaluation)):
@@ -201,7 +202,7 @@ def chosen_threshold(
     """
     read = ThresholdRule.read(rule)
     try:
-        score = read.choose(study, evaluation, _offset(class_weights))
+        score = read.choose(study, evaluation, class_weights)
     except InvalidInputError as error:
         return Threshold(rule=str(read), score=0.0, estimated=read.estimated, unmet=error.detail)
     return Threshold(rule=str(read), score=score, estimated=read.estimated)
@@ -219,7 +220,7 @@ def at_threshold(document: Mapping[str, Any]) -> dict[str, Any] | None:
     point = None if score == 0 else _nearest(evaluation, score)
     if point is None:
         return dict(evaluation)
-    negative, positive = document["classes"]
+    negative, positive = document["study"]["label"]["values"]
     figures = {name: point[name] for name in ("accuracy", "balanced_accuracy", "specificity", "confusion")}
     figures["recall"] = {negative: point["specificity"], positive: point["recall"]}
     figures |= {name: {positive: point[name]} for name in ("precision", "f1")}
@@ -238,17 +239,19 @@ def _probability(score: float) -> float:
     return (1 + math.tanh(score / 2)) / 2
 
 
-def _offset(class_weights: Mapping[str, float] | None) -> float:
-    """Return the score that is a probability of 1/2 if two classes had these weights in training, in their order."""
-    negative, positive = class_weights.values() if class_weights else (1.0, 1.0)
-    return math.log(positive / negative)
+def _offset(class_weights: Mapping[str, float] | None, classes: Sequence[str]) -> float:
+    """Return the score that is a probability of 1/2 if two ``classes`` had these weights in training."""
+    weights = [(class_weights or {}).get(name, 1.0) for name in classes]
+    negative, positive = (math.log(weight) if weight > 0 else 0.0 for weight in weights)
+    return positive - negative
 
 
 def threshold_in_words(document: Mapping[str, Any]) -> list[str]:
     """Return sentences about a document's threshold, and about the figures at it; none of a document without one."""
     if (threshold := document.get("threshold")) is None:
         return []
-    score, positive, offset = threshold["score"], document["classes"][1], _offset(document.get("class_weights"))
+    score, classes = threshold["score"], document["study"]["label"]["values"]
+    positive, offset = classes[1], _offset(document.get("class_weights"), classes)
     kind = (document["study"].get("loss") or {}).get("kind", "logistic")
 
     def above(score: float) -> str:

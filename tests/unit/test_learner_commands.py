@@ -306,7 +306,7 @@ def test_a_threshold_is_set_and_the_figures_there_are_shown(monkeypatch: pytest.
     point = {"score": -2.0, "confusion": [[1, 2], [3, 4]], **dict.fromkeys(names, figure)}
     evaluation = {"epsilon": 1, "delta": 1e-5, "rows": 9, "contributors": ["a"], "rate": 0.95, "points": [point]}
     threshold = {"rule": "f1", "score": -2.0, "estimated": True}
-    document = {"classes": ["no", "yes"], "study": {}, "evaluation": evaluation, "threshold": threshold}
+    document = {"study": {"label": {"values": ["no", "yes"]}}, "evaluation": evaluation, "threshold": threshold}
     server = Server()
     server.answers = {"PUT /v1/runs/r1/threshold": threshold, "GET /v1/runs/r1/model": document}
     done = run(monkeypatch, server, "threshold", "r1", "f1")

@@ -171,6 +171,8 @@ def test_probabilities_are_of_the_population_without_class_weights() -> None:
     told = document("probability=.1") | {"class_weights": weights, "threshold": threshold.model_dump()}
     assert "(a probability of 0.1)" in threshold_in_words(told)[0]
     assert chosen_threshold("f1", study_of(), EVALUATION, weights).score == best("f1")
+    for odd in ({}, {"no": 0.0}, {"yes": 1.0, "other": 0.5}):
+        assert chosen_threshold("probability=.5", study_of(), None, odd).score == 0.0
 
 
 def test_without_an_evaluation_that_tells_enough_0_is_the_threshold_and_the_reason_is_stated() -> None:
