@@ -20,6 +20,7 @@ from parley.common.encoding.canonical_json import canonical, canonical_digest
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import KINDS, Model
+from parley.common.learning.threshold import Threshold
 from parley.common.privacy.calibration import Calibration
 from parley.common.privacy.guarantee import Adjacency, Unit, View
 from parley.common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
@@ -93,6 +94,13 @@ class ModelTerms(Strict):
             exclude_if=lambda weights: weights is None,
         ),
     ] = None
+    threshold: Annotated[
+        Threshold | None,
+        Field(
+            description="of two classes, by a rule: it follows from the rule, the study and the evaluation, and is not "
+            "signed; null without a rule, and 0 is the threshold"
+        ),
+    ] = None
     chosen: Annotated[
         dict[str, str], Field(description="why parameters that were left open are what they are, by name")
     ] = Field(default_factory=dict)
@@ -111,11 +119,17 @@ class ModelTerms(Strict):
         """The weight in training of each class, in the label's order; empty if all are 1."""
         return resolved_weights(self.class_weights, self.study.label)
 
+    @model_validator(mode="after")
+    def _threshold_fits(self) -> Self:
+        if self.threshold and (self.study.n_classes, dict(self)["kind"]) != (2, "linear"):
+            raise ValueError("only a model of one score of two classes has a threshold")
+        return self
+
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each field except the certificate, over its canonical JSON."""
+        """SHA-256 of each field except the certificate and the threshold, over its canonical JSON."""
         weights = dict(self)["weights"]
-        fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation"})
+        fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation", "threshold"})
         fields["weights"] = dict(weights) if isinstance(weights, SparseRow) else weights
         fields["evaluation"] = self.evaluation and self.evaluation.stated()
         return {name: canonical_digest(value) for name, value in fields.items()}
@@ -202,6 +216,7 @@ def model_document(
             dict(guarantee) | {"assumptions": [*guarantee["assumptions"], *assumed]} for guarantee in guarantees
         ],
         "evaluation": evaluation and evaluation.model_dump(mode="json"),
+        "threshold": None,
     } | ({"class_weights": weights} if (weights := spec.named_class_weights) else {})
 
 

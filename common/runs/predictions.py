@@ -15,25 +15,33 @@ from parley.common.data.columns import RealLabel
 from parley.common.data.records import rows_of
 from parley.common.data.study import Study
 from parley.common.learning.model import Model
-from parley.common.runs.model_document import model_of, read_document
+from parley.common.runs.model_document import ModelDocument, model_of, read_document
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictor:
-    """A model, and the study by which records become its rows.
+    """A model, the study by which records become its rows, and the score above which it predicts the positive class.
 
+    Only a model of one score of two classes has such a ``threshold``.
     ``class_weights`` (K,) are those of its training, empty if all are 1.
     """
 
     study: Study
     model: Model
+    threshold: float = 0.0
     class_weights: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         """Return the predictor of a document. Raises InvalidInputError as `read_model` does."""
-        read = read_document(document)
-        return cls(read.study, model_of(read), read.weights_of_classes)
+        return cls.by(read_document(document))
+
+    @classmethod
+    def by(cls, read: ModelDocument) -> Self:
+        """Return the predictor of a document that was read. Raises InvalidInputError as `model_of` does."""
+        return cls(
+            read.study, model_of(read), 0.0 if read.threshold is None else read.threshold.score, read.weights_of_classes
+        )
 
     def check_predicts(self) -> None:
         """Raise InvalidInputError for members' models, as none predicts for all, and for statistics."""
@@ -52,7 +60,7 @@ class Predictor:
         if isinstance(label, RealLabel):
             numbers: list[float] = label.in_units(np.clip(scores, -1.0, 1.0)).tolist()
             return numbers
-        best = scores.argmax(axis=-1) if scores.ndim > 1 else (scores > 0).astype(int)
+        best = scores.argmax(axis=-1) if scores.ndim > 1 else (scores > self.threshold).astype(int)
         return [label.values[code] for code in best.tolist()]
 
     def probabilities(self, scores: FloatArray) -> FloatArray | None:
@@ -71,11 +79,12 @@ class Predictor:
 def predict(document: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Predict label, score and probability for each record {feature: number, text or None}.
 
-    ``score`` is that of the label, for two classes that of the positive one; ``probability`` is that of the same class
-    if the loss is logistic or softmax, and None otherwise; for more than two classes ``probabilities`` has that of
-    each. The label follows the scores as they are; probabilities are of the population, without class weights. A real
-    label is predicted in its own unit. Raises InvalidInputError for a record that does not fit the study, an unknown
-    kind of model, and members' models, as none predicts for all.
+    Of two classes the positive one is predicted where its score exceeds the document's threshold, of more the one of
+    the largest score. ``score`` is that of the label, for two classes that of the positive one; ``probability`` is that
+    of the same class if the loss is logistic or softmax, and None otherwise; for more than two classes
+    ``probabilities`` has that of each. Probabilities are of the population, without class weights. A real label is
+    predicted in its own unit. Raises InvalidInputError for a record that does not fit the study, an unknown kind of
+    model, and members' models, as none predicts for all.
     """
     predictor = Predictor.of(document)
     scores = predictor.scores(rows_of(predictor.study, records))

@@ -12,6 +12,7 @@ from parley.common.data.class_weights import ClassWeights
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
 from parley.common.errors import InvalidInputError
+from parley.common.learning.threshold import NO_RULE, RULES, ThresholdRule
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.runs.evaluation import divide, evaluation_spec
@@ -32,6 +33,15 @@ from parley.learner.storage.public_rows import PublicRowStore
 
 Purpose = Annotated[
     OneLine, Field(max_length=500, description="what the model is for, on one line, as owners read in their logs")
+]
+
+RuleText = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=100,
+        description=f"the rule for the threshold of a model of two classes: {RULES}; {NO_RULE}: 0 is the threshold",
+    ),
 ]
 
 
@@ -109,6 +119,7 @@ class RunRequest(Strict):
             "follows by itself; the study must hold rows out",
         ),
     ] = None
+    threshold: RuleText | None = None
     purpose: Purpose = ""
 
     seconds: Annotated[
@@ -170,6 +181,19 @@ class RunRequest(Strict):
             raise InvalidInputError(f"{draft.algorithm} makes no model that can be evaluated")
         remaining = {name: budgets[1] for name, budgets in self._budgets(draft.names).items()}
         return evaluation_spec(draft, remaining, {})
+
+    def threshold_rule(self, draft: RunSpec, evaluation: RunSpec | None) -> str | None:
+        """Return the rule for the threshold of the model of a draft, None without; ``evaluation`` is what follows it.
+
+        Raises InvalidInputError for a rule that does not fit the study, or chooses by an evaluation that none follows.
+        """
+        rule = read_rule(self.threshold, draft)
+        if rule is not None and rule.estimated and evaluation is None:
+            raise InvalidInputError(
+                f"the threshold {rule} is chosen by an evaluation, and none follows this run: add --evaluate 0.1 "
+                f"(evaluate), or take a public rule, such as probability=.1"
+            )
+        return None if rule is None else str(rule)
 
     def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
         """Return what the run may cost each party, and what its evaluation may; by name."""
@@ -252,6 +276,7 @@ class EvaluationRequest(Strict):
     parameters: Annotated[
         dict[str, JsonValue], Field(default_factory=dict, description="of the algorithm `evaluate`: see /v1/algorithms")
     ]
+    threshold: RuleText | None = None
     purpose: Purpose = ""
 
     def draft(self, run: Run, weights: PublicRows | None = None) -> RunSpec:
@@ -265,6 +290,26 @@ class EvaluationRequest(Strict):
             raise InvalidInputError(f"budgets: unknown parties: {', '.join(unknown[:5])}")
         common = Budget(epsilon=self.epsilon, delta=self.delta)
         return evaluation_spec(spec, dict.fromkeys(spec.names, common) | self.budgets, self.parameters, weights)
+
+
+class ThresholdRequest(Strict):
+    """The rule for the threshold of a run's model."""
+
+    rule: RuleText
+
+
+def read_rule(text: str | None, spec: RunSpec) -> ThresholdRule | None:
+    """Return a rule for the threshold of a specification's model, None for none.
+
+    Raises InvalidInputError for a text that is no rule, or if the run makes no model to which the rule applies.
+    """
+    if text is None or text.strip() == NO_RULE:
+        return None
+    rule = ThresholdRule.read(text)
+    rule.check(spec.study)
+    if not spec.build().trains:
+        raise InvalidInputError(f"{spec.algorithm} makes no model that could have a threshold")
+    return rule
 
 
 class PredictionRequest(Strict):

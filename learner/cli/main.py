@@ -47,6 +47,7 @@ from parley.learner.cli.options import (
     LearnerOptions,
     RunArgument,
     SubmitOptions,
+    ThresholdOption,
     TrainingOptions,
 )
 from parley.learner.cli.public_rows import BOUNDS, PROJECTIONS, bounds_command, project_command
@@ -60,6 +61,7 @@ from parley.learner.runs.states import ENDS
 
 with deferred():
     from parley.common.encoding import key_words
+    from parley.common.learning import threshold as thresholds
     from parley.common.secure_sum import envelope
     from parley.common.service import health, logs, tokens
     from parley.common.service import serve as serving
@@ -149,6 +151,7 @@ def submit(
     *,
     cohort: CohortOption = None,
     evaluate: EvaluateOption = None,
+    threshold: ThresholdOption = None,
     submission: SubmitOptions,
     explain: ExplainOption = False,
     learner: LearnerOptions,
@@ -158,7 +161,7 @@ def submit(
 
     The command first prints on standard error what to expect of the run, what owners would get alone, and its time.
     """
-    body = terms.body(cohort=read_cohort(cohort), evaluate=evaluate, purpose=submission.purpose)
+    body = terms.body(cohort=read_cohort(cohort), evaluate=evaluate, threshold=threshold, purpose=submission.purpose)
     with learner.open() as client:
         for line in outlook(client, body, explain=explain):
             typer.echo(line, err=True)
@@ -335,6 +338,46 @@ def model(
     out.next(f"parley-learner verify {save}")
 
 
+@learner_app.command(
+    "threshold",
+    epilog="Examples:\n\n"
+    "parley-learner threshold 5f1c... balanced\n\n"
+    "parley-learner threshold 5f1c... cost=1:20   (a missed case costs as much as 20 false alarms)\n\n"
+    "parley-learner threshold 5f1c... none   (back to 0)",
+)
+def threshold_command(
+    run: RunArgument,
+    rule: Annotated[
+        str,
+        typer.Argument(
+            metavar="RULE",
+            help="balanced, f1, recall=.9, cost=FP:FN: by the model's evaluation; probability=.1, prevalence: public; "
+            "none: 0 again",
+        ),
+    ],
+    *,
+    learner: LearnerOptions,
+    out: Printer,
+) -> None:
+    """Choose where a model of two classes says yes, for rare classes or unequal errors; it costs no privacy.
+
+    By default the score must exceed 0, and a rare class is then predicted for hardly anybody. Predictions, cards and
+    exports of the model's document have the threshold from then on.
+    """
+    with learner.open() as client:
+        threshold = client.ask(*routes.SET_THRESHOLD.to(run=run), {"rule": rule})
+        with TemporaryFile() as downloaded:
+            document = client.download(routes.SHOW_MODEL.at(run=run), downloaded) if threshold else {}
+    out.result(threshold, _threshold_lines(document) if threshold else "the threshold is 0, as without a rule")
+    out.next(f"parley-learner model {run}")
+
+
+def _threshold_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that describe a model's threshold, and its evaluation there."""
+    yield from thresholds.threshold_in_words(document)
+    yield from display.evaluation_lines(thresholds.at_threshold(document))
+
+
 def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     """Yield the lines that describe a model, each with whether it is the first."""
     width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
@@ -342,4 +385,4 @@ def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     classes = f", {len(document['classes'])} classes" if document["classes"] else ""
     yield True, f"{document['algorithm']}, {figures}{classes}"
     yield from ((False, line) for line in display.promises(document["guarantees"]))
-    yield from ((False, line) for line in display.evaluation_lines(document["evaluation"]))
+    yield from ((False, line) for line in _threshold_lines(document))

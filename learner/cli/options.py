@@ -54,6 +54,15 @@ EvaluateOption = Annotated[
         help="keep this share of the budget, between 0 and 1, to evaluate the model on rows that the owners hold out",
     ),
 ]
+ThresholdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--threshold",
+        metavar="RULE",
+        help="for two classes, where the model says yes: balanced, f1, recall=.9, cost=1:20 (of a false positive and a "
+        "false negative), chosen by its evaluation; probability=.1, prevalence, from public facts",
+    ),
+]
 StudyArgument = Annotated[str, typer.Argument(help="a study that the learner knows, or a study's JSON file")]
 EpsilonOption = Annotated[float, typer.Option("--epsilon", help="what the run may cost each party")]
 DeltaOption = Annotated[float, typer.Option("--delta", help="what the run may cost each party")]

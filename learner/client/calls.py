@@ -23,6 +23,7 @@ from parley.common.data.study import Study
 from parley.common.encoding.number_lines import read_lines
 from parley.common.errors import InvalidInputError
 from parley.common.learning.description import Description
+from parley.common.learning.threshold import NO_RULE, Threshold
 from parley.common.runs.model_document import ModelDocument
 from parley.common.runs.specification import PublicRows
 from parley.learner.api import routes
@@ -151,6 +152,7 @@ def _foreign_text(value: object) -> str | None:
 
 _STUDIES = TypeAdapter(list[StudySummary])
 _PARTIES = TypeAdapter(list[PartyView])
+_THRESHOLD: TypeAdapter[Threshold | None] = TypeAdapter(Threshold | None)
 _OPENED = TypeAdapter(list[OpenedRound])
 _PREDICTIONS = TypeAdapter(list[Prediction])
 _DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
@@ -172,6 +174,7 @@ class RunOptions(TypedDict, total=False):
     class_weights: Mapping[str, float] | str
     cohort: Mapping[str, Any]
     evaluate: float
+    threshold: str
     purpose: str
     seconds: float
 
@@ -310,18 +313,30 @@ class Calls:
         delta: float,
         budgets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
         parameters: Mapping[str, Any] = MappingProxyType({}),
+        threshold: str | None = None,
         purpose: str = "",
         idempotency_key: str | None = None,
     ) -> Call[RunView]:
-        """Ask for a run that measures a model on the rows that the owners hold out; `model` has the result later."""
+        """Ask for a run that measures a model on the rows that the owners hold out; `model` has the result later.
+
+        A ``threshold`` is the rule for that of the model, as in `threshold`.
+        """
         terms = {
             "epsilon": epsilon,
             "delta": delta,
             "budgets": {name: dict(budget) for name, budget in budgets.items()},
             "parameters": dict(parameters),
             "purpose": purpose,
-        }
+        } | ({} if threshold is None else {"threshold": threshold})
         return Call(*routes.EVALUATE_RUN.to(run=run), RunView.model_validate_json, terms, key_header(idempotency_key))
+
+    @api_call
+    def threshold(self, run: str, rule: str | None) -> Call[Threshold | None]:
+        """Choose by a rule above which score a model of two classes predicts the positive one; None takes it back.
+
+        It costs no privacy; `parley.common.learning.threshold` says which rules there are.
+        """
+        return Call(*routes.SET_THRESHOLD.to(run=run), _THRESHOLD.validate_json, {"rule": rule or NO_RULE})
 
     @api_call
     def upload_public_rows(

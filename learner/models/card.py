@@ -21,6 +21,7 @@ from markupsafe import Markup
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study
 from parley.common.learning.statistics import figures, unsaid_caution
+from parley.common.learning.threshold import at_threshold, threshold_in_words
 from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, as_sentence, no_less, odds_factor
 from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
@@ -58,6 +59,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
     read = read_document(document)
     study, certificate = read.study, read.certificate
     spec = None if certificate is None else specification_of(certificate)
+    shown = at_threshold(document)
     owners = [] if spec is None else list(_owners(spec, read))[:_MOST_ROWS]
     return _template("card.md").render(
         read=read,
@@ -74,7 +76,8 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         promises=[_promised(promise) for promise in read.guarantees],
         in_words=_in_words(read),
         evaluation=read.evaluation,
-        figures=[] if read.evaluation is None else list(_figures(read.evaluation)),
+        figures=[] if shown is None else list(_figures(RunEvaluation.model_validate(shown))),
+        threshold=threshold_in_words(document),
         limits=list(_limits(read)),
         verified=verified,
         keys=_keys(verified),
@@ -234,9 +237,9 @@ def _limits(read: ModelDocument) -> Iterator[str]:
     yield from _LIMITS
     if read.evaluation is None:
         yield "Nobody has measured how good it is on rows that it was not trained on."
-    if caution := unsaid_caution(read.evaluation.stated() if read.evaluation else None):
+    if caution := unsaid_caution(at_threshold(read.model_dump(mode="json", exclude={"weights", "certificate"}))):
         yield as_sentence(caution)
-    if read.evaluation and read.kind == "linear" and _is_no_better(read.evaluation):
+    if read.evaluation and read.kind == "linear" and read.threshold is None and _is_no_better(read.evaluation):
         yield "On held-out rows it is not surely better than always telling the commonest class."
 
 

@@ -231,7 +231,8 @@ def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
         return [helper.make_tensor_value_info(PREDICTION, TensorProto.DOUBLE, ["rows"])]
     both = weights if weights.ndim > 1 else np.stack([np.zeros_like(weights), weights])
     scores = graph.add("MatMul", rows, both.T)
-    best = graph.add("ArgMax", scores, axis=1, keepdims=0)
+    beyond = graph.add("Sub", scores, np.array([[0.0, predictor.threshold]])) if predictor.threshold else scores
+    best = graph.add("ArgMax", beyond, axis=1, keepdims=0)
     unfit = graph.add("IsNaN", graph.add("ReduceSum", scores, np.array([1]), keepdims=0))
     place = graph.add("Where", unfit, np.array(len(label.values)), best)
     graph.add("Gather", np.array([*label.values, ""], dtype=object), place, output=PREDICTION)

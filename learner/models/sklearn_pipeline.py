@@ -205,8 +205,8 @@ def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
     shift = _prior_shift(predictor) if has_probabilities else 0.0
     learnt = {"coef_": weights, "intercept_": np.full(len(weights), -shift), "classes_": np.array(label.values)}
     classifier = _set(kind, width, **learnt)
-    if shift:  # scikit-learn's threshold belongs to the positive class
-        beyond = math.nextafter(-shift, math.inf)
+    if predictor.threshold or shift:
+        beyond = math.nextafter(predictor.threshold - shift, math.inf)  # scikit-learn's belongs to the positive class
         by_score = FixedThresholdClassifier(classifier, threshold=beyond, response_method="decision_function")
         classifier = _set(by_score, width, estimator_=classifier)
     return [("score", classifier)]

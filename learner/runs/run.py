@@ -153,7 +153,8 @@ class Run:
     written as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state that is no pause;
     ``rounds`` counts the logged rounds; ``problem`` says why the run failed, ``pause`` why it stands still;
     ``key_holders`` are the names of the key holders asked to open its sums. ``evaluates`` is the run whose model this
-    one evaluates, or None; ``evaluations`` are the runs that evaluate this one's model, oldest first.
+    one evaluates, or None; ``evaluations`` are the runs that evaluate this one's model, oldest first. ``threshold`` is
+    the rule by which the model's threshold is chosen, or None.
     """
 
     id: str
@@ -170,6 +171,7 @@ class Run:
     key_holders: tuple[str, ...] = ()
     evaluates: str | None = None
     evaluations: tuple[str, ...] = ()
+    threshold: str | None = None
 
     @property
     def spec(self) -> RunSpec:

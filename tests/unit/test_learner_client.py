@@ -254,6 +254,7 @@ ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] 
             "delta": 0.5,
             "budgets": {"ann": MappingProxyType({"epsilon": 2.0})},
             "parameters": MappingProxyType({"share": 0.5}),
+            "threshold": "f1",
             "purpose": "to see",
             "idempotency_key": "k",
         },
@@ -266,10 +267,13 @@ ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] 
                 "budgets": {"ann": {"epsilon": 2.0}},
                 "parameters": {"share": 0.5},
                 "purpose": "to see",
+                "threshold": "f1",
             },
             {"Idempotency-Key": "k"},
         ),
     ),
+    ("threshold", ("a", "recall=.9"), {}, ("PUT", f"{RUN}/threshold", {"rule": "recall=.9"})),
+    ("threshold", ("a", None), {}, ("PUT", f"{RUN}/threshold", {"rule": "none"})),
 ]
 
 
@@ -289,6 +293,7 @@ READ_BY: dict[str, object] = {
     "card": bytes.decode,
     "description": Description.model_validate_json,
     "evaluate": RunView.model_validate_json,
+    "threshold": calls._THRESHOLD.validate_json,
 }
 
 

@@ -162,7 +162,8 @@ def test_an_evaluation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs_r0_evaluation={"id": "r1"})
     done = run(monkeypatch, server, *ORDER, "-p", "bins=10", "--purpose", "to see", "--idempotency-key", "k")
     assert (done.stdout, done.stderr) == ("r1\n", "next: parley-learner watch r1\n")
-    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"bins": 10}, "purpose": "to see"}
+    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"bins": 10}, "threshold": None}
+    body["purpose"] = "to see"
     assert server == [("POST", "/v1/runs/r0/evaluation", body)]
     assert server.headers[0]["Idempotency-Key"] == "k"
     done = run(monkeypatch, server, *ORDER, "--format", "json")
@@ -299,13 +300,33 @@ def test_a_model_is_described_in_lines() -> None:
     ]
 
 
+def test_a_threshold_is_set_and_the_figures_there_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = {"estimate": 0.5, "low": 0.25, "high": 0.75}
+    names = ("accuracy", "balanced_accuracy", "precision", "recall", "specificity", "f1")
+    point = {"score": -2.0, "confusion": [[1, 2], [3, 4]], **dict.fromkeys(names, figure)}
+    evaluation = {"epsilon": 1, "delta": 1e-5, "rows": 9, "contributors": ["a"], "rate": 0.95, "points": [point]}
+    threshold = {"rule": "f1", "score": -2.0, "estimated": True}
+    document = {"study": {"label": {"values": ["no", "yes"]}}, "evaluation": evaluation, "threshold": threshold}
+    server = Server()
+    server.answers = {"PUT /v1/runs/r1/threshold": threshold, "GET /v1/runs/r1/model": document}
+    done = run(monkeypatch, server, "threshold", "r1", "f1")
+    assert server[0] == ("PUT", "/v1/runs/r1/threshold", {"rule": "f1"})
+    assert done.stdout.startswith("'yes' is predicted where the score exceeds -2 (a probability of 0.119)")
+    assert "  recall of yes 0.5, between 0.25 and 0.75 at 95%" in done.stdout.splitlines()
+    assert done.stderr == "next: parley-learner model r1\n"
+    assert json.loads(run(monkeypatch, server, "threshold", "r1", "f1", "--format", "json").stdout) == threshold
+    server.answers["PUT /v1/runs/r1/threshold"] = None
+    assert run(monkeypatch, server, "threshold", "r1", "none").stdout == "the threshold is 0, as without a rule\n"
+    assert server[-1] == ("PUT", "/v1/runs/r1/threshold", {"rule": "none"})
+
+
 def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs={"id": "r1"})
     server.answers["POST /v1/forecasts"] = ConflictError("not now")
     words = (
         "--algorithm psgd -p n_rounds=5 --epsilon 2 --delta 1e-5 --party a --party b --budget b=0.5,1e-6 "
         "--minimum-contributors 2 --colluders 0 --secure-sum paillier --answer-every 3 --adjacency whole_party "
-        "--public ab --class-weights no=0.1,yes=1 --seconds 9 --cohort 2,5 --evaluate 0.25 --purpose why"
+        "--public ab --class-weights no=0.1,yes=1 --seconds 9 --cohort 2,5 --evaluate 0.25 --threshold f1 --purpose why"
     )
     run(monkeypatch, server, "submit", "loans", *words.split())
     (_, path, body) = server[-1]
@@ -315,7 +336,8 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "study": "loans", "algorithm": "psgd", "parameters": {"n_rounds": 5}, "epsilon": 2.0, "delta": 1e-5,
         "parties": ["a", "b"], "budgets": {"b": {"epsilon": 0.5, "delta": 1e-6}}, "minimum_contributors": 2,
         "colluders": 0, "secure_sum": "paillier", "answer_every": 3, "adjacency": "whole_party", "public": "ab",
-        "class_weights": {"no": 0.1, "yes": 1.0}, "seconds": 9.0, "evaluate": 0.25, "purpose": "why",
+        "class_weights": {"no": 0.1, "yes": 1.0}, "seconds": 9.0, "evaluate": 0.25, "threshold": "f1",
+        "purpose": "why",
     }  # fmt: skip
     assert SubmitOptions() == SubmitOptions("", None, False)  # noqa: FBT003 -- what is not said
     study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
@@ -327,7 +349,7 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
         "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
         "adjacency": "replace_one", "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
-        "evaluate": None, "purpose": "",
+        "evaluate": None, "threshold": None, "purpose": "",
     }  # fmt: skip
 
 

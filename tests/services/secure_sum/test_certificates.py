@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidInputError
+from parley.common.learning.threshold import chosen_threshold
 from parley.common.runs.certificate import signed_certificate
 from parley.common.runs.model_document import Promise, read_document
 from parley.common.runs.pricing import is_of_sums
@@ -89,6 +90,23 @@ def test_a_document_of_a_version_that_said_less_holds_and_is_told_what_else_it_a
     assert "if they do, epsilon" in assumed
     document["guarantees"][0]["assumptions"].append("the learner and all key holders do not collude: or do")
     assert "guarantees: not what follows from the specification" in verify_document(document).faults
+
+
+def test_a_threshold_is_repeated_from_what_is_signed(document: Document) -> None:
+    study = read_document(document).study
+    for rule, from_what in (
+        ("probability=0.2", "the rule probability=0.2 and the study"),
+        ("f1", "the evaluation and"),
+    ):
+        document["threshold"] = chosen_threshold(rule, study, document["evaluation"]).model_dump(mode="json")
+        verdict = verify_document(document, known())
+        assert verdict.faults == ()
+        assert any(f"the threshold follows from {from_what}" in words for words in verdict.holds)
+        document["threshold"]["score"] += 0.01
+        (fault,) = verify_document(document, known()).faults
+        assert f"threshold: not what the rule {rule} chooses" in fault
+    document["threshold"]["rule"] = "f2"
+    assert "threshold 'f2' is no rule" in verify_document(document, known()).faults[0]
 
 
 def _of(*path: str | int) -> Callable[[Document], Any]:
