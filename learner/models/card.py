@@ -76,7 +76,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         promises=[_promised(promise) for promise in read.guarantees],
         in_words=_in_words(read),
         evaluation=read.evaluation,
-        figures=[] if shown is None else list(_figures(RunEvaluation.model_validate(shown))),
+        figures=[] if shown is None else list(_figures(shown)),
         threshold=threshold_in_words(document),
         limits=list(_limits(read)),
         verified=verified,
@@ -219,13 +219,13 @@ def _in_words(read: ModelDocument) -> str:
     )
 
 
-def _figures(evaluation: RunEvaluation) -> Iterator[dict[str, str]]:
-    """Yield an evaluation's figures with their intervals."""
-    for title, figure in figures(dict(evaluation)):
-        estimate = "not known" if figure.estimate is None else f"{figure.estimate:.3g}"
-        low = "−∞" if figure.low is None else f"{figure.low:.3g}"
+def _figures(evaluation: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the figures of an evaluation in JSON, with their intervals."""
+    for title, figure in figures(evaluation):
+        estimate = "not known" if figure["estimate"] is None else f"{figure['estimate']:.3g}"
+        low = "−∞" if figure["low"] is None else f"{figure['low']:.3g}"
         name = f"{title[:1].upper()}{title[1:]}"
-        yield {"name": name, "estimate": estimate, "between": f"{low} to {figure.high:.3g}"}
+        yield {"name": name, "estimate": estimate, "between": f"{low} to {figure['high']:.3g}"}
 
 
 def _limits(read: ModelDocument) -> Iterator[str]:
