@@ -89,7 +89,7 @@ mutants: install  ## change the code bit by bit, and count what tests notice (da
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
-	set -e; for extra in excel export files postgres query sklearn tracing; do $(EXTRA) $$extra | \
+	set -e; for extra in excel export files mlflow postgres query sklearn tracing; do $(EXTRA) $$extra | \
 		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-$$extra.lock -; done
 	$(BIN)/python -m scripts.make_sbom
 

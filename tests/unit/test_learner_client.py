@@ -284,7 +284,7 @@ READ_BY: dict[str, object] = {
     "cancel": RunView.model_validate_json,
     "resume": RunView.model_validate_json,
     "opened": calls._OPENED.validate_json,
-    "model": calls._read_document,
+    "model": calls._read_model,
     "card": bytes.decode,
     "description": Description.model_validate_json,
     "evaluate": RunView.model_validate_json,
