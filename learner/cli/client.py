@@ -15,8 +15,6 @@ from parley.learner.client.connection import (
     BlockingConnection,
     json_call,
     not_a_learner,
-    refusal_of,
-    unreachable,
     upload_call,
 )
 
@@ -51,11 +49,11 @@ class LearnerClient(BlockingConnection):
         try:
             with self._http.stream("GET", path) as response:
                 if not response.is_success:
-                    raise refusal_of(response.status_code, response.read())
+                    raise self._refusal(response, response.read())
                 for piece in response.iter_bytes():
                     file.write(piece)
         except httpx.TransportError as error:
-            raise unreachable(self.url, error) from None
+            raise self._unreachable(error) from None
         file.seek(0)
         try:
             return number_lines.read_lines(file)

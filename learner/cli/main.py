@@ -95,8 +95,8 @@ learner_app = CommandLine(
     "data in this process.",
     epilog="Exit status: 0 done, 1 the answer is no, 2 wrong usage, 3 refused or failed, 4 no answer from a service. "
     "Set PARLEY_URL, PARLEY_TOKEN_FILE (or PARLEY_TOKEN) and PARLEY_CA once instead of giving --url, "
-    "--token-file and --ca each time. PARLEY_PROXY names an HTTP proxy on the way to a learner, "
-    "http://host:port or http://user:password@host:port.",
+    "--token-file and --ca each time. PARLEY_PROXY names an HTTP proxy on the way to a learner that "
+    "is not on this machine, http://host:port or http://user:password@host:port.",
 )
 
 

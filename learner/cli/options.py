@@ -38,6 +38,14 @@ TokenFileOption = Annotated[
         help="file with your bearer token; if not given, PARLEY_TOKEN or the file that PARLEY_TOKEN_FILE names",
     ),
 ]
+ProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--proxy",
+        help="HTTP proxy on the way: http://host:port. One with a password, http://user:password@host:port, belongs "
+        "into PARLEY_PROXY, where others do not see it.",
+    ),
+]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it")]
 ParameterOption = Annotated[
     list[str] | None,
@@ -123,10 +131,11 @@ class LearnerOptions:
     url: UrlOption = DEFAULT_URL
     token_file: TokenFileOption = None
     ca: CaOption = None
+    proxy: ProxyOption = None
 
     def open(self) -> LearnerClient:
         """Connect as the user whose token the file or the environment holds; raises InvalidInputError without one."""
-        learner = client.LearnerClient(self.url, token_file=self.token_file, ca=self.ca)
+        learner = client.LearnerClient(self.url, token_file=self.token_file, ca=self.ca, proxy=self.proxy)
         if (file := token.others_read(self.token_file)) is not None:
             typer.echo(f"parley-learner: warning: others can read your token: chmod 600 {file}", err=True)
         return learner
