@@ -26,6 +26,7 @@ roster_app = CommandLine(
     help="Who takes part: list, confirm, remove, rotate.",
     epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )
+_NAME_AND_WORDS = 7
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
 StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study whose rows the party will hold")]
 HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
@@ -66,15 +67,23 @@ def list_command(
 @roster_app.command("confirm")
 def confirm_command(
     name: MemberArgument,
-    words: Annotated[list[str], typer.Argument(help="the six words that its owner reads out")],
+    words: Annotated[
+        list[str],
+        typer.Argument(help="the six words that its owner reads out; then the next name and words, if there are more"),
+    ],
     *,
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Let a party or key holder that has joined take part, if its owner reads out the words of its key."""
+    """Let parties or key holders that have joined take part, if each owner reads out the words of its key."""
+    said = " ".join([name, *words]).split()
+    if len(said) > _NAME_AND_WORDS and len(said) % _NAME_AND_WORDS:
+        raise InvalidInputError("say a name and its six words, and so on for each: there are words too many or too few")
     with learner.open() as client:
-        client.ask(*routes.CONFIRM_MEMBER.to(name=name), {"words": " ".join(words)})
-    out.done(f"{name} takes part", name=name, state="member")
+        for start in range(0, len(said), _NAME_AND_WORDS):
+            member, *read_out = said[start : start + _NAME_AND_WORDS]
+            client.ask(*routes.CONFIRM_MEMBER.to(name=member), {"words": " ".join(read_out)})
+            out.done(f"{member} takes part", name=member, state="member")
 
 
 @roster_app.command("remove")
