@@ -200,7 +200,9 @@ def loans() -> Table:
     rows = pq.read_table(data_path("lending-club", "loans-2007-2011.parquet"), columns=known.split())
     plain = [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in rows.columns]
     bounds = "--bounds annual_inc=0:200000 --bounds revol_bal=0:50000"
-    return Table("loans", *parted(pa.table(plain, rows.column_names)), "int_rate", f"--missing value {bounds}")
+    return Table(
+        "loans", *parted(pa.table(plain, rows.column_names)), "int_rate", f"--missing value {bounds}", " --clip"
+    )
 
 
 def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
