@@ -244,6 +244,8 @@ class Watching:
 PROXY = "PARLEY_PROXY"
 """The environment's variable that names the HTTP proxy between users and learners beyond this machine."""
 
+_PROXYS_OWN = frozenset({407, 502, 504})
+"""HTTP statuses that a proxy answers to a request for a plain HTTP learner, with a page of its own."""
 _SIGNS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here, or has expired: name its authority, by --ca "
     "or PARLEY_CA",
@@ -353,8 +355,9 @@ class _Connection(ABC, Generic[_Transport]):
 
     def _refusal(self, response: httpx.Response, content: bytes) -> ParleyError:
         """Return the exception for an answer without success, which may be the proxy's own."""
-        if self._proxy and response.status_code == httpx.codes.PROXY_AUTHENTICATION_REQUIRED:
-            return UnavailableError(self._proxy.refusal(str(response.status_code), self.url))
+        if self._proxy and response.status_code in _PROXYS_OWN and _document(content) is None:
+            answer = f"{response.status_code} {response.reason_phrase}"
+            return UnavailableError(self._proxy.refusal(answer, self.url))
         return refusal_of(response.status_code, content)
 
     def _unreachable(self, error: httpx.TransportError) -> UnavailableError:

@@ -34,9 +34,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.csv import write_csv
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import precision_score, recall_score, roc_curve
+from sklearn.metrics import precision_score, recall_score, roc_auc_score, roc_curve
 
-from parley.common.arrays import FloatArray
 from parley.common.errors import ParleyError
 from parley.common.files.examples import load_examples
 from parley.common.runs.model_document import ModelDocument
@@ -48,6 +47,8 @@ ROOT = Path(__file__).parents[2]
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c")
 OPERATORS_LINES, FIRST_LINES, FURTHER_LINES, MINUTES, APART = 6, 3, 1, 5.0, 0.03
 """Limits: lines of the operator; of an owner for the first study, and for each further one; time; recall, precision."""
+SAME = 0.002
+"""Balanced accuracies that differ by less are alike."""
 TERMS = "--epsilon 1 --delta 1e-5"
 TEST_SHARE = 0.2
 LARGEST = " --value capital_gain:99999=99999"
@@ -219,7 +220,7 @@ class Hour:
     """An operator and its owners, with the tables in their folders."""
 
     def __init__(self, root: Path, tables: list[Table], commands: Path, stack: ExitStack) -> None:
-        self.tables, self._stack, self._runs = tables, stack, {}
+        self.tables, self._stack = tables, stack
         self._url = f"https://127.0.0.1:{free_ports(1)[0]}"
         environment = {"PATH": f"{commands}:/usr/bin:/bin", "HOME": str(root), "LANG": "C.UTF-8", "COLUMNS": "120"}
         people = []
@@ -341,24 +342,60 @@ class Hour:
                 yield from self._compare(table, by_study[table.name], model)
 
     def _compare(self, table: Table, run: str, model: ModelDocument) -> Iterator[str]:
+        """Print how the model tells the positive class beside the pooled one, on test rows; yield the limits missed."""
+        predictions = self._client.predict(run, table.test)
         truth = np.array(table.test[table.label].to_pylist()) == "yes"
-        said = np.array([each.label for each in self._client.predict(run, table.test)]) == "yes"
-        pooled = pooled_predictions(self.operator.folder, table, model)
-        for name, score in (("recall", recall_score), ("precision", precision_score)):
-            private, without = (float(score(truth, found, zero_division=0.0)) for found in (said, pooled))
-            print(f"{table.name}, balanced: {name} {private:.3f}; pooled without privacy {without:.3f}")
-            if abs(private - without) > APART:
-                yield f"{name} is {abs(private - without):.3f} from the pooled model's"
+        private = Told(
+            truth, np.array([it.score for it in predictions]), np.array([it.label for it in predictions]) == "yes"
+        )
+        pooled, spread = pooled_without_privacy(self.operator.folder, table, model)
+        for name in ("recall", "precision", "auc"):
+            there, without = getattr(private, name), getattr(pooled, name)
+            print(f"{table.name}, balanced: {name} {there:.3f}; pooled without privacy {without:.3f}")
+            if abs(there - without) > APART and name != "auc":
+                yield f"{name} of {table.name} is {abs(there - without):.3f} from the pooled model's"
+        low, high = spread
+        print(f"the pooled model is as balanced, to {SAME:g}, wherever its recall is {low:.2f} to {high:.2f}")
 
 
-def pooled_predictions(folder: Path, table: Table, model: ModelDocument) -> Any:  # noqa: ANN401 -- an array of bool
-    """Predict test rows by logistic regression on all rows, at the threshold of their best balanced accuracy."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whether rows (n,) are positive, their scores, and whether a model tells them positive."""
+
+    truth: Any
+    scores: Any
+    positive: Any
+
+    @property
+    def recall(self) -> float:
+        """Share of the positive rows that are told."""
+        return float(recall_score(self.truth, self.positive, zero_division=0.0))
+
+    @property
+    def precision(self) -> float:
+        """Share of the rows told positive that are."""
+        return float(precision_score(self.truth, self.positive, zero_division=0.0))
+
+    @property
+    def auc(self) -> float:
+        """Probability that a positive row scores above a negative one."""
+        return float(roc_auc_score(self.truth, self.scores))
+
+
+def pooled_without_privacy(folder: Path, table: Table, model: ModelDocument) -> tuple[Told, tuple[float, float]]:
+    """Fit all rows by logistic regression, and tell the test rows at the threshold of the best balanced accuracy.
+
+    Returns also the least and largest recall, on the rows, of thresholds that are as good to `SAME`.
+    """
     write_csv(table.test, folder / "test.csv")
     rows, test = (load_examples(folder / f"{name}.csv", model.study, clip=True).shard for name in (table.name, "test"))
     fitted = LogisticRegression(C=1e4, max_iter=2000).fit(rows.X, rows.y > 0)
     false, true, thresholds = roc_curve(rows.y > 0, fitted.decision_function(rows.X))
-    scores: FloatArray = fitted.decision_function(test.X)
-    return scores > thresholds[np.argmax(true - false)]
+    balanced = (true - false + 1) / 2
+    as_good = true[balanced > balanced.max() - SAME]
+    scores = fitted.decision_function(test.X)
+    told = Told(test.y > 0, scores, scores > thresholds[balanced.argmax()])
+    return told, (float(as_good.min()), float(as_good.max()))
 
 
 def evaluation_lines(model: ModelDocument) -> Iterator[str]:

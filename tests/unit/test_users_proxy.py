@@ -97,21 +97,16 @@ REFUSED = (
         "",
         "the proxy {} asks for a password: name it http://user:password@host:port",
     ),
-    ("403 Forbidden", "", "the proxy {} does not connect to https://learner.example: 403 Forbidden"),
+    ("502 Bad Gateway", "", "the proxy {} does not connect to {}: 502 Bad Gateway"),
 )
 
 
 @pytest.mark.parametrize(("status", "user", "words"), REFUSED)
 def test_a_proxy_that_refuses_is_named_at_once(proxy: Proxy, status: str, user: str, words: str) -> None:
     proxy.answer = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
-    expected = words.format(f"http://{proxy.address}")
-    with Learner("https://learner.example", "t", proxy=f"http://{user}{proxy.address}", patience=0) as learner:
-        for ask in (learner.user, lambda: list(learner.watch("r"))):
-            with pytest.raises(UnavailableError) as refused:
-                ask()
-            assert refused.value.detail == expected
-    if status.startswith("407"):
-        with Learner("http://learner.example", "t", proxy=f"http://{user}{proxy.address}") as learner:
+    for url in ("https://learner.example", "http://learner.example"):
+        expected = words.format(f"http://{proxy.address}", url)
+        with Learner(url, "t", proxy=f"http://{user}{proxy.address}", patience=0) as learner:
             for ask in (learner.user, lambda: list(learner.watch("r"))):
                 with pytest.raises(UnavailableError) as refused:
                     ask()
