@@ -38,7 +38,7 @@ TokenFileOption = Annotated[
         help="file with your bearer token; if not given, PARLEY_TOKEN or the file that PARLEY_TOKEN_FILE names",
     ),
 ]
-ProxyOption = Annotated[
+UsersProxyOption = Annotated[
     str | None,
     typer.Option(
         "--proxy",
@@ -131,7 +131,7 @@ class LearnerOptions:
     url: UrlOption = DEFAULT_URL
     token_file: TokenFileOption = None
     ca: CaOption = None
-    proxy: ProxyOption = None
+    proxy: UsersProxyOption = None
 
     def open(self) -> LearnerClient:
         """Connect as the user whose token the file or the environment holds; raises InvalidInputError without one."""

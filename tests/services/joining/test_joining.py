@@ -93,8 +93,9 @@ class Scene:
     def party(self, name: str) -> PartySettings:
         return PartySettings.load(self.root / name / "party.toml")
 
-    def confirm(self, name: str) -> Result:
-        return self.learner("roster", "confirm", name, *words_of(self.party(name).identity.key))
+    def confirm(self, *names: str) -> Result:
+        said = [word for name in names for word in (name, *words_of(self.party(name).identity.key))]
+        return self.learner("roster", "confirm", *said)
 
     def roster(self) -> dict[str, dict[str, Any]]:
         return {entry["name"]: entry for entry in json.loads(self.learner("roster", "list", "--format", "json").stdout)}
@@ -173,7 +174,6 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             assert "HTTP status 403" in made.owner(*listed).output
             for name in NAMES:
                 assert made.learner("roster", "confirm", name, *["abandon"] * 6).exit_code == 3
-            said = [word for name in NAMES for word in (name, *words_of(made.party(name).identity.key))]
             assert made.learner("roster", "confirm", *said).stdout.splitlines() == [
                 f"{name} takes part" for name in NAMES
             ]
