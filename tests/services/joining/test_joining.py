@@ -174,9 +174,7 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             assert "HTTP status 403" in made.owner(*listed).output
             for name in NAMES:
                 assert made.learner("roster", "confirm", name, *["abandon"] * 6).exit_code == 3
-            assert made.learner("roster", "confirm", *said).stdout.splitlines() == [
-                f"{name} takes part" for name in NAMES
-            ]
+            assert made.confirm(*NAMES).stdout.splitlines() == [f"{name} takes part" for name in NAMES]
             assert made.owner(*listed).output.splitlines()[0] == "hospital-b (a party)"
             made.until(lambda: all(member["connected"] for member in made.roster().values()))
             run = made.learner("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").stdout.strip()
