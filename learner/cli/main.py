@@ -20,7 +20,6 @@ from parley.common.service.commands import (
     read_cohort,
     refusal_is_no,
     tool_options,
-    without_rich,
 )
 from parley.learner.api import routes
 from parley.learner.cli.backups import BACKUPS, RESTORES, backup_learner_command, restore_learner_command
@@ -51,7 +50,9 @@ from parley.learner.cli.options import (
 )
 from parley.learner.cli.public_rows import BOUNDS, PROJECTIONS, bounds_command, project_command
 from parley.learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
+from parley.learner.cli.quickstart import QUICKSTARTS, quickstart_command
 from parley.learner.cli.roster import INVITATIONS, invite_command, roster_app
+from parley.learner.cli.serve import SERVICES, serve_command
 from parley.learner.cli.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
 from parley.learner.cli.simulate import SIMULATIONS, simulate_command
 from parley.learner.cli.study import study_app
@@ -61,10 +62,8 @@ from parley.learner.runs.states import ENDS
 with deferred():
     from parley.common.encoding import key_words
     from parley.common.secure_sum import envelope
-    from parley.common.service import health, logs, tokens
-    from parley.common.service import serve as serving
+    from parley.common.service import health, tokens
     from parley.learner import settings
-    from parley.learner.api import app, membership
     from parley.learner.cli import display
     from parley.learner.client import progress
 
@@ -102,20 +101,12 @@ learner_app = CommandLine(
 
 learner_app.add_typer(roster_app, name="roster")
 learner_app.add_typer(study_app, name="study")
+learner_app.command("quickstart", epilog=QUICKSTARTS)(quickstart_command)
 learner_app.command("init", epilog=BEGINNINGS)(init_learner_command)
 learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 
 
-@learner_app.command("serve", epilog="Example: parley-learner serve --config learner.toml")
-def serve_command(config: ConfigOption = None) -> None:
-    """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
-    with without_rich():
-        service_settings = settings.LearnerSettings.load(config)
-        create, renewals, serve = app.create_learner_app, membership.renewals, serving.serve
-        logs.configure(service_settings.log_format)
-    if service_settings.tls:
-        serving.tls_context(service_settings.tls)  # refuses before the store is opened
-    serve(create(service_settings), service_settings, renewals(service_settings))
+learner_app.command("serve", epilog=SERVICES)(serve_command)
 
 
 @learner_app.command(

@@ -107,7 +107,7 @@ def rotate_command(
     _invite(name, members[name]["role"], members[name]["studies"], hours, file, learner, out)
 
 
-def _unused_file(name: str) -> Path:
+def unused_file(name: str) -> Path:
     """Return a name for an invitation's file that is not taken: a member may be invited again and again."""
     numbers = chain([""], (f"-{number}" for number in count(2)))
     return next(file for number in numbers if not (file := Path(f"{name}{number}.invitation.json")).exists())
@@ -117,7 +117,7 @@ def _invite(
     name: str, role: str, studies: list[str], hours: float, file: Path | None, learner: LearnerOptions, out: Printer
 ) -> None:
     """Write an invitation and print what to do with it; for a member, it renews the member's tokens and certificate."""
-    file = file or _unused_file(name)
+    file = file or unused_file(name)
     if file.exists():
         raise ConflictError(f"{file} is there already: move it, or say --out")
     with learner.open() as client:
@@ -125,11 +125,7 @@ def _invite(
         made = client.ask(*routes.INVITE.to(), {"name": name, "role": role, "studies": studies, "hours": hours})
     is_member = members.get(name, {}).get("state") == "member"
     new = [study for study in studies if not is_member or study not in members[name]["studies"]]
-    try:
-        with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as target:  # noqa: PTH123
-            target.write(made["text"])
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None
+    write_invitation(file, made["text"])
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
     table = f"{' --study NAME' if len(studies) > 1 else ''} --data TABLE" if new else ""
     words = " ".join(made["words"])
@@ -147,3 +143,12 @@ def _invite(
     out.done(text, file=str(file), name=name, role=role, words=words, hours=hours, renews=renews)
     if not is_member:
         out.next(f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")
+
+
+def write_invitation(file: Path, text: str) -> None:
+    """Write an invitation's file, for its owner's eyes alone; raises InvalidInputError if it cannot be written."""
+    try:
+        with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as target:  # noqa: PTH123
+            target.write(text)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None
