@@ -296,7 +296,7 @@ class LiveRoster:
 
     def _member(self, name: str) -> JoinedMember:
         if name not in self.store.members:
-            raise NotFoundError(f"nobody has joined as {name}")
+            raise NotFoundError(f"nobody has joined as {name}; {', '.join(sorted(self.store.members)) or 'nobody'} did")
         return self.store.members[name]
 
     def _check_free(self, name: str) -> None:

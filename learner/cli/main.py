@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -82,9 +82,42 @@ def learner_health_command(*, config: ConfigOption = None, out: Printer) -> None
     out.done("ready", ready=True)
 
 
+class LearnerCommands(CommandGroup):
+    """The commands of a learner's operator and users."""
+
+    panels: ClassVar[Mapping[str, str]] = {
+        "Begin": "quickstart init study simulate",
+        "Owners": "invite roster public bounds project receipts",
+        "Runs": "forecast describe submit watch list resume cancel opened",
+        "Models": "model evaluate predict card export verify schema",
+        "Operate": "serve check config health token identity backup restore delete",
+    }
+    instead: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("train", "run", "fit", "learn", "query"), "submit STUDY --epsilon 1 --delta 1e-5 --watch"),
+        **dict.fromkeys(("results", "status", "runs", "jobs", "ls", "show"), "list"),
+        **dict.fromkeys(("download", "get", "fetch", "save"), "model RUN --save model.json"),
+        **dict.fromkeys(("start", "up", "run-server", "server"), "serve"),
+        **dict.fromkeys(("setup", "new", "create", "begin"), "quickstart TABLE"),
+        **dict.fromkeys(("members", "owners", "parties", "users"), "roster list"),
+        **dict.fromkeys(("stop", "kill", "abort"), "cancel RUN   (the service itself ends by Ctrl-C)"),
+        **dict.fromkeys(
+            ("studies", "datasets"), "study   (init makes one; the learner's page lists those that it has)"
+        ),
+        **dict.fromkeys(("score", "test", "metrics", "accuracy"), "evaluate RUN --epsilon 0.1 --delta 1e-6"),
+        **dict.fromkeys(("logs", "log", "events", "follow"), "watch RUN"),
+        "join": "parley-party join INVITATION --data TABLE   (an owner's command)",
+        "login": "(set PARLEY_URL and PARLEY_TOKEN_FILE, or type beside the folder learner)",
+        "approve": "parley-party approve RUN   (an owner's command)",
+        **dict.fromkeys(("--rounds", "--n-rounds", "--iterations", "--epochs"), "-p n_rounds=NUMBER"),
+        **dict.fromkeys(("--parties", "--owners", "--owner"), "--party NAME, once for each"),
+        **dict.fromkeys(("--params", "--param"), "-p NAME=VALUE"),
+        "--eps": "--epsilon",
+    }
+
+
 learner_app = CommandLine(
     name="parley-learner",
-    cls=CommandGroup,
+    cls=LearnerCommands,
     callback=tool_options,
     help="Train one model on data that stays with its owners.\n\n"
     "The learner asks each owner's party questions whose answers are differentially private, round by round, and makes "

@@ -26,8 +26,19 @@ HERE = Path("learner")
 SETTINGS, OPERATOR_TOKEN, AUTHORITY = "learner.toml", "secrets/operator.token", "secrets/authority.pem"
 """The files of a learner's folder that its commands need."""
 
+
+def _found_settings(given: Path | None) -> Path | None:
+    """Return the settings file that is given, or that of the learner in the folder here; None if there is neither."""
+    return given or (HERE / SETTINGS if (HERE / SETTINGS).exists() else None)
+
+
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables override it")
+    Path | None,
+    typer.Option(
+        "--config",
+        callback=_found_settings,
+        help="settings file; PARLEY_LEARNER_* variables override it; if not given, learner/learner.toml where it is",
+    ),
 ]
 UrlOption = Annotated[
     str | None,
@@ -51,7 +62,9 @@ TokenFileOption = Annotated[
         help="file with your bearer token; if not given, PARLEY_TOKEN or the file that PARLEY_TOKEN_FILE names",
     ),
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it, or its beginning")
+]
 ParameterOption = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="a parameter of the algorithm; repeat for more"),
@@ -73,7 +86,9 @@ DeltaOption = Annotated[float, typer.Option("--delta", help="what the run may co
 AlgorithmOption = Annotated[
     str, typer.Option("--algorithm", help="dp_gd, psgd, local_average, wu_subgradient ...; auto: by forecasts")
 ]
-PartyOption = Annotated[list[str] | None, typer.Option("--party", help="a party to ask; repeat; all if not given")]
+PartyOption = Annotated[
+    list[str] | None, typer.Option("--party", help="a party to ask, or several with commas between; all if not given")
+]
 BudgetOption = Annotated[
     list[str] | None,
     typer.Option("--budget", metavar="PARTY=EPSILON,DELTA", help="another budget for one party; repeat"),
@@ -212,8 +227,14 @@ def study_argument(text: str) -> Any:  # noqa: ANN401 -- a JSON value
     return studies.read_study(Path(text)).model_dump(mode="json") if text.endswith(".json") else text
 
 
+def _split_names(texts: list[str] | None) -> list[str] | None:
+    """Split what was given for an option of names, which may have commas between them."""
+    return texts and [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
 _READERS: Mapping[str, Callable[[Any], object]] = {
     "study": study_argument,
+    "parties": _split_names,
     "parameters": read_parameters,
     "budgets": read_budgets,
 }

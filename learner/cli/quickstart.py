@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -25,9 +26,6 @@ from parley.learner.cli.serve import serve_command
 from parley.learner.cli.study import AuthorOptions, prompt, write_study
 
 with deferred():
-    import httpx
-    import pydantic
-
     from parley.common.client import peer
     from parley.common.encoding import key_words
     from parley.common.files import sources, studies
@@ -203,7 +201,7 @@ def _requests(names: Sequence[str], study: str) -> list[membership.InvitationReq
         return [
             membership.InvitationRequest(name=name, studies=(study,), hours=_HOURS) for name in dict.fromkeys(names)
         ]
-    except pydantic.ValidationError:
+    except ValueError:
         raise InvalidInputError(
             "--owners: names have letters, digits, '.', '_' and '-', and begin with a letter or digit"
         ) from None
@@ -216,14 +214,19 @@ def _split(texts: Sequence[str]) -> list[str]:
 
 def _check_port(url: str) -> None:
     """Raise ConflictError where another program listens at a loopback URL: the learner could not start."""
-    where = httpx.URL(url)
-    if where.host not in {"127.0.0.1", "localhost"} or where.port is None:
+    where = urlsplit(url)
+    if not _is_here_alone(url) or where.port is None:
         return
     with socket.socket() as probe:
         probe.settimeout(1)
-        if probe.connect_ex((where.host, where.port)) == 0:
-            other = where.copy_with(port=where.port + 1)
+        if probe.connect_ex(("127.0.0.1", where.port)) == 0:
+            other = f"{where.scheme}://{where.hostname}:{where.port + 1}"
             raise ConflictError(f"another program listens at {url}: say another port, such as --url {other}")
+
+
+def _is_here_alone(url: str) -> bool:
+    """Say whether no other machine reaches a URL."""
+    return urlsplit(url).hostname in {"127.0.0.1", "localhost"}
 
 
 def _report(
@@ -264,7 +267,7 @@ def _report(
         next=following,
     )
     drafted.print_notes(out)
-    if httpx.URL(url).host in {"127.0.0.1", "localhost"}:
+    if _is_here_alone(url):
         out.aside(f"note: owners on other machines do not reach {url}; for them, begin with --url https://HOST:PORT")
     where = f" in another terminal, from {Path.cwd()}" if is_started else ""
     if learner.root != HERE.resolve():

@@ -27,7 +27,9 @@ roster_app = CommandLine(
     epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
-StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study whose rows the party will hold")]
+StudiesOption = Annotated[
+    list[str] | None, typer.Option("--study", help="a study whose rows the party will hold; repeat")
+]
 HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json, or NAME-2 and so on")
@@ -49,7 +51,18 @@ def invite_command(
     The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. A member is
     invited in the same way to a further study, which its running party takes up.
     """
+    if not study and not key_holder:
+        study = [_only_study(learner)]
     _invite(name, "key_holder" if key_holder else "party", study or [], hours, file, learner, out)
+
+
+def _only_study(learner: LearnerOptions) -> str:
+    """Return the name of the learner's study; raises InvalidInputError, which names them, unless there is just one."""
+    with learner.open() as client:
+        names = [study["name"] for study in client.ask(*routes.LIST_STUDIES.to())]
+    if len(names) != 1:
+        raise InvalidInputError(f"--study: say a study of which the party will hold rows; there are {', '.join(names)}")
+    return str(names[0])
 
 
 @roster_app.command("list")

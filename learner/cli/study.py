@@ -19,6 +19,7 @@ from parley.common.service.commands import (
     CsvOption,
     ExitCode,
     Printer,
+    TableArguments,
     TableOption,
     ValueOption,
     deferred,
@@ -181,17 +182,8 @@ class Drafted:
     "--values sex=Female,Male",
 )
 def study_init_command(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="a table with columns as owners have them: a CSV or Parquet file, folder/*.parquet, "
-            "file.sqlite::table, or a query"
-        ),
-    ] = None,
+    data: TableArguments,
     *,
-    data_option: Annotated[
-        str | None, typer.Option("--data", help="the same table, named as in other commands")
-    ] = None,
     table: TableOption = None,
     csv: CsvOption = None,
     target: Annotated[
@@ -210,11 +202,9 @@ def study_init_command(
     is public knowledge about the label, which scales runs and makes forecasts closer. Columns that look like
     identifiers are left out unless you name them.
     """
-    if (data is None) == (data_option is None):
-        raise typer.BadParameter("say once which table: TABLE, or --data TABLE", param_hint="'DATA'")
+    where = data.required
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
-    where = data or data_option or ""
     source = sources.parse_source(where, table or (), csv)
     drafted = words.draft(source, out, is_asked=sys.stdin.isatty() if ask is None else ask)
     rows = drafted.rows
@@ -254,10 +244,7 @@ def study_sign_command(
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
 def study_check_command(
     study: Annotated[Path, typer.Argument(help="a study's JSON file")],
-    data: Annotated[
-        str,
-        typer.Option("--data", help="a CSV, Parquet or LIBSVM file, folder/*.parquet, file.sqlite::table, or a query"),
-    ],
+    data: TableArguments,
     table: TableOption = None,
     csv: CsvOption = None,
     value: ValueOption = None,
@@ -273,7 +260,7 @@ def study_check_command(
     agreed, signed = studies.read_study_file(study)
     out.aside(studies.describe_signer(signed))
     fit = study_fit.fit_of_source(
-        agreed, sources.parse_source(data, table or (), csv, value or ()), clip=clip, as_is=as_is
+        agreed, sources.parse_source(data.required, table or (), csv, value or ()), clip=clip, as_is=as_is
     )
     out.result(fit.to_json(), fit.lines())
     if not fit.fits:

@@ -316,6 +316,8 @@ def unreachable(url: str, error: httpx.TransportError) -> UnavailableError:
     hints = [words for sign, words in _SIGNS.items() if sign in str(error)]
     if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http://"):
         hints.append("is it https://?")
+    if is_loopback(httpx.URL(url).host):
+        hints.append("start it by parley-learner serve, or say by PARLEY_URL or --url where it is")
     hint = "".join(f": {words}" for words in hints[:1])
     return UnavailableError(f"no learner answers at {url} ({type(error).__name__}){hint}")
 
