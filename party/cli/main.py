@@ -55,6 +55,7 @@ with deferred():
     from parley.common import extras
     from parley.common.client import outbound
     from parley.common.encoding import key_words
+    from parley.common.privacy import statement as privacy_statement
     from parley.common.secure_sum import envelope
     from parley.common.service import logs, tokens
     from parley.common.service import serve as serving
@@ -257,11 +258,11 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         return
     of_studies = facts.pop("studies")
     print_table([(name, as_text(value)) for name, value in {**facts, "learners": learners, **budget, **ledger}.items()])
+    if budget and settings.policy.composition == "filter":
+        typer.echo(privacy_statement.NOT_A_SUM)
     for one, study_facts in zip(examined, of_studies, strict=True):
         one.print(study_facts)
-    typer.echo("refuses")
-    for refusal in refuses:
-        typer.echo(f"  {refusal}")
+    typer.echo("\n  ".join(["refuses", *refuses]))
 
 
 @party_app.command("identity")
