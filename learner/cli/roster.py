@@ -79,15 +79,30 @@ def list_command(
 @roster_app.command("confirm")
 def confirm_command(
     name: MemberArgument,
-    words: Annotated[list[str], typer.Argument(help="the six words that its owner reads out")],
+    words: Annotated[list[str] | None, typer.Argument(help="the six words that its owner reads out")] = None,
+    unchecked: Annotated[
+        bool,
+        typer.Option(
+            "--unchecked",
+            help="compare no words, in a trial on one machine: anybody may be behind the name, as the "
+            "roster says from then on",
+        ),
+    ] = False,
     *,
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Let a party or key holder that has joined take part, if its owner reads out the words of its key."""
+    """Let a party or key holder that has joined take part, if its owner reads out the words of its key.
+
+    Only the owner's own tools print them: at its end of join, and by parley-party identity.
+    """
+    if bool(words) == unchecked:
+        raise typer.BadParameter("say the six words that the owner reads out (or --unchecked, in a trial)")
+    said = {"unchecked": True} if unchecked else {"words": " ".join(words or ())}
     with learner.open() as client:
-        client.ask(*routes.CONFIRM_MEMBER.to(name=name), {"words": " ".join(words)})
-    out.done(f"{name} takes part", name=name, state="member")
+        client.ask(*routes.CONFIRM_MEMBER.to(name=name), said)
+    note = "; nobody has compared the words of its key" if unchecked else ""
+    out.done(f"{name} takes part{note}", name=name, state="member", **({"unchecked": True} if unchecked else {}))
 
 
 @roster_app.command("remove")
