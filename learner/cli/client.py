@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _SHORTENED = re.compile(r"/v1/runs/([0-9a-f]{4,31})(?=[/?]|$)")
-"""The path of a run of which the first characters of the identifier are given."""
+"""The path of a run, with the first characters of its identifier."""
 
 
 class LearnerClient(BlockingConnection):

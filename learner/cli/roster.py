@@ -61,7 +61,7 @@ def _only_study(learner: LearnerOptions) -> str:
     with learner.open() as client:
         names = [study["name"] for study in client.ask(*routes.LIST_STUDIES.to())]
     if len(names) != 1:
-        raise InvalidInputError(f"--study: say a study of which the party will hold rows; there are {', '.join(names)}")
+        raise InvalidInputError(f"--study: say which one the party will hold rows for; there are {', '.join(names)}")
     return str(names[0])
 
 
