@@ -370,6 +370,8 @@ class _Connection(ABC, Generic[_Transport]):
         hints = [words for sign, words in _SIGNS.items() if sign in cause]
         if isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http://"):
             hints.append("is it https://?")
+        if is_loopback(httpx.URL(self.url).host):
+            hints.append("start it by parley-learner serve, or say by PARLEY_URL or --url where it is")
         hint = "".join(f": {words}" for words in hints[:1])
         way = f" through the proxy {self._proxy.url}" if self._proxy else ""
         return UnavailableError(f"no learner answers at {self.url}{way} ({type(error).__name__}){hint}")
