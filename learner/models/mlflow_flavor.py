@@ -91,6 +91,9 @@ def _parameters(read: ModelDocument) -> Iterator[tuple[str, object]]:
     for promise in read.guarantees[:1]:
         yield "epsilon", promise.epsilon
         yield "delta", promise.delta
+    if (threshold := getattr(read, "threshold", None)) is not None:
+        yield "threshold", threshold.rule
+        yield "threshold_score", threshold.score
     for name, value in read.parameters.items():
         yield f"parameter.{_spelt(name)}", value
 

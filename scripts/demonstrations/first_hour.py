@@ -56,7 +56,7 @@ LARGEST = " --value capital_gain:99999=99999"
 SPARED = "--leave-out patient_nbr --leave-out diag_1 --leave-out diag_2 --leave-out diag_3"
 """What the operator of the readmissions leaves out: a number of persons, and codes with hundreds of values."""
 
-until = partial(wait_until, seconds=60.0, pause=0.2)
+until = partial(wait_until, seconds=120.0, pause=0.2)
 
 
 class DeadEndError(Exception):
@@ -153,8 +153,8 @@ def main() -> None:
         hour = Hour(root, tables, commands, stack)
         try:
             hour.play()
-        except DeadEndError as error:
-            sys.exit(f"a dead end after {hour.lines} lines: {error}")
+        except (DeadEndError, TimeoutError) as error:
+            sys.exit(f"a dead end after {hour.lines} lines: {error or 'nothing more happens'}")
         seconds = time.monotonic() - began
         print(f"\n{seconds:.0f} s of machine time, of them {installed - began:.0f} s to build and install the wheel")
         missed = [*hour.missed_lines(), *hour.missed_figures()]
@@ -336,6 +336,8 @@ class Hour:
                 yield f"no model of {table.name}"
                 continue
             model = self._client.model(by_study[table.name])
+            if (threshold := getattr(model, "threshold", None)) is not None:
+                print(f"{table.name}: threshold {threshold}")
             for line in evaluation_lines(model):
                 print(f"{table.name}: {line}")
             if table.name == "readmission":
