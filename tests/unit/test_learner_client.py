@@ -648,7 +648,7 @@ class TestConnections:
 
         monkeypatch.setattr(connection, "options_of", options)
         monkeypatch.setattr(connection, "tls_of", lambda *files: files)
-        files = {"token_file": tmp_path / "token", "ca": "c", "certificate": "d", "key": "e"}
+        files: dict[str, Any] = {"token_file": tmp_path / "token", "ca": "c", "certificate": "d", "key": "e"}
         client = Learner(URL, **files, proxy="http://p:1", patience=7.0)
         asynchronous = AsyncLearner(URL, "another")
         assert given == [
