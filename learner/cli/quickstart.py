@@ -242,7 +242,7 @@ def _report(
         lines += ["send each owner its file, as you would a password: it counts once, for 72 hours"]
         lines += [f"  {name}: {path}" for name, path in invited.items()]
         lines += ["read these words out to each by telephone; they type them:", f"  {learner.words}"]
-        lines += ["each owner then runs, where its table is (pip install 'parley-learning[files]'):"]
+        lines += ["each owner then runs, where its table is, with Parley and its extra files installed:"]
         lines += [
             f"  parley-party join {quote(path.name)} --data TABLE; parley-party serve --config {quote(name)}/party.toml"
             for name, path in invited.items()

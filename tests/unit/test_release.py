@@ -204,7 +204,7 @@ def test_what_is_ready_is_its_tag(ready: Path) -> None:
         (lambda root: (root / "new").write_text("1"), "- the tree has changes: commit them, or build in a clone"),
         (
             lambda root: git(root, "tag", "--delete", "v9.8.7"),
-            "- this commit must have one tag such as v1.2.3; it has 0",
+            "- this commit must have one tag such as v1.2.3; it has 0 (for a wheel to try it: make wheel)",
         ),
         (
             lambda root: replace(root, "changelog.d/+new.fixed.md", "It works."),
