@@ -140,7 +140,7 @@ def test_the_wheel_works_beside_a_project_that_has_packages_of_the_same_names(pl
     tell = partial(told, cwd=project, PYTHONPATH=str(project))
     for tool in ("parley-learner", "parley-party"):
         assert tell(place / "bin" / tool, "--version") == f"{tool} 0.dev0\n"
-        assert "Commands:" in tell(place / "bin" / tool, "--help")
+        assert "Begin:" in tell(place / "bin" / tool, "--help")
     assert tell(place / "bin" / "python", "-c", FIT) == "True\n"
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
