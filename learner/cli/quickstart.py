@@ -33,7 +33,7 @@ with deferred():
     from parley.common.service import logs, prometheus
     from parley.learner import settings
     from parley.learner.api import membership, service
-    from parley.learner.cli import client
+    from parley.learner.cli import client, drafting
 
 if TYPE_CHECKING:
     from parley.learner.cli.study import Drafted
@@ -111,7 +111,7 @@ def quickstart_command(
         words = replace(words, public=typer.confirm(_IS_PUBLIC, default=False, err=True))
         if not words.public:
             out.aside(_PRIVATE)
-    drafted = words.draft(source, out, is_asked=is_asked)
+    drafted = words.draft(source, out, (_ask_least if words.public else prompt) if is_asked else None)
     file = root / "studies" / f"{drafted.study.name}.json"
     if file.exists() and studies.read_study(file) != drafted.study:
         raise ConflictError(
@@ -193,6 +193,11 @@ class LearnerHere:
             files[each.name] = unused_file(each.name)
             write_invitation(files[each.name], text)
         return files
+
+
+def _ask_least(question: str, proposed: str) -> str:
+    """Ask for the label, and for what a public table does not say; the rest is as the table has it."""
+    return proposed if proposed and question != drafting.LABEL_QUESTION else prompt(question, proposed)
 
 
 def _requests(names: Sequence[str], study: str) -> list[membership.InvitationRequest]:
