@@ -33,7 +33,7 @@ with deferred():
     from parley.common.service import logs, prometheus
     from parley.learner import settings
     from parley.learner.api import membership, service
-    from parley.learner.cli import client
+    from parley.learner.cli import client, drafting
 
 if TYPE_CHECKING:
     from parley.learner.cli.study import Drafted
@@ -111,7 +111,7 @@ def quickstart_command(
         words = replace(words, public=typer.confirm(_IS_PUBLIC, default=False, err=True))
         if not words.public:
             out.aside(_PRIVATE)
-    drafted = words.draft(source, out, is_asked=is_asked)
+    drafted = words.draft(source, out, (_ask_least if words.public else prompt) if is_asked else None)
     file = root / "studies" / f"{drafted.study.name}.json"
     if file.exists() and studies.read_study(file) != drafted.study:
         raise ConflictError(
@@ -195,6 +195,11 @@ class LearnerHere:
         return files
 
 
+def _ask_least(question: str, proposed: str) -> str:
+    """Ask for the label, and for what a public table does not say; the rest is as the table has it."""
+    return proposed if proposed and question != drafting.LABEL_QUESTION else prompt(question, proposed)
+
+
 def _requests(names: Sequence[str], study: str) -> list[membership.InvitationRequest]:
     """Return the requests to invite these owners to a study; raises InvalidInputError for a name that cannot be one."""
     try:
@@ -242,7 +247,7 @@ def _report(
         lines += ["send each owner its file, as you would a password: it counts once, for 72 hours"]
         lines += [f"  {name}: {path}" for name, path in invited.items()]
         lines += ["read these words out to each by telephone; they type them:", f"  {learner.words}"]
-        lines += ["each owner then runs, where its table is (pip install 'parley-learning[files]'):"]
+        lines += ["each owner then runs, where its table is, with Parley and its extra files installed:"]
         lines += [
             f"  parley-party join {quote(path.name)} --data TABLE; parley-party serve --config {quote(name)}/party.toml"
             for name, path in invited.items()

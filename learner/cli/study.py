@@ -37,7 +37,7 @@ with deferred():
 if TYPE_CHECKING:
     from parley.common.data.study import Study
     from parley.common.files.sources import DataSource
-    from parley.learner.cli.drafting import AuthorChoices, PublicRowsFit, StudyDraft
+    from parley.learner.cli.drafting import AuthorChoices, Prompt, PublicRowsFit, StudyDraft
 
 study_app = CommandLine(
     help="Make a study of a table, or check a table against one.",
@@ -129,11 +129,11 @@ class AuthorOptions:
             deviation=self.deviation,
         )
 
-    def draft(self, source: DataSource, out: Printer, *, is_asked: bool) -> Drafted:
-        """Draft a study of a table; what is missing is asked for if ``is_asked``, or named in an InvalidInputError."""
+    def draft(self, source: DataSource, out: Printer, ask: Prompt | None) -> Drafted:
+        """Draft a study of a table; what is missing is asked for, or without ``ask`` named in an InvalidInputError."""
         columns = study_fit.survey_table(source, public=self.public, show_note=out.aside)
         choices = self.choices([column.name for column in columns], drafting.study_name(source))
-        draft = drafting.draft_study(columns, choices, prompt if is_asked else None)
+        draft = drafting.draft_study(columns, choices, ask)
         return Drafted(draft, drafting.fit_public_rows(draft.study, source, columns) if self.public else None)
 
 
@@ -206,7 +206,8 @@ def study_init_command(
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
     source = sources.parse_source(where, table or (), csv)
-    drafted = words.draft(source, out, is_asked=sys.stdin.isatty() if ask is None else ask)
+    is_asked = sys.stdin.isatty() if ask is None else ask
+    drafted = words.draft(source, out, prompt if is_asked else None)
     rows = drafted.rows
     write_study(target, drafted.study)
     out.done(f"{target}: {drafted.summary}", file=str(target), **drafted.facts)

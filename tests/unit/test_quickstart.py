@@ -90,6 +90,10 @@ def test_what_is_not_said_is_asked_at_a_terminal() -> None:
     assert "where owners will reach this learner" in done.stderr
     assert Path("north.invitation.json").exists()
     assert "public knowledge" in done.stderr
+    of_public = CliRunner().invoke(learner_app, ["quickstart", "hearts.csv", "--ask"], input="y\nill\nsouth\nn\n")
+    assert (of_public.exit_code, Path("south.invitation.json").exists()) == (0, True), (
+        "bounds are as the table has them"
+    )
 
 
 def test_commands_find_the_learner_of_the_folder_here_unless_a_token_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
