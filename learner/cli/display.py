@@ -135,7 +135,8 @@ def show_members(members: Sequence[Mapping[str, Any]], console: Console) -> None
     table = new_table("name", "role", "state", "connected", left=4)
     for member in members:
         connected = {True: "yes", False: "no", None: "-"}[member["connected"]]
-        table.add_row(member["name"], member["role"], member["state"], connected)
+        state = f"{member['state']}{', unchecked' if member.get('unchecked') else ''}"
+        table.add_row(member["name"], member["role"], state, connected)
     console.print(table)
 
 

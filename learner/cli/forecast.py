@@ -140,7 +140,10 @@ EXAMPLES = (
 _ANSWERS = {True: "yes", False: "[yellow]no[/]", None: "-"}
 
 
-_OWN_VIEW = "left: as far as your own runs go; other learners may have spent more"
+_OWN_VIEW = """\
+left: as far as your own runs go; other learners may have spent more. A run may
+take less off it than its epsilon: Gaussian answers together cost less than the
+sum of theirs."""
 _LEGEND = """\
 epsilon: what the run is charged at most. value: by how much the best coalition
 is worse without the owner (below 0: with it). alone: the excess of the owner's

@@ -101,9 +101,10 @@ def _watch_one(client: LearnerClient, run: str, out: Printer) -> Mapping[str, An
 
 def watch_runs(learner: LearnerOptions, runs: Sequence[str], out: Printer) -> None:
     """Show the events of runs as they come, and of evaluations that follow; exit with 1 unless all completed."""
+    url, token_file, ca = learner.place
 
     async def watch_all() -> list[bool]:
-        async with connection.AsyncConnection(learner.url, token_file=learner.token_file, ca=learner.ca) as client:
+        async with connection.AsyncConnection(url, token_file=token_file, ca=ca) as client:
             return await asyncio.gather(*(_completes(client, run, out) for run in runs))
 
     if not all(asyncio.run(watch_all())):

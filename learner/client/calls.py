@@ -24,11 +24,11 @@ from parley.common.encoding.number_lines import read_lines
 from parley.common.errors import InvalidInputError
 from parley.common.learning.description import Description
 from parley.common.learning.threshold import NO_RULE, Threshold
-from parley.common.runs.model_document import ModelDocument
 from parley.common.runs.specification import PublicRows
 from parley.learner.api import routes
 from parley.learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
 from parley.learner.client.connection import Call, api_call, body_bytes, key_header, upload_call
+from parley.learner.client.fetched import FetchedModel
 from parley.learner.forecasting.views import ForecastView
 
 TableRows = Any
@@ -155,7 +155,7 @@ _PARTIES = TypeAdapter(list[PartyView])
 _THRESHOLD: TypeAdapter[Threshold | None] = TypeAdapter(Threshold | None)
 _OPENED = TypeAdapter(list[OpenedRound])
 _PREDICTIONS = TypeAdapter(list[Prediction])
-_DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
+_MODEL: TypeAdapter[FetchedModel] = TypeAdapter(FetchedModel)
 
 
 class RunOptions(TypedDict, total=False):
@@ -186,8 +186,8 @@ def prediction_calls(run: str, rows: TableRows) -> Iterator[Call[list[Prediction
         yield Call(*routes.PREDICT.to(run=run), _PREDICTIONS.validate_json, headers=headers, content=body)
 
 
-def _read_document(content: bytes) -> ModelDocument:
-    return _DOCUMENT.validate_python(read_lines(BytesIO(content)))
+def _read_model(content: bytes) -> FetchedModel:
+    return _MODEL.validate_python(read_lines(BytesIO(content)))
 
 
 def _terms(study: str | Study, epsilon: float, delta: float, options: RunOptions) -> dict[str, Any]:
@@ -290,9 +290,12 @@ class Calls:
         return Call(*routes.LIST_OPENED.to(run=run), _OPENED.validate_json)
 
     @api_call
-    def model(self, run: str) -> Call[ModelDocument]:
-        """Return the document of a completed run's model: weights, study, guarantees, evaluation."""
-        return Call(*routes.SHOW_MODEL.to(run=run), _read_document)
+    def model(self, run: str) -> Call[FetchedModel]:
+        """Return the document of a completed run's model: weights, study, guarantees, evaluation.
+
+        Its method ``log_mlflow`` logs it in MLflow.
+        """
+        return Call(*routes.SHOW_MODEL.to(run=run), _read_model)
 
     @api_call
     def card(self, run: str) -> Call[str]:

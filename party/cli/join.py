@@ -15,6 +15,7 @@ from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
     Printer,
+    TableArguments,
     TableOption,
     ValueOption,
     deferred,
@@ -82,13 +83,9 @@ _NO_TRAINING = (
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTable:
+class OwnTable(TableArguments):
     """The owner's table, and how it is read."""
 
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query."),
-    ] = None
     table: TableOption = None
     csv: CsvOption = None
     value: ValueOption = None
@@ -99,9 +96,9 @@ class OwnTable:
 
     def source(self) -> DataSource | None:
         """Return the source that is named, with absolute paths; None if none is. Raises InvalidInputError."""
-        if self.data is None:
+        if self.named is None:
             return None
-        return sources.parse_source(self.data, self.table or (), self.csv, self.value or ()).within(Path.cwd())
+        return sources.parse_source(self.named, self.table or (), self.csv, self.value or ()).within(Path.cwd())
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +242,7 @@ def _chosen(
     name = signed.study.name if signed else terms.study or joining.invitation.studies[0].study.name
     if (stated := joining.agreed.get(name)) is None:
         if source is None:
-            raise InvalidInputError(f"--data: name your table for {name}")
+            raise InvalidInputError(f"--data: name your table for {name}: --data TABLE")
         return signed, source
     if source is not None and (source.source, source.tables) != (stated.data.source, stated.data.tables):
         raise InvalidInputError(

@@ -40,9 +40,9 @@ class Hospitals:
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parley-hospitals-")))
             deployment = deploy(root)
             begin(deployment, root)
-            stack.enter_context(processes(commands(deployment), root))
+            started = stack.enter_context(processes(commands(deployment), root))
             urls = {name: service.url for name, service in deployment.services.items()}
-            wait_until_ready(urls)
+            wait_until_ready(urls, started)
             records, diagnoses = held_out(root)
             return cls(root, urls["learner"], deployment.user_token, tuple(urls), records, diagnoses, stack.pop_all())
 

@@ -103,6 +103,33 @@ def test_lists_are_read_page_by_page(capsys: pytest.CaptureFixture[str]) -> None
     assert list(client.pages(routes.LIST_RUNS, "runs", 0)) == []
 
 
+def test_a_run_is_named_by_its_beginning_unless_another_begins_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    none = {name: NotFoundError(f"there is no run '{name}'") for name in ("5f1c", "ab12", "cd34", "5f")}
+    view = {"id": "5f1c99", "state": "running"}
+    server = Server(POST__runs_5f1c99_resume=view)
+    server.answers |= {f"POST /v1/runs/{name}/resume": error for name, error in none.items()}
+    listed = {"runs": [{"id": name} for name in ("5f1c99", "ab1234", "ab1256")], "next": None}
+    server.answers["GET /v1/runs?limit=1000"] = listed
+    assert run(monkeypatch, server, "resume", "5f1c").stdout == "5f1c99 was running, and asks again\n"
+    refused = run(monkeypatch, server, "resume", "ab12", code=3)
+    assert refused.stderr == "parley-learner: 2 runs begin with ab12: say more of the identifier\n"
+    for name in ("cd34", "5f"):
+        refused = run(monkeypatch, server, "resume", name, code=3)
+        told = f"there is no run '{name}'; parley-learner list shows those there are"
+        assert refused.stderr == f"parley-learner: {told}\n"
+    server.answers |= {
+        "GET /v1/runs/5f1c/events": none["5f1c"],
+        "GET /v1/runs/5f1c99/events": events({"state": "completed"}),
+    }
+    assert "completed" in run(monkeypatch, server, "watch", "5f1c").stdout
+    server.answers |= {"GET /v1/runs/5f1c/model": none["5f1c"], "GET /v1/runs/5f1c99/model": b'{"a": 1}'}
+    with (tmp_path / "file").open("w+b") as file:
+        assert server.client().download("/v1/runs/5f1c/model", file) == {"a": 1}
+
+
 def test_a_file_is_downloaded_as_it_was_sent(tmp_path: Path) -> None:
     content = b'{"weights": [1.0,\n2.0]}'
     server = Server(GET__model=content, GET__none=NotFoundError("there is no such run"), GET__page=b"<html>")
@@ -431,6 +458,26 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
         "file": "b.json", "name": "my owner", "role": asked["role"], "words": "perfect armor", "hours": asked["hours"],
         "renews": is_member,
     }  # fmt: skip
+
+
+def test_an_owner_is_invited_to_the_only_study_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = Server(GET__studies=[{"name": "loans"}], GET__roster=[], POST__invitations={"text": "a", "words": ["b"]})
+    run(monkeypatch, server, "invite", "north")
+    assert server[-1][2]["studies"] == ["loans"]
+    server.answers["GET /v1/studies"] = [{"name": "loans"}, {"name": "claims"}]
+    refused = run(monkeypatch, server, "invite", "north", code=3)
+    assert "there are loans, claims" in refused.stderr
+
+
+def test_a_member_is_confirmed_by_words_or_plainly_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(POST__roster_north_confirmation=b"")
+    assert run(monkeypatch, server, "roster", "confirm", "north", "a", "b").stdout == "north takes part\n"
+    done = run(monkeypatch, server, "roster", "confirm", "north", "--unchecked")
+    assert done.stdout == "north takes part; nobody has compared the words of its key\n"
+    assert [body for _, _, body in server] == [{"words": "a b"}, {"unchecked": True}]
+    for words in ([], ["a", "--unchecked"]):
+        assert "say the six words" in run(monkeypatch, server, "roster", "confirm", "north", *words, code=2).stderr
 
 
 # ── a learner of one's own ───────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from parley.common.client.awaited import Switchboard
@@ -24,7 +25,7 @@ from parley.common.service.tokens import InvitedCaller, PeerCaller, hash_token
 from parley.common.storage.certificates import Credentials, hosts_of, issue, make_authority
 from parley.common.wire.membership import CertificateRequest, Invitation, JoinRequest, KnownKey, MemberRole
 from parley.learner.api import membership
-from parley.learner.api.membership import InvitationRequest, LiveRoster, renew_own, renewals
+from parley.learner.api.membership import Confirmation, InvitationRequest, LiveRoster, renew_own, renewals
 from parley.learner.settings import KeyHolderEntry
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 from tests.support.cluster import made_up
@@ -148,6 +149,27 @@ async def test_an_invited_owner_joins_is_confirmed_by_its_words_and_removed(tmp_
         await roster.remove("clinic")
 
 
+async def test_a_member_whose_words_nobody_compared_is_named_until_somebody_does(tmp_path: Path) -> None:
+    roster = roster_at(tmp_path)
+    await roster.join("clinic", hash_token((await invited(roster, "clinic")).secret), request_of("clinic"))
+    with capture_logs() as lines:
+        await roster.confirm("clinic", None)
+    assert [(line["event"], line["log_level"]) for line in lines] == [("confirmed unchecked", "warning")]
+    assert [(view.state, view.unchecked) for view in roster.views()] == [("member", True)]
+    secret = hash_token((await invited(roster, "clinic")).secret)
+    await roster.join("clinic", secret, request_of("clinic", "u" * 43))
+    assert RosterStore(tmp_path).members["clinic"].unchecked, "new tokens compare no words"
+    line = roster.parties["clinic"]._line
+    await roster.confirm("clinic", " ".join(words_of(public_hex(KEYS["clinic"]))))
+    assert [(view.state, view.unchecked) for view in roster.views()] == [("member", False)]
+    assert roster.parties["clinic"]._line is line, "its connection stays"
+    await roster.confirm("clinic", None)
+    assert not roster.store.members["clinic"].unchecked, "what was compared stays so"
+    for faulty in ({}, {"words": "a", "unchecked": True}):
+        with pytest.raises(ValidationError, match="say the words, or that they are unchecked"):
+            Confirmation.model_validate(faulty)
+
+
 async def test_an_invitation_counts_once(tmp_path: Path) -> None:
     roster = roster_at(tmp_path)
     secret = hash_token((await invited(roster, "clinic")).secret)
@@ -242,7 +264,7 @@ async def test_an_invitation_is_kept_with_all_that_it_grants(tmp_path: Path) -> 
         studies=("made-up",),
     )
     assert roster.store.invited == RosterStore(tmp_path).invited == {"clinic": kept}
-    unknown = {"public_key": None, "connected": None, "studies": ()}
+    unknown = {"public_key": None, "connected": None, "studies": (), "unchecked": False}
     assert [view.model_dump() for view in roster.views()] == [
         {"name": "clinic", "role": "party", "state": "invited", "expires": invitation.expires, **unknown}
     ]
