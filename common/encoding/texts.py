@@ -95,6 +95,16 @@ def so_many(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
+def first_names(names: Sequence[str], most: int = 10) -> str:
+    """Return the first of some names as one text, and how many more there are.
+
+    >>> first_names(["a", "b", "c"]), first_names(["a", "b", "c"], 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def as_told(value: float | str) -> str:
     """Return a parameter's value for people: numbers with six digits, texts unchanged.
 
