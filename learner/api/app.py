@@ -421,6 +421,7 @@ def _add_evaluations(app: FastAPI, learner: LearnerService) -> None:
             trained = learner.store.run(run)
             draft = order.draft(trained, weights)
             learner.sums.check(draft)
+            _ = draft.study.digest  # worked out here: of many columns it takes long
             return draft, trained.terms.cohort
 
         draft, cohort = await asyncio.to_thread(drafted)

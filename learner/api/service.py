@@ -15,6 +15,7 @@ from parley.common.client.awaited import Switchboard
 from parley.common.client.endpoints import PeerEntry
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import Line, Peer
+from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
 from parley.common.runs.specification import RunSpec
 from parley.common.service.prometheus import Metrics
@@ -150,7 +151,7 @@ class LearnerService:
         Raises InvalidInputError for what cannot be, before any party is asked where that does not depend on them, for
         parties that do not hold the study, and where nobody does.
         """
-        study = await asyncio.to_thread(order.chosen_study, self.studies)
+        study = await asyncio.to_thread(self._chosen_study, order)
         names, known = order.parties, remembered(self.known, self.members.joined)
         try:
             await asyncio.to_thread(self._drafted, order, None)
@@ -184,6 +185,12 @@ class LearnerService:
             any_algorithm=order.any_algorithm,
         )
         return found.draft, found.evaluation
+
+    def _chosen_study(self, order: RunRequest) -> Study:
+        """Return the study of a request, with its digest worked out: of many columns that takes long."""
+        study = order.chosen_study(self.studies)
+        _ = study.digest
+        return study
 
     def _drafted(self, order: RunRequest, holders: Sequence[str] | None) -> tuple[RunSpec, RunSpec | None]:
         """Draft a run and the evaluation that follows it, if there is one. Raises InvalidInputError."""

@@ -60,7 +60,9 @@ DeltaOption = Annotated[float, typer.Option("--delta", help="what the run may co
 AlgorithmOption = Annotated[
     str, typer.Option("--algorithm", help="dp_gd, psgd, local_average, wu_subgradient ...; auto: by forecasts")
 ]
-PartyOption = Annotated[list[str] | None, typer.Option("--party", help="a party to ask; repeat; all if not given")]
+PartyOption = Annotated[
+    list[str] | None, typer.Option("--party", help="a party to ask; repeat; default: all that hold the study")
+]
 BudgetOption = Annotated[
     list[str] | None,
     typer.Option("--budget", metavar="PARTY=EPSILON,DELTA", help="another budget for one party; repeat"),

@@ -35,9 +35,9 @@ class Heard:
     joined: Mapping[str, Collection[str]]
 
     def holds(self, name: str, study: Study) -> bool | None:
-        """Say whether a party holds a study; None if that is not known."""
+        """Say whether a party holds a study; None if that is not known, or if it says it by another name."""
         if (said := self.now.get(name) or self.earlier.get(name)) is not None:
-            return said.about(study.digest) is not None
+            return said.about(study.digest) is not None if said.name == name else None
         return study.name in self.joined[name] if name in self.joined else None
 
     def holders(self, names: Iterable[str], study: Study) -> tuple[str, ...]:

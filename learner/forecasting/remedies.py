@@ -35,18 +35,22 @@ def foreseen_refusal(
 ) -> ForeseenRefusalError:
     """Return the error that says who would refuse a run, why, and what helps."""
     helps = remedies(spec, refused, facts, accounts, review)
+    told = {name: _told(reasons) for name, reasons in refused.items()}
     by_reason: dict[str, list[str]] = {}
-    for name, reasons in refused.items():
-        for reason in reasons.values():
+    for name, words in told.items():
+        for reason in words:
             by_reason.setdefault(reason, []).append(name)
-    words = "; ".join(f"{first_names(names)} would refuse the run: {reason}" for reason, names in by_reason.items())
+    detail = "; ".join(f"{first_names(names)} would refuse the run: {reason}" for reason, names in by_reason.items())
     if helps:
-        words += f"; what helps: {', or '.join(helps)}"
-    return ForeseenRefusalError(
-        words,
-        refusals=[{"party": name, "reasons": [*reasons.values()]} for name, reasons in refused.items()],
-        helps=[*helps],
-    )
+        detail += f"; what helps: {', or '.join(helps)}"
+    refusals = [{"party": name, "reasons": words} for name, words in told.items()]
+    return ForeseenRefusalError(detail, refusals=refusals, helps=[*helps])
+
+
+def _told(reasons: Mapping[str, str]) -> list[str]:
+    """Return the reasons to tell: that the budget is too small is no news beside a rule that is broken."""
+    broken = [reason for rule, reason in reasons.items() if rule != BudgetExhaustedError.kind]
+    return broken or [*reasons.values()]
 
 
 def remedies(

@@ -287,14 +287,25 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     spec, reasons = await asyncio.to_thread(settle, draft, answers.facts, time.rounds_in(seconds))
     charges, objected = await asyncio.to_thread(_charged, spec, answers)
     if evaluation is not None:
-        sizes = {member.name: member.n_examples for member in spec.parties}
-        follower, _ = with_sizes(evaluation.among(sizes), sizes).settled()
-        more, others = await asyncio.to_thread(_charged, follower, answers)
+        more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
         charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
-        for name, reasons in objected.items():
-            new = {rule: why for rule, why in others[name].items() if why not in reasons.values()}
-            reasons.update({f"{EVALUATE}.{rule}": why for rule, why in new.items()})
     return Review(spec, reasons, charges, objected, await ask_room(charges), answers)
+
+
+def _charged_later(
+    draft: RunSpec, spec: RunSpec, answers: PartyAnswers, objected: Mapping[str, dict[str, str]]
+) -> dict[str, Charge]:
+    """Return what the evaluation that follows a run would be charged, and add what parties object to it alone.
+
+    ``draft`` is the evaluation's, ``spec`` the run's.
+    """
+    sizes = {member.name: member.n_examples for member in spec.parties}
+    follower, _ = with_sizes(draft.among(sizes), sizes).settled()
+    charges, others = _charged(follower, answers)
+    for name, reasons in others.items():
+        new = {rule: why for rule, why in reasons.items() if why not in objected[name].values()}
+        objected[name].update({f"{EVALUATE}.{rule}": why for rule, why in new.items()})
+    return charges
 
 
 def _sum_of(first: Charge, second: Charge) -> Charge:
