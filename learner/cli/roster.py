@@ -27,7 +27,9 @@ roster_app = CommandLine(
     epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
-StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study whose rows the party will hold")]
+StudiesOption = Annotated[
+    list[str] | None, typer.Option("--study", help="a study whose rows the party will hold; repeat for more")
+]
 HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json, or NAME-2 and so on")
@@ -46,8 +48,9 @@ def invite_command(
 ) -> None:
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
-    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. A member is
-    invited in the same way to a further study, which its running party takes up.
+    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. For several
+    studies, it says --data STUDY=TABLE for each that it has rows of. A member is invited in the same way to further
+    studies, which its running party takes up.
     """
     _invite(name, "key_holder" if key_holder else "party", study or [], hours, file, learner, out)
 
@@ -131,7 +134,8 @@ def _invite(
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    table = f"{' --study NAME' if len(studies) > 1 else ''} --data TABLE" if new else ""
+    tables = [f" --data {quote(study)}=TABLE" for study in studies] if len(studies) > 1 else [" --data TABLE"]
+    table = "".join(tables) if new else ""
     words = " ".join(made["words"])
     text = f"""\
 {file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours

@@ -681,8 +681,8 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
         "what helps               --epsilon 1, or --party c",
         "of the parties           asks a, b, c; d holds other studies",
         (
-            "warning                  c is silent: the run waits for c, which may refuse it: it is dear, unless you name "
-            "others by --party"
+            "warning                  c is silent: the run waits for c, which may refuse it: it is dear, unless you "
+            "name others by --party"
         ),
         "warning                  notary is away",
         "excess fitness with all  0.123 (from 0.0617 to 0.37), in 90% of runs on data like those of its fit",

@@ -173,7 +173,7 @@ def test_a_run_that_owners_would_refuse_is_a_failed_command_and_no_run(command: 
     words = "would refuse the run: one run may cost at most epsilon 100; what helps: --epsilon "
     assert words in result.stderr.splitlines()[-1]
     error = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--format", "json", status=3)
-    assert json.loads(error.stderr.splitlines()[-1])["helps"][0].startswith("--epsilon ")
+    assert json.loads(error.stderr.splitlines()[-1])["type"] == "foreseen-refusal"
     assert command.json("list") == before
     mistyped = command(*SUBMIT, "--party", "party-9", status=3).stderr
     assert "unknown parties: party-9; there are party-1, party-2, party-3" in mistyped
