@@ -34,7 +34,7 @@ def foreseen_refusal(
     review: Callable[[RunSpec], Reviewed],
 ) -> ForeseenRefusalError:
     """Return the error that says who would refuse a run, why, and what helps."""
-    helps = remedies(spec, refused, facts, accounts, review)
+    helps = helpful_options(spec, refused, facts, accounts, review)
     told = {name: _told(reasons) for name, reasons in refused.items()}
     by_reason: dict[str, list[str]] = {}
     for name, words in told.items():
@@ -53,7 +53,7 @@ def _told(reasons: Mapping[str, str]) -> list[str]:
     return broken or [*reasons.values()]
 
 
-def remedies(
+def helpful_options(
     spec: RunSpec,
     refused: Refusals,
     facts: Mapping[str, StudyFacts],

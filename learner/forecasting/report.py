@@ -35,7 +35,7 @@ from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.holders import Heard
-from parley.learner.forecasting.remedies import foreseen_refusal, remedies
+from parley.learner.forecasting.remedies import foreseen_refusal, helpful_options
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
@@ -208,47 +208,58 @@ class Foresight:
         """Raise ForeseenRefusalError for a run that its parties would refuse, InvalidInputError for one that cannot be.
 
         A party that is away, or that says nothing of the study, refuses nothing here. For a ``cohort`` it is refused if
-        too few parties would take part.
+        too few parties would take part, by the rules that they state: it asks none about its budget.
         """
         said = {name: heard.about(name, draft.study) for name in draft.names}
         facts = {name: stated for name, stated in said.items() if isinstance(stated, StudyFacts)}
         if not facts:
             return
         spec = await asyncio.to_thread(_sized, draft, facts)
-        answers = await self._ask(spec, facts, heard)
+        answers = await self._ask(spec, facts, heard, budgets=cohort is None)
         members = [self.roster[name] for name in facts if name not in answers.away]
         time = UNKNOWN
         if any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]:
             time = await round_time(spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(spec, answers, time, seconds, evaluation)
+        reviewed = await self._reviewed(spec, answers, time, seconds, evaluation, budgets=cohort is None)
         refused = reviewed.refusals()
         if refused and (cohort is None or len(draft.names) - len(refused) < cohort.least):
             raise await asyncio.to_thread(
                 foreseen_refusal, reviewed.spec, refused, facts, reviewed.accounts, reviewed.reviewed_again
             )
 
-    async def _ask(self, spec: RunSpec, facts: Mapping[str, StudyFacts], heard: Heard) -> PartyAnswers:
-        """Ask those that answer for their budgets, and for the keys that they pin."""
+    async def _ask(
+        self, spec: RunSpec, facts: Mapping[str, StudyFacts], heard: Heard, *, budgets: bool = True
+    ) -> PartyAnswers:
+        """Ask those that answer for the keys that they pin, and for their ``budgets`` unless these do not count."""
         away = {name: heard.silent[name] for name in spec.names if name in heard.silent}
         members = [self.roster[name] for name in spec.names if name in facts and name not in away]
         study = spec.study.digest
-        asked = ask_all(members, lambda party: party.budget(study), self.deadline, once=True)
+        payers = members if budgets else []
+        asked = ask_all(payers, lambda party: party.budget(study), self.deadline, once=True)
         if spec.secure_sum == "none":
             reports, foreseen = await asked, None
         else:
             reports, foreseen = await asyncio.gather(asked, self.sums.foresee(members, self.deadline))
-        budgets = {
+        told = {
             party.name: report
-            for party, report in zip(members, reports, strict=True)
+            for party, report in zip(payers, reports, strict=True)
             if isinstance(report, BudgetReport)
         }
-        return PartyAnswers(facts, budgets, foreseen, away)
+        return PartyAnswers(facts, told, foreseen, away)
 
-    async def _reviewed(
-        self, spec: RunSpec, answers: PartyAnswers, time: RoundTime, seconds: float, evaluation: RunSpec | None
+    async def _reviewed(  # noqa: PLR0913 -- a run, and all that is known of it
+        self,
+        spec: RunSpec,
+        answers: PartyAnswers,
+        time: RoundTime,
+        seconds: float,
+        evaluation: RunSpec | None,
+        *,
+        budgets: bool = True,
     ) -> Review:
-        """Review a run, whose parties are asked whether its charge fits what they have left."""
-        members = [self.roster[name] for name in answers.facts or {} if name not in answers.away]
+        """Review a run, whose parties are asked whether its charge fits, unless their ``budgets`` do not count."""
+        payers = (answers.facts or {}) if budgets else ()
+        members = [self.roster[name] for name in payers if name not in answers.away]
         ask_room = partial(_ask_room, members, spec.study.digest, self.deadline)
         return await _review(spec, answers, time, seconds, settle=self.settle, ask_room=ask_room, evaluation=evaluation)
 
@@ -344,7 +355,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=tuple(_owners(review, facts, outcome)),
         helps=await asyncio.to_thread(
-            remedies, spec, refused, answers.facts or {}, review.accounts, review.reviewed_again
+            helpful_options, spec, refused, answers.facts or {}, review.accounts, review.reviewed_again
         )
         if refused
         else (),
