@@ -71,7 +71,8 @@ def helpful_options(
     if any(rule.startswith(f"{EVALUATE}.") for rule in rules):
         helps.append("to leave --evaluate out")
     rest = tuple(name for name in spec.names if name not in refused)
-    if 0 < len(rest) <= _MOST_PARTIES and spec.algorithm != EVALUATE and _may_run(spec, rest, review):
+    fewest = 1 if spec.secure_sum == "none" else 2  # a sum of one hides nothing
+    if fewest <= len(rest) <= _MOST_PARTIES and spec.algorithm != EVALUATE and _may_run(spec, rest, review):
         helps.append(" ".join(f"--party {name}" for name in rest))
     return tuple(helps)
 

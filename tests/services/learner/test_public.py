@@ -99,7 +99,7 @@ async def test_refuses_rows_of_an_unknown_study_and_too_many(cluster: Cluster, m
         unknown = await put(client, GOOD, "nobodys")
         assert (unknown.status_code, unknown.json()["detail"]) == (
             422,
-            "unknown study 'nobodys'; there are made-up",
+            "unknown study 'nobodys'; there are ward",
         )
         many = await put(client, GOOD)
         assert many.status_code == 422
