@@ -6,7 +6,8 @@ ledgers, and how long a round takes. Of its ledger a party tells what this learn
 run fits into what all runs have left: no more, so that a learner finds out nothing of what others ask.
 
 A forecast also lists the objections of each party: the rules of its owner, as far as it states them, by which it would
-refuse the run. So a user sees them before any party is asked to approve the run.
+refuse the run. So a user sees them before any party is asked to approve the run. By the same review `Foresight.check`
+refuses a run that is submitted, for what the parties that answer would refuse.
 """
 
 from __future__ import annotations
