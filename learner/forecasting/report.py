@@ -241,11 +241,8 @@ class Foresight:
             reports, foreseen = await asked, None
         else:
             reports, foreseen = await asyncio.gather(asked, self.sums.foresee(members, self.deadline))
-        told = {
-            party.name: report
-            for party, report in zip(payers, reports, strict=True)
-            if isinstance(report, BudgetReport)
-        }
+        answered = zip(payers, reports, strict=True)
+        told = {payer.name: report for payer, report in answered if isinstance(report, BudgetReport)}
         return PartyAnswers(facts, told, foreseen, away)
 
     async def _reviewed(  # noqa: PLR0913 -- a run, and all that is known of it
