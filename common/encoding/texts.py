@@ -115,6 +115,16 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
+def first_names(names: Sequence[str], most: int = 10) -> str:
+    """Return the first of some names as one text, and how many more there are.
+
+    >>> first_names(["a", "b", "c"]), first_names(["a", "b", "c"], 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def as_told(value: float | str) -> str:
     """Return a parameter's value for people: numbers with six digits, texts unchanged.
 

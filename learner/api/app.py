@@ -25,6 +25,7 @@ from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import predict
+from parley.common.runs.specification import Cohort, RunSpec
 from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
@@ -48,13 +49,13 @@ from parley.learner.api.run_metrics import RunGauge
 from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunId, RunPage, RunView
 from parley.learner.api.service import Connect, LearnerService
 from parley.learner.execution.event_stream import EventStream, watch, watch_all
-from parley.learner.forecasting.report import foresee_owners, foresee_parties
+from parley.learner.forecasting.report import foresee_owners
 from parley.learner.forecasting.selection import settled
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
 from parley.learner.models.verification import verification_of
 from parley.learner.runs.news import NEWS
-from parley.learner.runs.run import Run, decoding_row
+from parley.learner.runs.run import DEFAULT_SECONDS, Run, decoding_row
 from parley.learner.runs.states import RunState
 from parley.learner.settings import LearnerSettings
 
@@ -100,7 +101,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
 
     app.router.dependencies += [Depends(roles.check), Depends(see_user)]  # of all routes from here on
     add_user(app, roles)
-    app.state.tokens.others = learner.members.tokens
+    app.state.tokens.others, app.state.take_up = learner.members.tokens, learner.take_up
     add_connections(app, learner.board, learner.members.needs_certificate)
     add_membership(app, learner.members)
     for add in (
@@ -153,25 +154,18 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             return await foresee(order)
 
     async def foresee(order: ForecastRequest) -> ForecastView:
-        draft = await asyncio.to_thread(order.draft, learner.studies, order.owners or learner.roster, learner.rows)
-        order.threshold_rule(draft, order.evaluation(draft))  # raises as it would for a run
-        settle = partial(settled, any_algorithm=order.any_algorithm)
         if order.owners is not None:
+            draft = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
+            order.threshold_rule(draft, order.evaluation(draft))  # raises as it would for a run
+            settle = partial(settled, any_algorithm=order.any_algorithm)
             foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle)
         else:
-            learner.sums.check(draft)
-            parties = [learner.roster[name] for name in draft.names]
-            deadline = learner.settings.deadline_seconds
-            foreseen = await foresee_parties(
-                draft,
-                parties,
-                learner.store,
-                deadline,
-                order.seconds,
-                settle=settle,
-                sums=learner.sums,
-                cohort=order.cohort,
+            prospect = await learner.prospect(order)
+            foreseen = await learner.foresight(order.any_algorithm).forecast(
+                prospect.draft, prospect.heard, order.seconds, cohort=order.cohort, evaluation=prospect.evaluation
             )
+            foreseen = foreseen.model_copy(update={"without": prospect.without})
+            draft = prospect.draft
         majority = draft.study.majority or await asyncio.to_thread(learner.engine.majority, draft.study)
         return foreseen.model_copy(update={"majority": majority})
 
@@ -187,15 +181,18 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         response: Response,
         idempotency_key: IdempotencyKey = None,
     ) -> RunView:
-        """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no new run."""
+        """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no new run.
+
+        Without names of parties, all that hold the study are asked. Parties that can be reached say first whether their
+        owners' rules and budgets allow it: 422 names who would refuse it, why, and what helps.
+        """
+        user = user_name(request)
+        draft, evaluation = await learner.checked(order, user, idempotency_key)
 
         def queue() -> Run:
-            draft = order.draft(learner.studies, learner.roster, learner.rows)
-            evaluation = order.evaluation(draft)
-            learner.sums.check(draft)
             return learner.store.add(
                 draft,
-                user_name(request),
+                user,
                 idempotency_key,
                 order.purpose,
                 order.seconds,
@@ -463,12 +460,20 @@ def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> Non
         if order.threshold is not None:
             await roles.check_owner(request)
 
-        def queue() -> Run:
+        def drafted() -> tuple[RunSpec, Cohort | None, str | None]:
             weights = learner.rows.add_weights(weights_of(learner.store.model(run)))
             trained = learner.store.run(run)
-            draft, cohort = order.draft(trained, weights), trained.terms.cohort
+            draft = order.draft(trained, weights)
             learner.sums.check(draft)
-            rule = read_rule(order.threshold, trained.spec)
+            _ = draft.study.digest  # worked out here: of many columns it takes long
+            return draft, trained.terms.cohort, read_rule(order.threshold, trained.spec)
+
+        draft, cohort, rule = await asyncio.to_thread(drafted)
+        if await asyncio.to_thread(learner.store.keyed, user_name(request), idempotency_key) is None:
+            heard = await learner.hear(draft.names)
+            await learner.foresight().check(draft, heard, DEFAULT_SECONDS, cohort=cohort)
+
+        def queue() -> Run:
             queued = learner.store.add(
                 draft,
                 user_name(request),

@@ -57,7 +57,9 @@ from parley.learner.api.roles import check_certified, invited_name, peer_name
 from parley.learner.api.schemas import MemberName
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 from parley.learner.settings import Joining, KeyHolderEntry, LearnerSettings
+from parley.learner.storage.known_parties import KnownParties
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
+from parley.learner.storage.study_folder import find_study
 
 if TYPE_CHECKING:
     from parley.learner.secure_sum.coordinator import SecureSumCoordinator
@@ -123,6 +125,7 @@ class LiveRoster:
     store: RosterStore
     studies: Mapping[str, Study]
     receipts: Callable[[], Mapping[str, Receipt]]
+    known: KnownParties
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during each change of the roster, so that one follows the other."""
 
@@ -158,9 +161,7 @@ class LiveRoster:
             raise InvalidInputError("this learner invites nobody: its settings have no [joining]")
         self._check_free(request.name)
         self._check_apart(request.name)
-        if unknown := [name for name in request.studies if name not in self.studies]:
-            names = ", ".join(self.studies) or "none"
-            raise InvalidInputError(f"studies: unknown: {', '.join(unknown)}; there are {names}")
+        studies = [find_study(self.studies, name) for name in dict.fromkeys(request.studies)]
         if request.role == "party" and not request.studies:
             raise InvalidInputError("studies: a party must hold rows of at least one: name it")
         if (member := self.store.members.get(request.name)) and member.role != request.role:
@@ -176,9 +177,7 @@ class LiveRoster:
             authority=read_authority(joining.authority) if joining.authority else None,
             secret=secret,
             expires=expires,
-            studies=tuple(
-                SignedStudy.sign(self.studies[name], self.settings.name, self.key) for name in request.studies
-            ),
+            studies=tuple(SignedStudy.sign(study, self.settings.name, self.key) for study in studies),
             parties=self._keys_of("party", but=request.name),
             key_holders=self._keys_of("key_holder", but=request.name),
         )
@@ -189,7 +188,7 @@ class LiveRoster:
                 role=request.role,
                 secret_hash=hash_token(secret),
                 expires=expires,
-                studies=request.studies,
+                studies=tuple(study.name for study in studies),
             )
         )
         return SealedInvitation(text=invitation.sealed(self.key), words=words_of(public_hex(self.key)))
@@ -269,6 +268,7 @@ class LiveRoster:
             self._member(name)
         async with self.lock:
             await asyncio.to_thread(self.store.remove, name)
+            await asyncio.to_thread(self.known.forget, name)
         self.parties.pop(name, None)
         self.sums.holders.pop(name, None)
         self.sums.party_keys.pop(name, None)
@@ -332,6 +332,11 @@ class LiveRoster:
             raise ConflictError(
                 f"{near} is invited or has joined: say {near}, or a name that differs by more than capitals"
             )
+
+    @property
+    def joined(self) -> dict[str, tuple[str, ...]]:
+        """The names of the studies that members have joined for, by member."""
+        return {member.name: member.studies for member in self.store.members.values()}
 
     @property
     def _settled(self) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue, ValidationError
@@ -11,6 +11,7 @@ from parley.common.algorithms import AUTO, fixed_parameters
 from parley.common.data.class_weights import ClassWeights
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
+from parley.common.encoding.texts import first_names
 from parley.common.errors import InvalidInputError
 from parley.common.learning.threshold import NO_RULE, RULES, ThresholdRule
 from parley.common.privacy.calibration import check_budget
@@ -30,6 +31,7 @@ from parley.common.runs.specification import (
 from parley.common.strict import Digest, Identifier, Name, OneLine, Strict, faults
 from parley.learner.runs.run import DEFAULT_SECONDS, Run
 from parley.learner.storage.public_rows import PublicRowStore
+from parley.learner.storage.study_folder import find_study
 
 Purpose = Annotated[
     OneLine, Field(max_length=500, description="what the model is for, on one line, as owners read in their logs")
@@ -49,7 +51,7 @@ DEFAULT_ALGORITHM = "dp_gd"
 
 
 class RunRequest(Strict):
-    """What to train. By default all parties of the roster take part, and all must contribute to every sum."""
+    """What to train. By default all parties that hold the study take part, and all must contribute to every sum."""
 
     study: Annotated[Name | Study, Field(description="the name of a study the learner knows, or a study")]
     algorithm: Annotated[
@@ -66,7 +68,7 @@ class RunRequest(Strict):
     ]
     parties: Annotated[
         tuple[Identifier, ...] | None,
-        Field(max_length=MOST_PARTIES, description="names from GET /v1/parties"),
+        Field(max_length=MOST_PARTIES, description="names from GET /v1/parties; null: all that hold the study"),
     ] = None
     minimum_contributors: Annotated[int | None, Field(ge=1, description="least number of parties in a sum")] = None
     colluders: Annotated[
@@ -129,20 +131,27 @@ class RunRequest(Strict):
     imagines_curator: ClassVar[bool] = False
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
 
-    def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object], rows: PublicRowStore) -> RunSpec:
+    def draft(
+        self,
+        studies: Mapping[str, Study],
+        roster: Mapping[str, object],
+        rows: PublicRowStore,
+        holders: Sequence[str] | None = None,
+    ) -> RunSpec:
         """Draft the run's specification, except for the sizes of the shards, which are 1.
 
-        Raises InvalidInputError that names what is unknown, contradictory or out of range.
+        Where the request names no parties, they are the ``holders`` of the study, by default the roster. Raises
+        InvalidInputError that names what is unknown, contradictory or out of range.
         """
         check_budget(self.epsilon, self.delta)
         if self.any_algorithm and self.parameters:
             raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
-        names = self._members(roster)
+        names = self._members(roster, holders)
         least, budgets = self._least(names), self._budgets(names)
         minimum = self.minimum_contributors or least
         try:
             draft = RunSpec(
-                study=self._study(studies),
+                study=self.chosen_study(studies),
                 algorithm=DEFAULT_ALGORITHM if self.any_algorithm else self.algorithm,
                 parameters=self.parameters,
                 parties=tuple(Member(name=name, n_examples=1, budget=budgets[name][0]) for name in names),
@@ -231,22 +240,20 @@ class RunRequest(Strict):
         """Return 1 for a secure sum of several parties, which is then safe against each of its parties; otherwise 0."""
         return int(self.secure_sum != "none" and minimum > 1)
 
-    def _study(self, studies: Mapping[str, Study]) -> Study:
-        if isinstance(self.study, Study):
-            return self.study
-        if self.study not in studies:
-            raise InvalidInputError(f"unknown study {self.study!r}; there are {', '.join(sorted(studies)) or 'none'}")
-        return studies[self.study]
+    def chosen_study(self, studies: Mapping[str, Study]) -> Study:
+        """Return the study, by its name or as the request states it; raises InvalidInputError for an unknown name."""
+        return self.study if isinstance(self.study, Study) else find_study(studies, self.study)
 
-    def _members(self, roster: Mapping[str, object]) -> tuple[str, ...]:
-        names = tuple(roster) if self.parties is None else self.parties
+    def _members(self, roster: Mapping[str, object], holders: Sequence[str] | None) -> tuple[str, ...]:
+        names = tuple(roster if holders is None else holders) if self.parties is None else self.parties
         if not roster:
             raise InvalidInputError("this learner has no party yet: owners join by invitations, and are confirmed then")
         if not names or len(set(names)) != len(names):
             raise InvalidInputError("parties must name at least one party, and none twice")
         for field, named, allowed in (("parties", names, roster), ("budgets", self.budgets, names)):
             if unknown := sorted(set(named) - set(allowed)):
-                raise InvalidInputError(f"{field}: unknown parties: {', '.join(unknown[:5])}")
+                there_are = f"{'there are' if field == 'parties' else 'the run has'} {first_names([*allowed])}"
+                raise InvalidInputError(f"{field}: unknown parties: {', '.join(unknown[:5])}; {there_are}")
         return names
 
 

@@ -181,7 +181,7 @@ def submit(
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Ask for a run: all parties are asked to approve it, then the algorithm is run.
+    """Ask for a run: the parties that hold its study are asked to approve it, then the algorithm is run.
 
     The command first prints on standard error what to expect of the run, what owners would get alone, and its time.
     """

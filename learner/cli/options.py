@@ -104,7 +104,8 @@ AlgorithmOption = Annotated[
     str, typer.Option("--algorithm", help="dp_gd, psgd, local_average, wu_subgradient ...; auto: by forecasts")
 ]
 PartyOption = Annotated[
-    list[str] | None, typer.Option("--party", help="a party to ask, or several with commas between; all if not given")
+    list[str] | None,
+    typer.Option("--party", help="a party to ask, or several with commas between; default: all that hold the study"),
 ]
 BudgetOption = Annotated[
     list[str] | None,

@@ -29,7 +29,7 @@ roster_app = CommandLine(
 _NAME_AND_WORDS = 7
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
 StudiesOption = Annotated[
-    list[str] | None, typer.Option("--study", help="a study whose rows the party will hold; repeat")
+    list[str] | None, typer.Option("--study", help="a study whose rows the party will hold; repeat for more")
 ]
 HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
 OutOption = Annotated[
@@ -49,8 +49,9 @@ def invite_command(
 ) -> None:
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
-    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. A member is
-    invited in the same way to a further study, which its running party takes up.
+    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. For several
+    studies, it says --data STUDY=TABLE for each that it has rows of. A member is invited in the same way to further
+    studies, which its running party takes up.
     """
     if not study and not key_holder:
         study = [_only_study(learner)]
@@ -165,7 +166,8 @@ def _invite(
     new = [study for study in studies if not is_member or study not in members[name]["studies"]]
     write_invitation(file, made["text"])
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    table = f"{' --study NAME' if len(studies) > 1 else ''} --data TABLE" if new else ""
+    tables = [f" --data {quote(study)}=TABLE" for study in studies] if len(studies) > 1 else [" --data TABLE"]
+    table = "".join(tables) if new else ""
     words = " ".join(made["words"])
     text = f"""\
 {file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours

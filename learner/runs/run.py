@@ -6,7 +6,7 @@ takes milliseconds to read. So a specification is read only if a run's work need
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -183,3 +183,7 @@ class Run:
     def members(self) -> tuple[str, ...]:
         """The parties that the rounds ask: those of the specification without the ones that did not approve it."""
         return tuple(name for name in self.terms.parties if name not in self.terms.absent)
+
+    def asked(self, roster: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the roster that the run was queued for, in its order."""
+        return tuple(name for name in roster if name in {*self.terms.parties, *self.terms.absent})

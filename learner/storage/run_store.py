@@ -162,6 +162,14 @@ class RunStore:
             raise ConflictError("the idempotency key has been used for another run, or with other words")
         return self.run(earlier["id"])
 
+    def keyed(self, user: str, idempotency_key: str | None) -> Run | None:
+        """Return the run that a user queued with this key; None without a key, or without such a run."""
+        if idempotency_key is None:
+            return None
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
+        return None if row is None else self.run(row["id"])
+
     def run(self, run: str) -> Run:
         """Return the run with this identifier; raises NotFoundError if there is none."""
         return _run(self._row(run, sql.FIND_RUN))

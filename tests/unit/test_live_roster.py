@@ -27,6 +27,7 @@ from parley.common.wire.membership import CertificateRequest, Invitation, JoinRe
 from parley.learner.api import membership
 from parley.learner.api.membership import Confirmation, InvitationRequest, LiveRoster, renew_own, renewals
 from parley.learner.settings import KeyHolderEntry
+from parley.learner.storage.known_parties import KnownParties
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 from tests.support.cluster import made_up
 
@@ -43,7 +44,7 @@ async def test_a_member_that_is_removed_while_it_is_confirmed_stays_away(tmp_pat
             confirmed=False, studies=("s",), secret_hash=token, expires=now,
         )
     )  # fmt: skip
-    roster = LiveRoster(UNUSED, UNUSED, UNUSED, {}, UNUSED, store, {}, dict)
+    roster = LiveRoster(UNUSED, UNUSED, UNUSED, {}, UNUSED, store, {}, dict, UNUSED)
     async with roster.lock:  # as the removal holds it
         confirming = asyncio.create_task(roster.confirm("clinic", " ".join(words_of(KEY))))
         await asyncio.sleep(0)
@@ -66,7 +67,7 @@ async def test_a_member_that_is_removed_while_it_is_confirmed_stays_away(tmp_pat
 async def test_nobody_is_invited_by_a_name_that_is_taken_but_for_capitals(tmp_path: Path, name: str, told: str) -> None:
     entries = {"parties": [SimpleNamespace(name="clinic")], "key_holders": [SimpleNamespace(name="notary")]}
     settings = cast("Any", SimpleNamespace(name="learner", joining=True, **entries))
-    roster = LiveRoster(settings, UNUSED, UNUSED, {}, UNUSED, RosterStore(tmp_path), {}, dict)
+    roster = LiveRoster(settings, UNUSED, UNUSED, {}, UNUSED, RosterStore(tmp_path), {}, dict, UNUSED)
     with pytest.raises(ConflictError, match=told):
         await roster.invite(InvitationRequest(name=name, studies=("s",)))
 
@@ -88,7 +89,9 @@ def roster_at(folder: Path, **settings: object) -> LiveRoster:
     sums = SimpleNamespace(holders={}, party_keys={})
     studies, stored = {"made-up": made_up(3)}, RosterStore(folder)
     used = cast("Any", SimpleNamespace(**of_learner | settings))
-    return LiveRoster(used, LEARNERS_KEY, Switchboard(), {}, cast("Any", sums), stored, studies, dict)
+    return LiveRoster(
+        used, LEARNERS_KEY, Switchboard(), {}, cast("Any", sums), stored, studies, dict, KnownParties(folder / "known")
+    )
 
 
 async def invited(roster: LiveRoster, name: str) -> Invitation:
@@ -235,7 +238,7 @@ async def test_a_party_is_invited_for_studies_and_a_key_holder_without(tmp_path:
     roster = roster_at(tmp_path)
     with pytest.raises(InvalidInputError, match="studies: a party must hold rows of at least one: name it"):
         await roster.invite(InvitationRequest(name="clinic"))
-    with pytest.raises(InvalidInputError, match="studies: unknown: other; there are made-up"):
+    with pytest.raises(InvalidInputError, match="unknown study 'other'; there are made-up"):
         await roster.invite(InvitationRequest(name="clinic", studies=("made-up", "other")))
     sealed = await roster.invite(InvitationRequest(name="ward", role="key_holder"))
     invitation = Invitation.opened(sealed.text, datetime.now(UTC))
@@ -369,7 +372,7 @@ async def test_a_learner_without_joining_or_studies_says_so(tmp_path: Path) -> N
         await roster_at(tmp_path, joining=None).invite(InvitationRequest(name="clinic", studies=("made-up",)))
     roster = roster_at(tmp_path)
     object.__setattr__(roster, "studies", {})
-    with pytest.raises(InvalidInputError, match=r"^studies: unknown: a, b; there are none$"):
+    with pytest.raises(InvalidInputError, match=r"^unknown study 'a'; there are none$"):
         await roster.invite(InvitationRequest(name="clinic", studies=("a", "b")))
 
 

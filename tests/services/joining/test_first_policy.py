@@ -20,7 +20,7 @@ from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.membership import Invitation, KnownKey
 from parley.party.cli.join import _warned
-from parley.party.invited import BUDGET, InvitedParty
+from parley.party.invited import BUDGET, Addition, InvitedParty
 from parley.party.policy import first_algorithms, refused_for_sums, trained_by_sums
 from parley.party.settings import PartySettings
 
@@ -46,7 +46,7 @@ def written(agreed: Study, root: Path, *key_holders: KnownKey) -> tuple[PartySet
     joining = InvitedParty.find(invited, root, None)
     joining.folder.begin(invited)
     entry = joining.entry(agreed, parse_source("rows.parquet", ()), clip=False, people=None)
-    text = joining.first_text(entry, agreed, BUDGET, (), None, (1, 2, 3))
+    text = joining.first_text([Addition(signed, entry)], BUDGET, (), None, (1, 2, 3))
     (root / "party.toml").write_text(text)
     return PartySettings.load(root / "party.toml"), text
 
