@@ -1,7 +1,7 @@
 # Parley's commands; `make` alone lists them. Python 3.11 to 3.14: choose one with `make PYTHON=python3.12 ...`.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install quick test style lint check nightly hooks demo hospitals docs figures bench soak utility mutants lock sbom release state clean
+.PHONY: help install quick test style lint check nightly hooks demo hospitals docs figures bench soak utility mutants lock sbom wheel release state clean
 
 PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; (3, 11) <= sys.version_info < (3, 15) and print("$(python)")' 2>/dev/null)))
@@ -89,12 +89,16 @@ mutants: install  ## change the code bit by bit, and count what tests notice (da
 lock: install  ## resolve the dependencies anew, for every supported Python and platform
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock
 	$(COMPILE) --upgrade --constraint requirements.lock --output-file requirements-runtime.lock
-	set -e; for extra in excel export files postgres query sklearn tracing; do $(EXTRA) $$extra | \
+	set -e; for extra in excel export files mlflow postgres query sklearn tracing; do $(EXTRA) $$extra | \
 		$(LOCK) --upgrade --constraint requirements.lock --output-file requirements-$$extra.lock -; done
 	$(BIN)/python -m scripts.make_sbom
 
 sbom: install  ## write the bill of materials of the locked packages, which the images carry
 	$(BIN)/python -m scripts.make_sbom
+
+wheel: $(RUNTIME)  ## build the wheel of what is checked out, tagged or not, in the folder dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
 
 release: install  ## build the tagged commit's source archive, wheel and images in dist, with their digests
 	$(BIN)/python -m scripts.make_release

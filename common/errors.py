@@ -46,6 +46,15 @@ class InvalidDataError(InvalidInputError):
     kind = "invalid-data"
 
 
+class ForeseenRefusalError(InvalidInputError):
+    """Owners would refuse the run, by what their parties say of their rules, budgets and rows.
+
+    The fact ``refusals`` has the reasons by party, ``helps`` the options with which they would not.
+    """
+
+    kind = "foreseen-refusal"
+
+
 class UnauthorizedError(ParleyError):
     """There is no token, or an unknown one."""
 

@@ -14,6 +14,7 @@ EXTRAS = {
     "excel": ("python_calamine",),
     "export": ("onnx", "skops"),
     "files": ("pyarrow",),
+    "mlflow": ("mlflow", "pandas"),
     "postgres": ("adbc_driver_manager", "adbc_driver_postgresql"),
     "query": ("duckdb",),
     "sklearn": ("sklearn",),

@@ -7,7 +7,7 @@ Until then only the tokens and keys for the learner lie in the folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -33,6 +33,17 @@ from parley.party.settings_text import appended, in_long_form, spell_pins, spell
 
 BUDGET = {"epsilon": 5.0, "delta": 1e-4, "max_epsilon_per_run": 1.0, "max_delta_per_run": 1e-5}
 """The budget of an owner that has no settings yet and says no other, by the names of the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A study that an invitation adds, and its ``entry`` in the settings.
+
+    Of a study that the settings have, but not for this learner, there is no entry.
+    """
+
+    signed: SignedStudy
+    entry: StudySettings | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +99,15 @@ class InvitedParty:
         """Say whether the settings have a study that this learner may ask about."""
         return study in self.agreed and self.knows_learner and self.agreed[study].is_open_to(self.learner)
 
-    def choose(self, name: str | None) -> SignedStudy | None:
-        """Return the study that is to be added, by its name if the invitation has several; None if there is none left.
+    def choose(self, name: str) -> SignedStudy | None:
+        """Return a study of the invitation that is to be added, by its name; None if the settings have it.
 
         Raises InvalidInputError, and ConflictError where the settings have another study of this name.
         """
         offered = {signed.study.name: signed for signed in self.invitation.studies}
-        if name is not None and name not in offered:
+        if name not in offered:
             raise InvalidInputError(f"--study: the invitation has no study {name}; it has {', '.join(offered)}")
-        if name is None and len(offered) > 1 and self.brings:
-            missing = ", ".join(signed.study.name for signed in self.brings)
-            raise InvalidInputError(
-                f"--study: say which study your table is for, and the same again for others: {missing}"
-            )
-        choice = offered[name] if name else next(iter(offered.values()))
+        choice = offered[name]
         choice.verify()
         if choice.public_key != self.invitation.learner.public_key:
             raise InvalidInputError(f"study {choice.study.name!r} is signed by another than the learner that invites")
@@ -142,10 +148,9 @@ class InvitedParty:
         except ValidationError as error:
             raise InvalidInputError(f"the study's settings: {faults(error)}") from None
 
-    def first_text(  # noqa: PLR0913, PLR0917 -- all that settings say
+    def first_text(
         self,
-        entry: StudySettings,
-        study: Study,
+        additions: Sequence[Addition],
         budget: Mapping[str, float],
         compared: Collection[str],
         proxy: ProxyAccess | None,
@@ -157,7 +162,8 @@ class InvitedParty:
         metrics and of the owner's page.
         """
         limits = "".join(f"{name} = {value!r}\n" for name, value in budget.items())
-        refused = ", ".join(refused_for_sums(study))
+        studies = [added.signed.study for added in additions]
+        refused = ", ".join(dict.fromkeys(chain.from_iterable(map(refused_for_sums, studies))))
         pins = self._new_pins(compared)
         specific = f"""\
 
@@ -170,19 +176,13 @@ require_secure_sum = {f"true  # so {refused} is refused: it shows the learner ea
 port = {ports[2]}
 """
         text = service_toml(self.invitation, self.folder, specific, proxy, ports[:2])
-        return f"{text}{pins}\n{spell_study(entry)}"
+        entries = [spell_study(added.entry) for added in additions if added.entry]
+        return "\n".join([f"{text}{pins}", *entries])
 
-    def changed_text(
-        self,
-        signed: SignedStudy | None,
-        entry: StudySettings | None,
-        compared: Collection[str],
-        proxy: ProxyAccess | None,
-    ) -> str:
-        """Return the text of the settings with this learner, and with a study if there is one to add.
+    def changed_text(self, additions: Sequence[Addition], compared: Collection[str], proxy: ProxyAccess | None) -> str:
+        """Return the text of the settings with this learner, and with the studies that are added.
 
-        Of a study that the settings have, but not for this learner, there is no ``entry``. A new learner may ask about
-        no other study that they have. Raises InvalidInputError.
+        A new learner may ask about no other study that they have. Raises InvalidInputError.
         """
         text = read_text(self.config)
         if self.knows_learner:
@@ -193,12 +193,14 @@ port = {ports[2]}
             text = appended(text, learner_toml(self.invitation, self.folder, self.learner, proxy))
             if pins := self._new_pins(compared):
                 text = appended(text, pins)
-        if signed is None:
-            return text
-        if entry is not None:
-            return appended(text, spell_study(entry))
-        learners = self.agreed[signed.study.name].policy.learners or self._earlier_learners
-        return with_learners(text, signed.study.name, (*learners, self.learner))
+        for added in additions:
+            if added.entry is not None:
+                text = appended(text, spell_study(added.entry))
+            else:
+                name = added.signed.study.name
+                learners = self.agreed[name].policy.learners or self._earlier_learners
+                text = with_learners(text, name, (*learners, self.learner))
+        return text
 
     @property
     def _earlier_learners(self) -> tuple[str, ...]:

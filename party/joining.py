@@ -253,20 +253,22 @@ def report_joined(  # noqa: PLR0913 -- what was done, and how it goes on
     listeners: Mapping[str, int],
     notes: Sequence[str] = (),
     *,
-    study: str | None = None,
+    studies: Sequence[str] = (),
     has_run: bool = False,
 ) -> None:
     """Print who has joined which learner, the words to read out, and the command that starts the service.
 
-    ``listeners`` are the ports that its container publishes on this machine, if it is to run in one. ``study`` is one
-    that a member has added, which reads out no words again. A service that ``has_run`` may be running.
+    ``listeners`` are the ports that its container publishes on this machine, if it is to run in one. ``studies`` are
+    those that a member has added, which reads out no words again. A service that ``has_run`` may be running.
     """
     written, learner, name = _start(member, container, listeners), member.invited.learner.name, member.invited.name
     start, notes = written.start, [*notes, *written.notes]
     lines = [*notes, f"joined {learner} as {name}; read these words of your key to its operator:", f"  {member.words}"]
-    if study is not None:
-        lines = [*notes, f"{study} is added to {member.settings}, for {learner}"]
-    facts = {"learner": learner, "name": name, "words": member.words, "settings": str(member.settings), "study": study}
+    if studies:
+        are = "is" if len(studies) == 1 else "are"
+        lines = [*notes, f"{', '.join(studies)} {are} added to {member.settings}, for {learner}"]
+    settings = str(member.settings)
+    facts = {"learner": learner, "name": name, "words": member.words, "settings": settings, "studies": [*studies]}
     out.done("\n".join(lines), **facts, start=start)
     out.next(
         f"a service that runs takes this up by itself; otherwise {start}" if has_run and container is None else start

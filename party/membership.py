@@ -216,22 +216,14 @@ class Enrolment:
         try:
             with way:
                 return way.request(method, url, content=body or None, headers=headers)
-        except httpx.ProxyError as error:
-            raise UnavailableError(f"the proxy {self._refusal(str(error))}") from None
         except httpx.TransportError as error:
             raise self._failure(error) from None
-
-    def _refusal(self, answer: str) -> str:
-        """Explain a proxy's answer, which is a status and a reason."""
-        if not answer.startswith(("401", "407")):
-            return f"does not connect to {self._invitation.url}: {one_line(answer[:100])}"
-        if self._proxy and self._proxy.password:
-            return "does not take this user and password"
-        return "asks for a password: --proxy http://user:password@host:port"
 
     def _failure(self, error: httpx.TransportError) -> ParleyError:
         """Return the error that says what went wrong."""
         url, cause = self._invitation.url, _tls_cause(error)
+        if self._proxy and isinstance(error, httpx.ProxyError):
+            return UnavailableError(self._proxy.refusal(str(error), url))
         if cause is None:
             way = f" through the proxy {self._proxy.url}" if self._proxy else ""
             return UnavailableError(f"the learner at {url} cannot be reached{way} ({type(error).__name__})")

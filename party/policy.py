@@ -166,7 +166,9 @@ def sum_policy(settings: PartySettings, learner: str) -> PartyPolicy:
 
 # ── the policy of an owner who joins ─────────────────────────────────────────
 
-_USUAL = ("dp_gd", "release", "average", "evaluate", "describe")
+_GRADIENTS = ("dp_gd", "psgd", "wu_subgradient", "wu_strongly_convex")
+_VOTES = ("ensemble_vote", "ensemble_soft")
+_USUAL = (*_GRADIENTS, "release", "average", *_VOTES, "evaluate", "describe")
 _BY_LARGEST = ("simplex", "evaluate", "describe")
 """The algorithms for studies whose rows are bounded in their largest coordinate."""
 _EACH = frozenset({"release", "simplex"})

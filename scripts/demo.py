@@ -80,8 +80,8 @@ def main() -> int:
         deployment = deploy(root)
         urls = {name: service.url for name, service in deployment.services.items()}
         begin(deployment, root)
-        stack.enter_context(processes(commands(deployment), root))
-        wait_until_ready(urls)
+        started_now = stack.enter_context(processes(commands(deployment), root))
+        wait_until_ready(urls, started_now)
         console.print(f"[bold]{len(urls)} services are up[/] on loopback after {time.monotonic() - started:.1f} s")
         laboratory = Laboratory.read(root)
         counts = laboratory.shards.n_examples

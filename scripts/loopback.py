@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 
 COMMANDS = Path(sys.executable).parent
-START_SECONDS = 60.0
+START_SECONDS, TELL_SECONDS = 900.0, 20.0
+"""How long services may take to start, on a busy machine too, and how often it is said for whom one waits."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -72,14 +74,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def wait_until_ready(urls: Mapping[str, str]) -> None:
-    """Wait until every service, by name, says that it is ready; raises TimeoutError that names one that does not."""
-    deadline = time.monotonic() + START_SECONDS
+def wait_until_ready(
+    urls: Mapping[str, str], started: Mapping[str, subprocess.Popen[bytes]] = MappingProxyType({})
+) -> None:
+    """Wait until every service, by name, says that it is ready, and say meanwhile for whom.
+
+    Raises ChildProcessError for one of those ``started`` that has ended, TimeoutError for one that is never ready.
+    """
+    begun = told = time.monotonic()
     with httpx.Client(trust_env=False, timeout=2.0) as client:
         for name, url in urls.items():
             while not _is_ready(client, url):
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if name in started and (status := started[name].poll()) is not None:
+                    raise ChildProcessError(f"{name} ended with status {status} before it was ready: see its log")
+                if now - begun > START_SECONDS:
                     raise TimeoutError(f"{name} was not ready within {START_SECONDS:g} s")
+                if now - told > TELL_SECONDS:
+                    print(f"waiting for {name} since {now - begun:.0f} s: this machine is busy", file=sys.stderr)
+                    told = now
                 time.sleep(0.05)
 
 

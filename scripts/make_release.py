@@ -38,7 +38,9 @@ def ready_version(root: Path) -> str:
     if _output_of(root, "git", "status", "--porcelain"):
         missing.append("the tree has changes: commit them, or build in a clone")
     if len(versions) != 1:
-        missing.append(f"this commit must have one tag such as v1.2.3; it has {len(versions)}")
+        missing.append(
+            f"this commit must have one tag such as v1.2.3; it has {len(versions)} (for a wheel to try it: make wheel)"
+        )
     if fragments := sorted(
         fragment.name for fragment in (root / "changelog.d").glob("*.md") if fragment.name != "README.md"
     ):

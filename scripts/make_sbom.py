@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("runtime", "excel", "export", "files", "postgres", "query", "sklearn", "tracing")
+PARTS = ("runtime", "excel", "export", "files", "mlflow", "postgres", "query", "sklearn", "tracing")
 
 
 def lock_of(part: str) -> Path:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from parley.common.encoding.texts import did_you_mean, shortened
 from parley.common.errors import InvalidInputError
 from parley.common.registry import Registry
 from parley.common.strict import faults
@@ -77,11 +78,25 @@ def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> A
         InvalidInputError: the name or a parameter is unknown, or a parameter is out of range; the message names it.
     """
     if name not in REGISTRY:
-        raise InvalidInputError(f"unknown algorithm {name!r}; there are {', '.join(sorted(REGISTRY))}")
+        near = did_you_mean(name, REGISTRY)
+        raise InvalidInputError(f"unknown algorithm {name!r}; there are {', '.join(sorted(REGISTRY))}{near}")
+    given = dict(parameters or {})
+    known = parameters_of(name)
+    if unknown := sorted(given.keys() - known):
+        near = did_you_mean(unknown[0], known)
+        raise InvalidInputError(
+            f"parameters of {name}: unknown: {', '.join(map(shortened, unknown[:5]))}; "
+            f"there are {', '.join(known) or 'none'}{near}"
+        )
     try:
-        return _adapter(name).validate_json(json.dumps(dict(parameters or {})), strict=True)
+        return _adapter(name).validate_json(json.dumps(given), strict=True)
     except ValidationError as error:
         raise InvalidInputError(f"parameters of {name}: {faults(error)}") from None
+
+
+def parameters_of(name: str) -> list[str]:
+    """Return the names of an algorithm's parameters, in the order in which it declares them."""
+    return list(parameter_schema(name).get("properties", {}))
 
 
 def fixed_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:

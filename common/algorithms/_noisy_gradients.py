@@ -280,6 +280,7 @@ class NoisyGradients(Algorithm):
     overlap: Overlap = 1
     calibration: CalibrationChoice = "paper"
     sparse: ClassVar[bool] = True
+    weighs_classes: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:

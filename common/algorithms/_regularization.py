@@ -104,6 +104,7 @@ class Exact(Algorithm):
     regularization: float
     norms: ClassVar[frozenset[Norm]] = NORMS
     sparse: ClassVar[bool] = True
+    weighs_classes: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

@@ -34,6 +34,7 @@ class Gop(Curated):
     regularization: Regularization = 0.01
     calibration: SlackChoice = "paper"
     sparse: ClassVar[bool] = True
+    weighs_classes: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

@@ -26,7 +26,7 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import FRACTION_BITS, UNIT, WEIGHT_BITS
 from parley.common.errors import InvalidInputError
-from parley.common.learning.losses import bounded_slope, largest_minimiser
+from parley.common.learning.losses import Softmax, bounded_slope, largest_minimiser
 from parley.common.learning.model import Model
 from parley.common.privacy.calibration import gaussian_sigmas
 from parley.common.privacy.events import Event, GaussianEvent, L2LaplaceEvent
@@ -53,6 +53,7 @@ class ParameterAverage(Algorithm):
     regularization: Regularization = 1e-4
     calibration: CalibrationChoice = "tight"
     adjacency: ClassVar[Adjacency] = "whole_party"
+    weighs_classes: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003
@@ -86,8 +87,8 @@ class ParameterAverage(Algorithm):
         """
         k, radius = facts.loss.outputs, largest_minimiser(facts.loss, self.regularization)
         strength = self.regularization * np.maximum(shard.n_examples, 1)
-        if k > 1 and self.calibration == "paper":
-            return within(radius, on_grid(class_means.minimise_own(shard, k, strength)))
+        if isinstance(facts.loss, Softmax) and self.calibration == "paper":
+            return within(radius, on_grid(class_means.minimise_own(facts.loss, shard, strength)))
         fit = on_grid(solve(facts.loss, shard, strength, most_steps=0))
         if k == 1:
             return within(radius, fit)

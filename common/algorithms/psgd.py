@@ -57,6 +57,7 @@ class Psgd(Algorithm):
         Field(description="the branch of computeSlack: the paper's, or whichever of its two has less noise"),
     ] = "paper"
     sparse: ClassVar[bool] = True
+    weighs_classes: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, float], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

@@ -320,6 +320,8 @@ def suited_mechanism(kind: type[Releases], facts: FederationFacts, given: Mappin
         if np.isfinite(facts.loss.smoothness):
             return Choice("objective", "noise inside the minimisation moves the model less than noise on it")
         return Choice("output", "noise on the minimiser: of such a loss, no proof covers noise inside it")
+    if facts.loss.class_weights:
+        return Choice("output", "noise on the minimiser: the other mechanisms for several classes take no weights")
     few = facts.loss.outputs <= _MOST_AGAINST_REST and not facts.delta.any()
     best = "one_against_rest" if few else "output"
     one = kind(**dict(given) | {"mechanism": "output"})
@@ -425,6 +427,7 @@ class PrivateRelease(Releases):
     """Each site's private minimiser, one model for each site."""
 
     sparse: ClassVar[bool] = True
+    weighs_classes: ClassVar[bool] = True
 
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask each site one question, for its release."""

@@ -63,6 +63,7 @@ class SampledSimplex(Algorithm):
     calibration: CalibrationChoice = "tight"
     norms: ClassVar[frozenset[Norm]] = NORMS
     sparse: ClassVar[bool] = True
+    weighs_classes: ClassVar[bool] = True
 
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:  # noqa: ARG003

@@ -63,9 +63,18 @@ async def recruit(
     study = await asyncio.to_thread(lambda: draft.study.digest)  # of many columns it takes long
 
     async def ask_facts(party: PartyClient) -> StudyFacts:
-        return _facts_about(study, party.name, await party.facts())
+        return facts_about(study, party.name, await party.facts())
 
-    outcomes = await ask_all(parties, ask_facts, cohort.seconds if cohort else seconds)
+    return enlist(run, draft, await ask_all(parties, ask_facts, cohort.seconds if cohort else seconds), cohort)
+
+
+def enlist(
+    run: str, draft: RunSpec, outcomes: Sequence[StudyFacts | ParleyError], cohort: Cohort | None = None
+) -> Recruited:
+    """Return the draft among the parties that take part, by what each of them said of the study, or its error.
+
+    Raises what `recruit` raises.
+    """
     absent: dict[str, str] = {}
     if cohort is None:
         facts = dict(zip(draft.names, all_of(outcomes), strict=True))
@@ -212,7 +221,7 @@ def _shortened(absent: Mapping[str, str]) -> str:
     return "; ".join([*islice(absent.values(), _MOST_NAMED), *more])
 
 
-def _facts_about(study: str, name: str, facts: PartyFacts) -> StudyFacts:
+def facts_about(study: str, name: str, facts: PartyFacts) -> StudyFacts:
     """Return what a party states about the study with this digest.
 
     Raises PartyRefusedError if it has another name than the roster's ``name`` for it, or holds nothing of the study.

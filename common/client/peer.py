@@ -224,18 +224,20 @@ async def ask_all(
     request: Callable[[P], Awaitable[_T]],
     seconds: float,
     took: MutableMapping[str, float] | None = None,
+    *,
+    once: bool = False,
 ) -> list[_T | UnavailableError | RefusedError]:
     """Return each peer's answer to a request, or the error in its place, in the order of ``peers``.
 
-    All are asked at once, each repeatedly while it is unavailable, for so many seconds. Nobody's failure hides
-    another's answer. ``took`` gets the seconds that each answer took, by the peer's name.
+    All are asked at once, each repeatedly while it is unavailable, for so many seconds, or ``once``. Nobody's failure
+    hides another's answer. ``took`` gets the seconds that each answer took, by the peer's name.
     """
     took = {} if took is None else took
-    return await asyncio.gather(*(_outcome(peer, request, seconds, took) for peer in peers))
+    return await asyncio.gather(*(_outcome(peer, request, seconds, took, once=once) for peer in peers))
 
 
 async def _outcome(
-    peer: P, request: Callable[[P], Awaitable[_T]], seconds: float, took: MutableMapping[str, float]
+    peer: P, request: Callable[[P], Awaitable[_T]], seconds: float, took: MutableMapping[str, float], *, once: bool
 ) -> _T | UnavailableError | RefusedError:
     """Repeat a request, with growing pauses, while the peer is unavailable; return the answer or the error.
 
@@ -254,6 +256,8 @@ async def _outcome(
                         return error  # the first: people take longer than this
                     except UnavailableError as error:
                         reason = error.detail
+                        if once:
+                            return error
                     else:
                         took[peer.name] = clock() - started
                         return answer

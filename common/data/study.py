@@ -33,6 +33,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from parley.common.arrays import BoolArray, FloatArray, IntArray
+from parley.common.data.class_weights import ClassWeights, resolved_weights
 from parley.common.data.columns import (
     AnyFeature,
     AnyLabel,
@@ -305,7 +306,8 @@ class Study(Strict):
     Features may be `SparseFeatures`, which are then a study's only ones. ``title`` and ``purpose`` say in plain words
     what it is and what for, as a column's ``description`` and ``unit`` do: all of it is in the digest that parties
     approve, so nobody's words change under them. ``hold_out`` is the share of each owner's rows that is kept for
-    evaluation; see `parley.common.data.study`.
+    evaluation; see `parley.common.data.study`. ``class_weights`` are those of its runs, unless a run states others; see
+    `parley.common.data.class_weights`.
     """
 
     format: Literal["parley-study-2"] = "parley-study-2"
@@ -331,6 +333,7 @@ class Study(Strict):
     )
     auxiliary: Digest | None = None
     hold_out: HoldOut | None = None
+    class_weights: Annotated[ClassWeights | None, Field(exclude_if=lambda stated: stated is None)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -388,6 +391,11 @@ class Study(Strict):
             raise ValueError(f"label {self.label.name!r} makes the study's kind {kind_of_label!r}, not {self.kind!r}")
         return self
 
+    @model_validator(mode="after")
+    def _class_weights_fit(self) -> Self:
+        resolved_weights(self.class_weights, self.label)
+        return self
+
     @property
     def named(self) -> tuple[Feature | Category, ...]:
         """The features that are columns of a table by name: all, or none if they are sparse."""
@@ -443,6 +451,11 @@ class Study(Strict):
     def class_shares(self) -> tuple[float, ...] | None:
         """The part of the population that each class is; None if it is unknown, and for a real label."""
         return self.label.frequencies if isinstance(self.label, Label) else None
+
+    @cached_property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        """The weight in training of each class, in order; empty if all are 1."""
+        return resolved_weights(self.class_weights, self.label)
 
     @cached_property
     def usual_label(self) -> UsualLabel | None:

@@ -11,7 +11,8 @@ import json
 import math
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from unicodedata import normalize
 
 MOST_TOLD = 200
@@ -93,6 +94,35 @@ def so_many(count: int, thing: str) -> str:
     ('1 round', '2,000 rows')
     """
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return words that ask whether one of some names was meant by another one; none if no name is near it.
+
+    >>> did_you_mean("rounds", ["step", "n_rounds"]), did_you_mean("Psgd", ["dp_gd", "psgd"]), did_you_mean("x", ["a"])
+    ('; did you mean n_rounds?', '; did you mean psgd?', '')
+    """
+    by_letters = {_letters(other): other for other in names}
+    letters = _letters(name)
+    near = get_close_matches(letters, by_letters, 1) or [
+        other for other in by_letters if letters and other and (letters in other or other in letters)
+    ]
+    return f"; did you mean {by_letters[near[0]]}?" if near else ""
+
+
+def _letters(name: str) -> str:
+    """Return a name's letters and digits, without capitals."""
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def first_names(names: Sequence[str], most: int = 10) -> str:
+    """Return the first of some names as one text, and how many more there are.
+
+    >>> first_names(["a", "b", "c"]), first_names(["a", "b", "c"], 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def as_told(value: float | str) -> str:

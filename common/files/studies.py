@@ -52,7 +52,8 @@ def read_study_file(path: Path) -> tuple[Study, SignedStudy | None]:
         signed = SignedStudy.model_validate_json(content)
         signed.verify()
     except ValidationError as error:
-        raise InvalidInputError(f"study {path}: {faults(error)}") from None
+        order = "; is it the table? The study's JSON file comes first" if path.suffix != ".json" else ""
+        raise InvalidInputError(f"study {path}: {faults(error)}{order}") from None
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
     return signed.study, signed

@@ -13,7 +13,8 @@ regression f - f* is half of what the mean squared error has over the least, so 
 least root by at most sqrt(2 (f - f*)), the label's bounds being -1 and +1; and where the study tells the label's
 deviation s, R^2 falls short of the largest that any weights have by 2 (f - f*) / s^2. Where the study tells that, or
 classes' shares, the best model that looks at no feature has a forecast too: a run that is not expected to do better
-teaches nothing.
+teaches nothing. With class weights all of it is about a population in which classes are as common as their rows count
+(`parley.common.forecast.weighted_classes`), and nothing is said of the error.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from parley.common.forecast.coalitions import CoalitionRun, Coalitions, Members
 from parley.common.forecast.dynamics import Problem, Tilt
 from parley.common.forecast.excess_risk import RATE, Interval, excess_of_constant, response_of
 from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from parley.common.forecast.weighted_classes import as_unweighted
 from parley.common.learning.losses import Logistic, Loss, Softmax, Squared
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.cautions import cautions
@@ -140,6 +142,10 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         return NoForecast("; but ".join((forecaster, *warnings)))
     if any(question.public for question in questions):
         return NoForecast("; but ".join((_FROM_WEIGHTS, *warnings)))
+    is_weighted = bool(facts.loss.class_weights)
+    like, facts = as_unweighted(algorithm, facts)
+    forecaster = forecaster_of(like)
+    assert not isinstance(forecaster, str)  # noqa: S101 -- it is that of the same algorithm
     coalitions, everyone = Coalitions(forecaster, facts), CoalitionRun.of(forecaster, facts)
     members = coalitions.best()
     excess, best = everyone.outcome, coalitions.run(members).outcome
@@ -150,7 +156,7 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         owners=tuple(_owners(coalitions, best.estimate, members, everyone.method.regularization)),
         proven=_bound(everyone, problem),
         printed=_bound(everyone, Problem(1, facts.loss)) if everyone.method.printed else None,
-        error_lost=_error_lost(facts.loss, excess.high),
+        error_lost=None if is_weighted else _error_lost(facts.loss, excess.high),
         rmse_lost=math.sqrt(2 * excess.high) if isinstance(facts.loss, Squared) else None,
         r_squared_lost=excess.high / problem.constant.loss
         if problem.constant and isinstance(facts.loss, Squared)

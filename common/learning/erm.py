@@ -54,6 +54,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -338,6 +339,7 @@ class Doubtful:
 
     loss: Loss
     outputs: int = 1
+    class_weights: ClassVar[tuple[float, ...]] = ()
 
     @property
     def lipschitz(self) -> float:
@@ -368,6 +370,10 @@ class Doubtful:
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
         """Return the second derivative of the mean loss times a direction, elementwise."""
         return self.curvature(score, y) * direction
+
+    def weighted(self, parts: FloatArray, y: FloatArray) -> FloatArray:  # noqa: ARG002 -- no class has another weight
+        """Return the parts: rows in doubt have no class to weigh."""
+        return parts
 
 
 def is_linear(loss: Loss) -> bool:

@@ -5,6 +5,9 @@ do not depend on the blocks (`parley.common.encoding.fixed_point` has the bounds
 
 *One score.* The gradient of an example is slope * x with |x| <= 1, so clipping the slope clips the gradient.
 
+*Class weights* in [0, 1] scale a slope after it is clipped as one of weight 1, so that classes keep their ratio, and
+before it is truncated: toward zero twice, so every bound holds as it does without weights.
+
 *K scores.* It is the outer product of the slopes, (K,), and x, so its norms are the products of theirs. Slopes are
 scaled to the clip norm C, truncated to integers q in units of 2^-16, and checked: sum q^2 <= B = floor(C^2 2^32).
 Truncation lengthens nothing, so only the rounding of the scaling can leave q outside; it adds less than 1 to C^2 2^32,
@@ -24,7 +27,7 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.fixed_point import MAX_EXAMPLES, SLOPE_BITS, UNIT, truncate, weights_on_grid
 from parley.common.errors import InvalidInputError
-from parley.common.learning.losses import Loss
+from parley.common.learning.losses import Loss, unweighted
 
 
 def gradient_sum(
@@ -62,18 +65,19 @@ def _clipped_slopes(loss: Loss, block: Shard, scores: FloatArray, clip_norm: flo
     bound: FloatArray | float = clip_norm
     if not math.isinf(clip_l1):
         bound = np.minimum(clip_norm, _largest_l1(block, clip_l1) * 2.0**-SLOPE_BITS)
-    return truncate(np.clip(loss.slope(scores[..., 0], block.y), -bound, bound), SLOPE_BITS)[..., None]
+    slopes = np.clip(unweighted(loss).slope(scores[..., 0], block.y), -bound, bound)
+    return truncate(loss.weighted(slopes, block.y), SLOPE_BITS)[..., None]
 
 
 def _clipped_vectors(loss: Loss, block: Shard, scores: FloatArray, clip_norm: float, clip_l1: float) -> FloatArray:
     """Return the vectors of slopes (..., n, K) on the grid, each scaled into both norms; checked in integers."""
-    slopes = loss.slope(scores, block.y) * 2.0**SLOPE_BITS
+    slopes = unweighted(loss).slope(scores, block.y) * 2.0**SLOPE_BITS
     longest = clip_norm * 2.0**SLOPE_BITS
     scale = longest / np.maximum(np.sqrt((slopes**2).sum(axis=-1)), longest)
     largest = math.inf if math.isinf(clip_l1) else _largest_l1(block, clip_l1)
     if not math.isinf(clip_l1):
         scale = np.minimum(scale, largest / np.maximum(np.abs(slopes).sum(axis=-1), np.maximum(largest, 1.0)))
-    q = np.trunc(slopes * scale[..., None])
+    q = np.trunc(loss.weighted(slopes * scale[..., None], block.y))
     bound = math.floor(Fraction(clip_norm) ** 2 * UNIT)
     outside = ((q * q).sum(axis=-1) > bound) | (np.abs(q).sum(axis=-1) > largest)
     if outside.any():

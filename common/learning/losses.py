@@ -2,12 +2,22 @@
 
 Each loss gives its value, its slope dl/ds and its curvature d2l/ds2 with the constants that the privacy proofs need:
 ``lipschitz`` L bounds the norm of the slope, ``smoothness`` c that of the curvature.
+
+*Class weights* w_k in [0, 1] make a class count for less: an example of class k has w_k times the loss, hence w_k times
+the slope and the curvature. What is minimised is (1/n) sum_i w_(y_i) loss(s_i, y_i): divided by n, which is public, and
+not by the sum of the weights, which is not. Weights are public and the same for every row, so a weighted loss is a
+convex loss of one example, and L and c bound it as they bound that of weight 1. So every proof holds that takes no
+more than this from a loss: of noise on sums of clipped gradients; of output perturbation, which takes convexity and L;
+of objective perturbation, which takes c too (both of Chaudhuri, Monteleoni & Sarwate 2011, whose proofs use these
+bounds on one example's gradient and Hessian alone). Noise is that of weight 1, while the gradients beside it are
+shorter. How far it moves a score does not depend on the weights, and that is what steps, rounds and lambda are chosen
+by, so they are chosen as they are without.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -33,6 +43,10 @@ class Loss(Protocol):
         """The number of scores of an example."""
 
     @property
+    def class_weights(self) -> tuple[float, ...]:
+        """The weight of each class; empty if all are 1."""
+
+    @property
     def lipschitz(self) -> float:
         """L: the largest norm of a slope; infinite where there is none."""
 
@@ -52,13 +66,33 @@ class Loss(Protocol):
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
         """Return the second derivative along a direction; both are shaped like the scores."""
 
+    def weighted(self, parts: FloatArray, y: FloatArray) -> FloatArray:
+        """Return parts of examples of weight 1, (...) or of scores each (..., K), times the weights of their classes.
 
-class _OneScore:
+        No part becomes larger, in floating point too.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighted:
+    """The part that all losses share: the weights of classes."""
+
+    class_weights: tuple[float, ...] = field(default=(), kw_only=True)
+
+    def weights_of(self, y: FloatArray) -> FloatArray:
+        """Return the weight of each example, (...)."""
+        return np.array(self.class_weights)[decode_classes(y, len(self.class_weights))]
+
+
+@dataclass(frozen=True, slots=True)
+class _OneScore(_Weighted):
     """The part that losses of one score share."""
 
-    __slots__ = ()
-
     outputs: ClassVar[int] = 1
+
+    def weighted(self, parts: FloatArray, y: FloatArray) -> FloatArray:
+        """Return parts of examples of weight 1 times the weights of their classes, elementwise."""
+        return np.asarray(parts * self.weights_of(y)) if self.class_weights else parts
 
     def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
         """Return the second derivative times a direction, elementwise."""
@@ -74,18 +108,16 @@ class Logistic(_OneScore):
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each example, elementwise."""
-        return np.logaddexp(0.0, -y * score)
+        return self.weighted(np.logaddexp(0.0, -y * score), y)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the derivative by the score, elementwise."""
-        slope: FloatArray = -y * expit(-y * score)
-        return slope
+        return self.weighted(-y * expit(-y * score), y)
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the second derivative by the score, elementwise."""
         p = expit(y * score)
-        curvature: FloatArray = y * y * p * (1.0 - p)
-        return curvature
+        return self.weighted(y * y * p * (1.0 - p), y)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +139,16 @@ class Huber(_OneScore):
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return 0 beyond the margin 1 + h, a linear value below 1 - h, and that of a parabola between."""
         gap = 1.0 + self.h - y * score
-        return np.where(gap <= 0, 0.0, np.where(gap <= 2 * self.h, gap**2 / (4 * self.h), 1.0 - y * score))
+        values = np.where(gap <= 0, 0.0, np.where(gap <= 2 * self.h, gap**2 / (4 * self.h), 1.0 - y * score))
+        return self.weighted(values, y)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the derivative by the score, elementwise."""
-        return -y * np.clip((1.0 + self.h - y * score) / (2.0 * self.h), 0.0, 1.0)
+        return self.weighted(-y * np.clip((1.0 + self.h - y * score) / (2.0 * self.h), 0.0, 1.0), y)
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the second derivative by the score, elementwise."""
-        return np.where(np.abs(1.0 - y * score) <= self.h, y * y / (2.0 * self.h), 0.0)
+        return self.weighted(np.where(np.abs(1.0 - y * score) <= self.h, y * y / (2.0 * self.h), 0.0), y)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +160,15 @@ class Squared(_OneScore):
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each example, elementwise."""
-        return (score - y) ** 2 / 2
+        return self.weighted((score - y) ** 2 / 2, y)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the derivative by the score, elementwise."""
-        return score - y
+        return self.weighted(score - y, y)
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the second derivative by the score, elementwise."""
-        return np.ones_like(y * score)
+        return self.weighted(np.ones_like(y * score), y)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +180,11 @@ class Hinge(_OneScore):
 
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss of each example, elementwise."""
-        return np.maximum(0.0, 1.0 - y * score)
+        return self.weighted(np.maximum(0.0, 1.0 - y * score), y)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return a subderivative by the score, elementwise."""
-        return np.where(y * score < 1.0, -y, 0.0)
+        return self.weighted(np.where(y * score < 1.0, -y, 0.0), y)
 
     def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the second derivative wherever there is one: 0."""
@@ -159,49 +192,64 @@ class Hinge(_OneScore):
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class Softmax(_Weighted):
     """log sum_k exp(s_k) - s_c, for the class c of K that the label y encodes: L = sqrt 2, c = 1/2."""
 
     outputs: int
     lipschitz: ClassVar[float] = math.sqrt(2)
     smoothness: ClassVar[float] = 0.5
 
+    def weighted(self, parts: FloatArray, y: FloatArray) -> FloatArray:
+        """Return parts of examples of weight 1, (...), (..., K) or (..., K, K), times the weights of their classes."""
+        if not self.class_weights:
+            return parts
+        return np.asarray(parts * self.weights_of(y)[(..., *(None,) * (parts.ndim - y.ndim))])
+
     def value(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the loss, (...), of scores (..., K)."""
         of_label = np.take_along_axis(score, decode_classes(y, self.outputs)[..., None], axis=-1)[..., 0]
-        return np.asarray(logsumexp(score, axis=-1) - of_label)
+        return self.weighted(np.asarray(logsumexp(score, axis=-1) - of_label), y)
 
     def slope(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return the class probabilities less 1 at the label's class, (..., K)."""
         slope: FloatArray = softmax(score, axis=-1)
         classes = decode_classes(y, self.outputs)[..., None]
         np.put_along_axis(slope, classes, np.take_along_axis(slope, classes, axis=-1) - 1.0, axis=-1)
-        return slope
+        return self.weighted(slope, y)
 
-    def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:  # noqa: ARG002 -- the same for every label
+    def curvature(self, score: FloatArray, y: FloatArray) -> FloatArray:
         """Return diag(p) - p p^T, (..., K, K)."""
         p = softmax(score, axis=-1)
-        return np.asarray(p[..., None] * np.eye(self.outputs) - p[..., None] * p[..., None, :])
+        return self.weighted(np.asarray(p[..., None] * np.eye(self.outputs) - p[..., None] * p[..., None, :]), y)
 
-    def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:  # noqa: ARG002
+    def curvature_times(self, score: FloatArray, y: FloatArray, direction: FloatArray) -> FloatArray:
         """Return (diag(p) - p p^T) v, (..., K), without the K x K matrices."""
         p: FloatArray = softmax(score, axis=-1)
-        return np.asarray(p * (direction - (p * direction).sum(axis=-1, keepdims=True)))
+        return self.weighted(np.asarray(p * (direction - (p * direction).sum(axis=-1, keepdims=True))), y)
 
 
-def build_loss(study: Study) -> Loss:
-    """Return the loss that a study names, with as many scores as the label's classes need."""
+def build_loss(study: Study, class_weights: tuple[float, ...] | None = None) -> Loss:
+    """Return the loss that a study names, with as many scores as the label's classes need.
+
+    Weights of classes are the study's, unless a run has others; () stands for 1 each.
+    """
+    class_weights = study.weights_of_classes if class_weights is None else class_weights
     match study.loss.kind:
         case "logistic":
-            return Logistic()
+            return Logistic(class_weights=class_weights)
         case "huber":
-            return Huber(study.loss.h)
+            return Huber(study.loss.h, class_weights=class_weights)
         case "squared":
-            return Squared()
+            return Squared(class_weights=class_weights)
         case "hinge":
-            return Hinge()
+            return Hinge(class_weights=class_weights)
         case "softmax":
-            return Softmax(study.n_classes)
+            return Softmax(study.n_classes, class_weights=class_weights)
+
+
+def unweighted(loss: Loss) -> Loss:
+    """Return the loss with all classes of weight 1."""
+    return replace(loss, class_weights=()) if isinstance(loss, _Weighted) and loss.class_weights else loss
 
 
 def curvature_of(loss: Loss) -> float:
@@ -210,17 +258,18 @@ def curvature_of(loss: Loss) -> float:
 
 
 def loss_at_zero(loss: Loss) -> float:
-    """Return the largest loss of an example whose scores are all zero."""
+    """Return the largest loss of an example whose scores are all zero, of the largest weight that a class can have."""
     shape = (1,) if loss.outputs == 1 else (1, loss.outputs)
-    return float(loss.value(np.zeros(shape), np.ones(1))[0])
+    return float(unweighted(loss).value(np.zeros(shape), np.ones(1))[0])
 
 
 def largest_minimiser(loss: Loss, regularization: float) -> float:
     """Return the largest norm of a minimiser w of the mean loss of any rows + (regularization/2) |w|^2.
 
     As the gradient along w is 0, regularization |w|^2 is the mean of -<s, slope(s)>, which is at most loss(0) by
-    convexity; rather at most W((K - 1) / e) of softmax of K classes, and of the logistic loss of two, W Lambert's
-    function. Rows in the unit ball attain it for a regularization that is small enough.
+    convexity, and no more under class weights; rather at most W((K - 1) / e) of softmax of K classes, and of the
+    logistic loss of two, W Lambert's function. Rows in the unit ball attain it for a regularization that is small
+    enough.
 
     >>> round(largest_minimiser(Logistic(), 1e-4), 2)
     52.77

@@ -161,8 +161,13 @@ _WORTH = 8  # measured: the least of what n^2 / d is where conjugate gradients a
 
 
 def are_few(loss: Loss, shard: Shard) -> BoolArray:
-    """Return whether a party's examples are so few that their span is the faster way, (...), for each party alone."""
+    """Return whether a party's examples are so few that their span is the faster way, (...), for each party alone.
+
+    The system of several scores couples rows of equal weight alone.
+    """
     n, d = shard.n_examples, shard.n_features
+    if loss.outputs > 1 and loss.class_weights:
+        return np.zeros_like(n, dtype=np.bool_)
     return np.asarray(n < d if loss.outputs == 1 else (n < d) & (n**2 < _WORTH * d))
 
 

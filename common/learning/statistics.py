@@ -238,3 +238,31 @@ def figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         title = statistic.title if "{}" in statistic.title else f"{statistic.title} of {{}}"
         of_classes += [(title.format(class_name), figure) for class_name, figure in value.items()]
     yield from of_classes
+
+
+_HARDLY, _PERHAPS = 0.02, 0.1
+"""Recalls of a class that is hardly predicted: the low end of its interval, and its estimate, are at most these."""
+
+
+def unsaid_classes(evaluation: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the classes that a model predicts of nobody or almost nobody, by the recalls of an evaluation in JSON.
+
+    Noise does not tell these recalls from next to nothing, and their estimates are that.
+    """
+    recalls: Mapping[str, Any] = (evaluation or {}).get("recall") or {}
+    return tuple(
+        name
+        for name, figure in recalls.items()
+        if figure["estimate"] is not None and figure["estimate"] <= _PERHAPS and (figure["low"] or 0.0) <= _HARDLY
+    )
+
+
+def unsaid_caution(evaluation: Mapping[str, Any] | None) -> str | None:
+    """Return a warning about `unsaid_classes`, which says what to do; None if there are none."""
+    if not (names := unsaid_classes(evaluation)):
+        return None
+    told = ", ".join(map(repr, names[:3])) + (" and others" if len(names) > 3 else "")  # noqa: PLR2004
+    return (
+        f"the model predicts {told} of nobody or almost nobody: choose another threshold (balanced), or train with "
+        "class weights (balanced)"
+    )

@@ -32,6 +32,12 @@ def in_words(account: Account, epsilon: float, delta: float) -> list[str]:
     return [_so_far(account), _left(account, epsilon, delta)]
 
 
+NOT_A_SUM = (
+    "Parts of the account add up, epsilons do not: Gaussian answers together cost less than the sum of their epsilons."
+)
+"""Why spent, reserved and left do not add up to what is allowed, where a filter counts them."""
+
+
 def _so_far(account: Account) -> str:
     how = "each added up" if account.composition == "basic" else "counted by a filter"
     spent = f"epsilon {account.epsilon_spent:.3g} of {account.epsilon_limit / MICRO:g}"

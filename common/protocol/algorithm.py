@@ -47,7 +47,8 @@ class Algorithm(ABC):
     ``adjacency`` is what its events hide: one record replaced by another, or all the data of a party. ``curator`` marks
     baselines in which one trusted curator holds all shards (a federation of one party). ``rows`` says which rows it is
     about if a study holds some out. ``trains`` says that it makes a model. ``norms`` are those by which rows may be
-    bounded, and ``sparse`` says that they may be sparse.
+    bounded, and ``sparse`` says that they may be sparse. ``weighs_classes`` says that training takes class weights: its
+    proofs hold for every convex loss of one example with the constants of weight 1 (`parley.common.learning.losses`).
     """
 
     __slots__ = ()
@@ -58,6 +59,7 @@ class Algorithm(ABC):
     trains: ClassVar[bool] = True
     norms: ClassVar[frozenset[Norm]] = frozenset({"euclidean"})
     sparse: ClassVar[bool] = False
+    weighs_classes: ClassVar[bool] = False
 
     @classmethod
     def choose(
@@ -84,7 +86,11 @@ class Algorithm(ABC):
         return norm in cls.norms and (cls.sparse or not sparse)
 
     def check_rows(self, facts: FederationFacts) -> None:
-        """Raise InvalidInputError if the algorithm does not accept rows of this norm, or sparse ones."""
+        """Raise InvalidInputError if the algorithm does not accept rows of this norm, sparse ones, or weighted ones."""
+        if facts.loss.class_weights and self.trains and not self.weighs_classes:
+            raise InvalidInputError(
+                "the algorithm takes no class weights: to train with them, take dp_gd, average or release"
+            )
         if facts.norm not in self.norms:
             raise InvalidInputError(
                 "the algorithm's noise hides rows of 2-norm at most 1, and the study's are bounded in the largest "

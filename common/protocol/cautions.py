@@ -4,15 +4,40 @@ from __future__ import annotations
 
 import numpy as np
 
+from parley.common.data.columns import Label
 from parley.common.privacy.accountant import epsilon_after
 from parley.common.privacy.guarantee import delta_caution
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 
+_RARE = 0.2
+"""A class is rare if it counts for less than this part of what the most counting class does."""
+_MOST_NAMED = 3
 
-def cautions(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:
-    """Return all warnings about a run: about its delta, and the algorithm's own."""
-    return (*_of_delta(algorithm, facts), *algorithm.cautions(facts))
+
+def cautions(algorithm: Algorithm, facts: FederationFacts, *, has_threshold: bool = False) -> tuple[str, ...]:
+    """Return all warnings about a run: about its delta, about rare classes, and the algorithm's own.
+
+    ``has_threshold`` says that a rule is given by which the model's threshold is chosen.
+    """
+    of_classes = () if has_threshold or not algorithm.trains else _of_rare_classes(facts)
+    return (*_of_delta(algorithm, facts), *of_classes, *algorithm.cautions(facts))
+
+
+def _of_rare_classes(facts: FederationFacts) -> tuple[str, ...]:
+    """Warn about classes that a score is hardly ever for, by the shares that the study states."""
+    if (study := facts.study) is None or (shares := study.class_shares) is None or not isinstance(study.label, Label):
+        return ()
+    counts = np.array(shares) * np.array(facts.loss.class_weights or np.ones(len(shares)))
+    rare = [place for place in np.argsort(counts).tolist() if counts[place] < _RARE * counts.max()]
+    if not rare:
+        return ()
+    named = (f"{study.label.values[place]!r} ({shares[place]:.2g} of the population)" for place in rare[:_MOST_NAMED])
+    more = " and others" if len(rare) > _MOST_NAMED else ""
+    told = f"the model will predict {', '.join(named)}{more} of nobody or almost nobody"
+    if len(shares) > 2:  # noqa: PLR2004 -- two classes have a threshold
+        return (f"{told}: take --class-weights balanced",)
+    return (f"{told}, at a threshold of probability .5: take --threshold balanced, or --class-weights balanced",)
 
 
 def _of_delta(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:

@@ -6,19 +6,21 @@ Millions of weights are never made into a Python list: a row of them is an array
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError, model_validator
 
 from parley.common.arrays import FloatArray
+from parley.common.data.class_weights import resolved_weights
 from parley.common.data.columns import Label
 from parley.common.data.study import Study
 from parley.common.encoding.canonical_json import canonical, canonical_digest
 from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import build_loss
 from parley.common.learning.model import KINDS, Model
+from parley.common.learning.threshold import Threshold
 from parley.common.privacy.calibration import Calibration
 from parley.common.privacy.guarantee import Adjacency, Unit, View
 from parley.common.runs.certificate import Certificate, SignedApproval, SignedSums, signed_certificate
@@ -84,6 +86,21 @@ class ModelTerms(Strict):
     evaluation: Annotated[
         RunEvaluation | None, Field(description="on held-out rows, if that was asked for and is done")
     ] = None
+    class_weights: Annotated[
+        dict[str, float] | None,
+        Field(
+            description="by class, the weight of its rows in training; absent if all are 1. Scores decide the label as "
+            "they are; before they become probabilities, a class's is lessened by the logarithm of its weight",
+            exclude_if=lambda weights: weights is None,
+        ),
+    ] = None
+    threshold: Annotated[
+        Threshold | None,
+        Field(
+            description="of two classes, by a rule: it follows from the rule, the study and the evaluation, and is not "
+            "signed; null without a rule, and 0 is the threshold"
+        ),
+    ] = None
     chosen: Annotated[
         dict[str, str], Field(description="why parameters that were left open are what they are, by name")
     ] = Field(default_factory=dict)
@@ -92,11 +109,27 @@ class ModelTerms(Strict):
         Field(description="what parties, key holders and the learner signed; null of a model that no learner made"),
     ] = None
 
+    @model_validator(mode="after")
+    def _class_weights_fit(self) -> Self:
+        resolved_weights(self.class_weights, self.study.label)
+        return self
+
+    @property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        """The weight in training of each class, in the label's order; empty if all are 1."""
+        return resolved_weights(self.class_weights, self.study.label)
+
+    @model_validator(mode="after")
+    def _threshold_fits(self) -> Self:
+        if self.threshold and (self.study.n_classes, dict(self)["kind"]) != (2, "linear"):
+            raise ValueError("only a model of one score of two classes has a threshold")
+        return self
+
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each field except the certificate, over its canonical JSON."""
+        """SHA-256 of each field except the certificate and the threshold, over its canonical JSON."""
         weights = dict(self)["weights"]
-        fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation"})
+        fields = self.model_dump(mode="json", exclude={"certificate", "weights", "evaluation", "threshold"})
         fields["weights"] = dict(weights) if isinstance(weights, SparseRow) else weights
         fields["evaluation"] = self.evaluation and self.evaluation.stated()
         return {name: canonical_digest(value) for name, value in fields.items()}
@@ -183,7 +216,8 @@ def model_document(
             dict(guarantee) | {"assumptions": [*guarantee["assumptions"], *assumed]} for guarantee in guarantees
         ],
         "evaluation": evaluation and evaluation.model_dump(mode="json"),
-    }
+        "threshold": None,
+    } | ({"class_weights": weights} if (weights := spec.named_class_weights) else {})
 
 
 def certify(  # noqa: PLR0913, PLR0917 -- all that is signed of a run, by name

@@ -16,6 +16,8 @@ from pydantic import Field, JsonValue, field_serializer, field_validator, model_
 
 from parley.common.algorithms import MOST_ROUNDS, build_algorithm, settle
 from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.class_weights import ClassWeights, resolved_weights
+from parley.common.data.columns import Label
 from parley.common.data.study import Study, count_held_out
 from parley.common.encoding.canonical_json import canonical, canonical_digest, own_json
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
@@ -152,7 +154,7 @@ class RunOutline(Strict):
 
     ``answer_every`` is r: a party that misses r rounds in a row is dropped. Above 1, rounds are asynchronous.
     ``adjacency`` is the least that the run must hide: an algorithm that hides whole parties hides records too.
-    ``public`` names the public rows that the run asks about, if it does.
+    ``public`` names the public rows that the run asks about, if it does. ``class_weights`` replace those of the study.
     """
 
     study: Study
@@ -164,6 +166,24 @@ class RunOutline(Strict):
     answer_every: Annotated[int, Field(ge=1)] = 1
     adjacency: Adjacency = "replace_one"
     public: PublicRows | None = None
+    class_weights: Annotated[ClassWeights | None, Field(exclude_if=lambda stated: stated is None)] = None
+
+    @model_validator(mode="after")
+    def _class_weights_fit(self) -> Self:
+        resolved_weights(self.class_weights, self.study.label)
+        return self
+
+    @property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        """The weight in training of each class of the label, in order; empty if all are 1."""
+        own = self.class_weights
+        return self.study.weights_of_classes if own is None else resolved_weights(own, self.study.label)
+
+    @property
+    def named_class_weights(self) -> dict[str, float] | None:
+        """The weight in training of each class, by name; None if all are 1, and for a real label."""
+        label, weights = self.study.label, self.weights_of_classes
+        return dict(zip(label.values, weights, strict=True)) if isinstance(label, Label) and weights else None
 
     @model_validator(mode="after")
     def _parameters_have_a_spelling(self) -> Self:
@@ -286,7 +306,7 @@ class RunSpec(RunOutline):
             epsilon=np.array([member.budget.epsilon for member in self.parties]),
             delta=np.array([member.budget.delta for member in self.parties]),
             n_features=self.study.n_features,
-            loss=build_loss(self.study),
+            loss=build_loss(self.study, self.weights_of_classes),
             minimum_contributors=self.minimum_contributors,
             colluders=self.colluders,
             secure_sum=self.secure_sum != "none",

@@ -12,7 +12,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import IntEnum
@@ -21,8 +21,9 @@ from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import LazyLoader
+from itertools import chain
 from types import ModuleType
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -31,8 +32,11 @@ from parley.common import parley_version
 from parley.common.encoding.canonical_json import NameTwiceError, read_json
 from parley.common.errors import InvalidInputError, ParleyError, UnavailableError
 from parley.common.extras import extra_missing
+from parley.common.service import misuse
 
 _FORMAT = "parley.format"
+_ONCE = "say once which table: TABLE, or --data TABLE"
+_ALL = 10_000  # characters of a sentence of help, which is folded instead of cut
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -112,15 +116,47 @@ def tool_options(
 class CommandGroup(TyperGroup):
     """The commands of a tool: a foreseen error is one line on standard error, and an `ExitCode`.
 
+    Help lists the commands by ``panels``, which have the names of theirs, and the others after them. A command line
+    that cannot be used is answered with what to type instead, as far as that can be known: ``instead`` has it for words
+    that are no command or option here, and the nearest name, another place of an option, or the command's own example
+    stand for the rest.
+
     The line is ``tool: what was wrong``, or with ``--format json`` an object with ``error`` and the problem's ``type``.
     Refusals of the operating system, such as a folder that is not the user's or a full disk, are foreseen, and so is a
     missing package of an extra. If the reader of the output has gone (BrokenPipeError), Typer ends without a message.
     """
 
+    panels: ClassVar[Mapping[str, str]] = {}
+    instead: ClassVar[Mapping[str, str]] = {}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 -- Typer's own
+        """List the commands by panels, each with the whole first sentence of its help, folded."""
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        panels = {title: [name for name in names.split() if name in shown] for title, names in self.panels.items()}
+        panels["Others" if panels else "Commands"] = [name for name in shown if name not in {*chain(*panels.values())}]
+        width = max(map(len, shown), default=0)
+        for title, names in panels.items():
+            if names:
+                rows = [(name.ljust(width), shown[name].get_short_help_str(_ALL)) for name in names]
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=width + 2)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 -- as above
+        """Parse what comes before the command."""
+        with misuse.answered(self):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 -- as above
+        """Find the command; for another word, say which command may be meant."""
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            raise misuse.no_command(ctx, args[0], self)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 -- Typer's own context, and any value that the command returns
         """Run a command; print a foreseen error, and exit with its status."""
         try:
-            return super().invoke(ctx)
+            with misuse.answered(self):
+                return super().invoke(ctx)
         except AnswerIsNoError as no:
             _show(no.error, ctx)
             raise typer.Exit(ExitCode.NO) from None
@@ -149,6 +185,7 @@ class CommandLine(typer.Typer):
     """
 
     def __init__(self, help: str, **options: Any) -> None:  # noqa: A002, ANN401 -- Typer's words and options
+        options.setdefault("cls", CommandGroup)
         super().__init__(
             help=help, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, **options
         )
@@ -284,6 +321,33 @@ def without_rich() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
+class TableArguments:
+    """The table of a command, as an argument or an option."""
+
+    argument: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]", help="a file, folder/*.parquet, file.sqlite::table, or a query", show_default=False
+        ),
+    ] = None
+    option: Annotated[str | None, typer.Option("--data", help="the same table, as an option")] = None
+
+    @property
+    def named(self) -> str | None:
+        """The table that is named, None if there is none; raises a BadParameter if it is named twice."""
+        if self.argument is not None and self.option is not None:
+            raise typer.BadParameter(_ONCE)
+        return self.argument or self.option
+
+    @property
+    def required(self) -> str:
+        """The table; raises BadParameter unless it is named once."""
+        if (named := self.named) is None:
+            raise typer.BadParameter(_ONCE)
+        return named
+
+
+@dataclass(frozen=True, slots=True)
 class Printer:
     """How a command prints: in words for people, or as JSON for programs."""
 
@@ -346,6 +410,25 @@ def read_budgets(texts: list[str] | None) -> dict[str, dict[str, float]]:
             raise InvalidInputError(f"the budget of {party} must be EPSILON,DELTA, not {value!r}") from None
         budgets[party] = {"epsilon": epsilon, "delta": delta}
     return budgets
+
+
+def read_class_weights(text: str | None) -> dict[str, float] | str | None:
+    """Parse CLASS=WEIGHT,..., or the name of a rule; raises InvalidInputError.
+
+    >>> read_class_weights("no=0.1,yes=1")
+    {'no': 0.1, 'yes': 1.0}
+    """
+    if text is None or "=" not in text:
+        return text
+    weights: dict[str, float] = {}
+    for name, value in map(split_pair, text.split(",")):
+        if name in weights:
+            raise InvalidInputError(f"class_weights: {name!r} is named twice")
+        try:
+            weights[name] = float(value)
+        except ValueError:
+            raise InvalidInputError(f"class_weights: the weight of {name!r} must be a number, not {value!r}") from None
+    return weights
 
 
 def read_cohort(text: str | None) -> dict[str, float] | None:

@@ -70,6 +70,10 @@ _REASONS = {
     "union_tag_not_found": "must name its kind",
 }
 """What each rule requires, by the type of the fault or by its first word; braces hold values of the schema."""
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$": "have letters, digits, '.', '_' and '-' alone, the first no '.', '_' or '-'"
+}
+"""Patterns in words."""
 _SANE_NAME = re.compile(r"[\w.\- ]{1,100}")
 
 _KINDS = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}
@@ -161,7 +165,9 @@ def reason_of(fault: Mapping[str, Any]) -> str:
     """
     kind: str = fault["type"]
     words = _REASONS.get(kind) or _REASONS.get(kind.partition("_")[0]) or "breaks a rule of its description"
-    return words.format_map(fault.get("ctx", {})) if "{" in words else words
+    told = words.format_map(fault.get("ctx", {})) if "{" in words else words
+    pattern = told.removeprefix("must match ")
+    return f"must {_PATTERNS[pattern]}" if pattern in _PATTERNS else told
 
 
 def _sane(part: int | str) -> int | str:

@@ -335,7 +335,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(decode_text(path.read_bytes()))
     except FileNotFoundError as error:
-        raise InvalidInputError(f"settings {path}: {error.strerror}: say --config FILE") from None
+        near = sorted(path.parent.glob(f"*/{path.name}"))
+        such = f" such as --config {near[0]}" if near else ""
+        raise InvalidInputError(f"settings {path}: {error.strerror}: say --config FILE{such}") from None
+    except IsADirectoryError as error:
+        near = sorted(path.glob("*.toml"))
+        such = f": say --config {near[0]}" if near else ""
+        raise InvalidInputError(f"settings {path}: {error.strerror}{such}") from None
     except OSError as error:
         raise InvalidInputError(f"settings {path}: {error.strerror}") from None
     except UnicodeDecodeError:

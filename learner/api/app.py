@@ -17,14 +17,16 @@ from parley.common.client.approval import with_sizes
 from parley.common.client.peer import Line
 from parley.common.encoding.canonical_json import canonical
 from parley.common.encoding.number_lines import document_lines
-from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
+from parley.common.errors import ConflictError, DamagedError, InvalidInputError, NotFoundError, ParleyError
 from parley.common.extras import MissingExtraError
 from parley.common.learning.description import Description
+from parley.common.learning.threshold import Threshold, chosen_threshold
 from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON
 from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import Predictor, predict
+from parley.common.runs.specification import Cohort, RunSpec
 from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
@@ -35,20 +37,27 @@ from parley.learner.api import routes
 from parley.learner.api.catalogue import add_catalogue, add_public, add_user
 from parley.learner.api.membership import add_connections, add_membership
 from parley.learner.api.page import PAGE_PATHS, add_page
-from parley.learner.api.requests import EvaluationRequest, ForecastRequest, PredictionRequest, RunRequest
+from parley.learner.api.requests import (
+    EvaluationRequest,
+    ForecastRequest,
+    PredictionRequest,
+    RunRequest,
+    ThresholdRequest,
+    read_rule,
+)
 from parley.learner.api.roles import Roles, check_every_route, user_name
 from parley.learner.api.run_metrics import RunGauge
 from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunId, RunPage, RunView
 from parley.learner.api.service import Connect, LearnerService
 from parley.learner.execution.event_stream import EventStream, watch, watch_all
-from parley.learner.forecasting.report import foresee_owners, foresee_parties
+from parley.learner.forecasting.report import foresee_owners
 from parley.learner.forecasting.selection import settled
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
 from parley.learner.models.exported import check_portable, onnx_bytes, skops_bytes
 from parley.learner.models.verification import verification_of
 from parley.learner.runs.news import NEWS
-from parley.learner.runs.run import Run, decoding_row
+from parley.learner.runs.run import DEFAULT_SECONDS, Run, decoding_row
 from parley.learner.runs.states import RunState
 from parley.learner.settings import LearnerSettings
 
@@ -95,7 +104,7 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
 
     app.router.dependencies += [Depends(roles.check), Depends(see_user)]  # of all routes from here on
     add_user(app, roles)
-    app.state.tokens.others = learner.members.tokens
+    app.state.tokens.others, app.state.take_up = learner.members.tokens, learner.take_up
     add_connections(app, learner.board, learner.members.needs_certificate)
     add_membership(app, learner.members)
     for add in (
@@ -106,9 +115,10 @@ def create_learner_app(settings: LearnerSettings, connect: Connect = Line) -> Fa
         _add_deletion,
         _add_events,
         _add_models,
-        _add_evaluations,
+        _add_thresholds,
     ):
         add(app, learner)
+    _add_evaluations(app, learner, roles)
     for add in routes.ENDPOINTS.values():
         add(app, learner)
     check_every_route(app)
@@ -147,25 +157,18 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             return await foresee(order)
 
     async def foresee(order: ForecastRequest) -> ForecastView:
-        draft = await asyncio.to_thread(order.draft, learner.studies, order.owners or learner.roster, learner.rows)
-        order.evaluation(draft)  # raises as it would for a run
-        settle = partial(settled, any_algorithm=order.any_algorithm)
         if order.owners is not None:
+            draft = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
+            order.threshold_rule(draft, order.evaluation(draft))  # raises as it would for a run
+            settle = partial(settled, any_algorithm=order.any_algorithm)
             foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle)
         else:
-            learner.sums.check(draft)
-            parties = [learner.roster[name] for name in draft.names]
-            deadline = learner.settings.deadline_seconds
-            foreseen = await foresee_parties(
-                draft,
-                parties,
-                learner.store,
-                deadline,
-                order.seconds,
-                settle=settle,
-                sums=learner.sums,
-                cohort=order.cohort,
+            prospect = await learner.prospect(order)
+            foreseen = await learner.foresight(order.any_algorithm).forecast(
+                prospect.draft, prospect.heard, order.seconds, cohort=order.cohort, evaluation=prospect.evaluation
             )
+            foreseen = foreseen.model_copy(update={"without": prospect.without})
+            draft = prospect.draft
         majority = draft.study.majority or await asyncio.to_thread(learner.engine.majority, draft.study)
         return foreseen.model_copy(update={"majority": majority})
 
@@ -181,21 +184,25 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
         response: Response,
         idempotency_key: IdempotencyKey = None,
     ) -> RunView:
-        """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no new run."""
+        """Queue a run; follow it at ``Location``. With an ``Idempotency-Key``, a repeated request queues no new run.
+
+        Without names of parties, all that hold the study are asked. Parties that can be reached say first whether their
+        owners' rules and budgets allow it: 422 names who would refuse it, why, and what helps.
+        """
+        user = user_name(request)
+        draft, evaluation = await learner.checked(order, user, idempotency_key)
 
         def queue() -> Run:
-            draft = order.draft(learner.studies, learner.roster, learner.rows)
-            evaluation = order.evaluation(draft)
-            learner.sums.check(draft)
             return learner.store.add(
                 draft,
-                user_name(request),
+                user,
                 idempotency_key,
                 order.purpose,
                 order.seconds,
                 evaluation=evaluation,
                 any_algorithm=order.any_algorithm,
                 cohort=order.cohort,
+                threshold=order.threshold_rule(draft, evaluation),
                 share=learner.fair.queued_runs,
             )
 
@@ -337,7 +344,7 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
     @compressible
     @revalidated
     def show_model(run: RunId) -> Response:
-        """Weights, the study they belong to, the run's guarantees, and what its newest evaluation found."""
+        """Weights, the study they belong to, the run's guarantees, its newest evaluation, and the threshold."""
         document = learner.store.evaluated_model(run)
         check_format(document)
         # a run's weights never change, so the tag need not cover them
@@ -409,11 +416,43 @@ def _add_models(app: FastAPI, learner: LearnerService) -> None:
     @large_json
     @compressible
     def make_predictions(run: RunId, request: PredictionRequest) -> list[Prediction]:
-        """Label, score and probability for each record {feature: value}, and the probability of each class."""
-        return [Prediction(**fields) for fields in predict(learner.store.model(run), request.records)]
+        """Label, score and probability for each record {feature: value}, and the probability of each class.
+
+        Of two classes the positive one is the label where the score exceeds the model's threshold.
+        """
+        return [Prediction(**fields) for fields in predict(learner.store.evaluated_model(run), request.records)]
 
 
-def _add_evaluations(app: FastAPI, learner: LearnerService) -> None:
+def _add_thresholds(app: FastAPI, learner: LearnerService) -> None:
+    """Add the route that sets the threshold of a trained model."""
+
+    @answers(app, routes.SET_THRESHOLD, summary="Set the trained model's threshold", tags=["models"])
+    def set_threshold(run: RunId, request: ThresholdRequest) -> Threshold | None:
+        """Choose by a rule above which score the positive one of two classes is predicted; it costs no privacy.
+
+        A public rule needs no evaluation. Others choose by the newest one, and again when there is a newer one. Returns
+        what the model's document has from then on, which says so if the evaluation is still under way.
+        """
+        trained = learner.store.run(run)
+        if (rule := read_rule(request.rule, trained.spec)) is None:
+            learner.store.set_threshold(run, None)
+            return None
+        document = learner.store.evaluated_model(run)
+        evaluation = document["evaluation"]
+        if rule.estimated and evaluation is None and not learner.store.will_be_evaluated(run):
+            raise ConflictError(
+                f"the threshold {rule} is chosen by an evaluation, and run {run} has none: evaluate it first, by "
+                f"`parley-learner evaluate {run} --epsilon 0.1 --delta 1e-6 --threshold {rule}`, or take a public "
+                "rule, such as probability=.1"
+            )
+        threshold = chosen_threshold(str(rule), trained.spec.study, evaluation, document.get("class_weights"))
+        if threshold.unmet and evaluation is not None:
+            raise InvalidInputError(f"the threshold {rule} cannot be chosen: {threshold.unmet}")
+        learner.store.set_threshold(run, str(rule))
+        return threshold
+
+
+def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> None:
     """Add the routes that evaluate trained models."""
 
     @answers(app, routes.FORECAST_EVALUATION, summary="What an evaluation could tell at most", tags=["models"])
@@ -448,15 +487,26 @@ def _add_evaluations(app: FastAPI, learner: LearnerService) -> None:
         """Queue a run that measures the model of a completed run on the rows that the parties hold out.
 
         Follow it at ``Location``; its results are in the model's document, with intervals and its cost. With an
-        ``Idempotency-Key``, a repeated request queues no new run.
+        ``Idempotency-Key``, a repeated request queues no new run. A ``threshold`` is that of the completed run.
         """
+        if order.threshold is not None:
+            await roles.check_owner(request)
 
-        def queue() -> Run:
+        def drafted() -> tuple[RunSpec, Cohort | None, str | None]:
             weights = learner.rows.add_weights(weights_of(learner.store.model(run)))
             trained = learner.store.run(run)
-            draft, cohort = order.draft(trained, weights), trained.terms.cohort
+            draft = order.draft(trained, weights)
             learner.sums.check(draft)
-            return learner.store.add(
+            _ = draft.study.digest  # worked out here: of many columns it takes long
+            return draft, trained.terms.cohort, read_rule(order.threshold, trained.spec)
+
+        draft, cohort, rule = await asyncio.to_thread(drafted)
+        if await asyncio.to_thread(learner.store.keyed, user_name(request), idempotency_key) is None:
+            heard = await learner.hear(draft.names)
+            await learner.foresight().check(draft, heard, DEFAULT_SECONDS, cohort=cohort)
+
+        def queue() -> Run:
+            queued = learner.store.add(
                 draft,
                 user_name(request),
                 idempotency_key,
@@ -465,6 +515,9 @@ def _add_evaluations(app: FastAPI, learner: LearnerService) -> None:
                 cohort=cohort,
                 share=learner.fair.queued_runs,
             )
+            if order.threshold is not None:
+                learner.store.set_threshold(run, None if rule is None else str(rule))
+            return queued
 
         return await learner.carried(response, queue)
 

@@ -33,6 +33,7 @@ from parley.learner.api.schemas import (
 from parley.learner.api.service import LearnerService
 from parley.learner.api.table_task import Kind
 from parley.learner.api.uploads import TABLE_BODY, Uploads
+from parley.learner.storage.study_folder import find_study
 
 
 def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
@@ -99,9 +100,9 @@ def add_catalogue(app: FastAPI, learner: LearnerService) -> None:
     @revalidated
     def show_study(study: Annotated[PlainName, Path(description="its name")]) -> Study:
         """Show the study's columns with their public bounds or values, its label and its loss."""
-        if study not in learner.studies:
+        if (found := learner.studies.get(study)) is None:
             raise NotFoundError(f"there is no study {study[:100]!r}")
-        return learner.studies[study]
+        return found
 
 
 def add_public(app: FastAPI, learner: LearnerService) -> None:
@@ -131,13 +132,12 @@ def add_public(app: FastAPI, learner: LearnerService) -> None:
         With ``start`` the weights of a model that fits the rows are kept and named instead. The label's column is
         needed only for ``start`` and ``labelled``. Every party of a run that names the digest sees these rows.
         """
-        if study not in learner.studies:
-            raise InvalidInputError(f"unknown study {study!r}")
+        chosen = find_study(learner.studies, study)
         if start and labelled:
             raise InvalidInputError("start keeps weights, and labelled keeps rows: give one of the two")
         kind: Kind = "start" if start else "labelled" if labelled else "rows"
         async with learner.fair.turn(learner.fair.uploads, user_name(request)):
-            table = await uploads.read(request, learner.studies[study], kind)
+            table = await uploads.read(request, chosen, kind)
             return await asyncio.to_thread(learner.rows.add, table)
 
     @answers(app, routes.LIST_PUBLIC_ROWS, summary="A page of the public rows that are kept here", tags=["public rows"])

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from parley.common.client.awaited import Switchboard
 from parley.common.client.endpoints import PartyEntry, PeerEntry
@@ -57,7 +57,9 @@ from parley.learner.api.roles import check_certified, invited_name, peer_name
 from parley.learner.api.schemas import MemberName
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 from parley.learner.settings import Joining, KeyHolderEntry, LearnerSettings
+from parley.learner.storage.known_parties import KnownParties
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
+from parley.learner.storage.study_folder import find_study
 
 if TYPE_CHECKING:
     from parley.learner.secure_sum.coordinator import SecureSumCoordinator
@@ -82,9 +84,18 @@ class SealedInvitation(BaseModel):
 
 
 class Confirmation(Strict):
-    """The words that a new member's owner has read out."""
+    """The words that a new member's owner has read out; or, said plainly, that nobody compares them."""
 
-    words: Annotated[str, Field(max_length=200, description="the six words of its key")]
+    words: Annotated[str | None, Field(max_length=200, description="the six words of its key")] = None
+    unchecked: Annotated[
+        bool, Field(description="true, without words: nobody compares them, as the roster says from then on")
+    ] = False
+
+    @model_validator(mode="after")
+    def _words_or_none(self) -> Self:
+        if (self.words is None) != self.unchecked:
+            raise ValueError("say the words, or that they are unchecked")
+        return self
 
 
 class MemberView(BaseModel):
@@ -93,6 +104,7 @@ class MemberView(BaseModel):
     name: Identifier
     role: MemberRole
     state: Annotated[str, Field(description="invited, unconfirmed, or member; settings: by the settings file")]
+    unchecked: Annotated[bool, Field(description="whether it is a member whose words nobody has compared")] = False
     public_key: Annotated[
         str | None, Field(description="its key; null until it is confirmed, so that only its owner can read its words")
     ]
@@ -113,6 +125,7 @@ class LiveRoster:
     store: RosterStore
     studies: Mapping[str, Study]
     receipts: Callable[[], Mapping[str, Receipt]]
+    known: KnownParties
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during each change of the roster, so that one follows the other."""
 
@@ -148,9 +161,7 @@ class LiveRoster:
             raise InvalidInputError("this learner invites nobody: its settings have no [joining]")
         self._check_free(request.name)
         self._check_apart(request.name)
-        if unknown := [name for name in request.studies if name not in self.studies]:
-            names = ", ".join(self.studies) or "none"
-            raise InvalidInputError(f"studies: unknown: {', '.join(unknown)}; there are {names}")
+        studies = [find_study(self.studies, name) for name in dict.fromkeys(request.studies)]
         if request.role == "party" and not request.studies:
             raise InvalidInputError("studies: a party must hold rows of at least one: name it")
         if (member := self.store.members.get(request.name)) and member.role != request.role:
@@ -166,9 +177,7 @@ class LiveRoster:
             authority=read_authority(joining.authority) if joining.authority else None,
             secret=secret,
             expires=expires,
-            studies=tuple(
-                SignedStudy.sign(self.studies[name], self.settings.name, self.key) for name in request.studies
-            ),
+            studies=tuple(SignedStudy.sign(study, self.settings.name, self.key) for study in studies),
             parties=self._keys_of("party", but=request.name),
             key_holders=self._keys_of("key_holder", but=request.name),
         )
@@ -179,7 +188,7 @@ class LiveRoster:
                 role=request.role,
                 secret_hash=hash_token(secret),
                 expires=expires,
-                studies=request.studies,
+                studies=tuple(study.name for study in studies),
             )
         )
         return SealedInvitation(text=invitation.sealed(self.key), words=words_of(public_hex(self.key)))
@@ -218,6 +227,7 @@ class LiveRoster:
             token=request.token,
             joined=datetime.now(UTC),
             confirmed=earlier is not None and earlier.confirmed,
+            unchecked=earlier is not None and earlier.unchecked,
             studies=tuple(dict.fromkeys((*(earlier.studies if earlier else ()), *invited.studies))),
             secret_hash=invited.secret_hash,
             expires=invited.expires,
@@ -227,15 +237,22 @@ class LiveRoster:
         structlog.get_logger().info("joined", name=name, role=member.role)
         return membership
 
-    async def confirm(self, name: str, words: str) -> None:
-        """Let a member take part; raises NotFoundError for an unknown name, InvalidInputError for wrong words."""
+    async def confirm(self, name: str, words: str | None) -> None:
+        """Let a member take part; raises NotFoundError for an unknown name, InvalidInputError for wrong words.
+
+        Without words, which nobody compares then, the roster says so until they are compared.
+        """
         async with self.lock:  # otherwise a member that is removed or joins again meanwhile would be written back
             member = self._member(name)
-            check_words(words, member.public_key, name)
-            if not member.confirmed:
-                confirmed = member.model_copy(update={"confirmed": True})
+            if words is not None:
+                check_words(words, member.public_key, name)
+            else:
+                structlog.get_logger().warning("confirmed unchecked", name=name)
+            if not member.confirmed or (member.unchecked and words is not None):
+                confirmed = member.model_copy(update={"confirmed": True, "unchecked": words is None})
                 await asyncio.to_thread(self.store.keep, confirmed)
-                self._admit(confirmed, await asyncio.to_thread(self.receipts))
+                if not member.confirmed:
+                    self._admit(confirmed, await asyncio.to_thread(self.receipts))
 
     async def renew(self, name: str, request: CertificateRequest) -> Membership:
         """Renew a member's certificate; raises NotFoundError, InvalidInputError for one without or a bad request."""
@@ -251,6 +268,7 @@ class LiveRoster:
             self._member(name)
         async with self.lock:
             await asyncio.to_thread(self.store.remove, name)
+            await asyncio.to_thread(self.known.forget, name)
         self.parties.pop(name, None)
         self.sums.holders.pop(name, None)
         self.sums.party_keys.pop(name, None)
@@ -281,7 +299,7 @@ class LiveRoster:
             state = "member" if member.confirmed else "unconfirmed"
             key = member.public_key if member.confirmed else None
             view = self._view(member.name, member.role, state, key, is_awaited=True)
-            views[member.name] = view.model_copy(update={"studies": member.studies})
+            views[member.name] = view.model_copy(update={"studies": member.studies, "unchecked": member.unchecked})
         for invited in self.store.invited.values():
             if invited.name not in views:
                 views[invited.name] = MemberView(
@@ -296,7 +314,7 @@ class LiveRoster:
 
     def _member(self, name: str) -> JoinedMember:
         if name not in self.store.members:
-            raise NotFoundError(f"nobody has joined as {name}")
+            raise NotFoundError(f"nobody has joined as {name}; {', '.join(sorted(self.store.members)) or 'nobody'} did")
         return self.store.members[name]
 
     def _check_free(self, name: str) -> None:
@@ -314,6 +332,11 @@ class LiveRoster:
             raise ConflictError(
                 f"{near} is invited or has joined: say {near}, or a name that differs by more than capitals"
             )
+
+    @property
+    def joined(self) -> dict[str, tuple[str, ...]]:
+        """The names of the studies that members have joined for, by member."""
+        return {member.name: member.studies for member in self.store.members.values()}
 
     @property
     def _settled(self) -> set[str]:
@@ -402,7 +425,10 @@ def add_membership(app: FastAPI, members: LiveRoster) -> None:
 
     @answers(app, routes.CONFIRM_MEMBER, status_code=204, summary="Confirm a member", tags=["roster"])
     async def confirm_member(name: MemberName, confirmation: Confirmation) -> None:
-        """Lets a member take part: the words that its owner reads out must be those of its key."""
+        """Lets a member take part: the words that its owner reads out must be those of its key.
+
+        Where nobody compares them, such as in a trial on one machine, say so: the roster names such a member.
+        """
         await members.confirm(name, confirmation.words)
 
     @answers(app, routes.REMOVE_MEMBER, status_code=204, summary="Remove a member", tags=["roster"])

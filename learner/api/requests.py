@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue, ValidationError
 
 from parley.common.algorithms import AUTO, fixed_parameters
+from parley.common.data.class_weights import ClassWeights
 from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import MAX_EXAMPLES
+from parley.common.encoding.texts import first_names
 from parley.common.errors import InvalidInputError
+from parley.common.learning.threshold import NO_RULE, RULES, ThresholdRule
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.runs.evaluation import divide, evaluation_spec
@@ -28,9 +31,19 @@ from parley.common.runs.specification import (
 from parley.common.strict import Digest, Identifier, Name, OneLine, Strict, faults
 from parley.learner.runs.run import DEFAULT_SECONDS, Run
 from parley.learner.storage.public_rows import PublicRowStore
+from parley.learner.storage.study_folder import find_study
 
 Purpose = Annotated[
     OneLine, Field(max_length=500, description="what the model is for, on one line, as owners read in their logs")
+]
+
+RuleText = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=100,
+        description=f"the rule for the threshold of a model of two classes: {RULES}; {NO_RULE}: 0 is the threshold",
+    ),
 ]
 
 
@@ -38,7 +51,7 @@ DEFAULT_ALGORITHM = "dp_gd"
 
 
 class RunRequest(Strict):
-    """What to train. By default all parties of the roster take part, and all must contribute to every sum."""
+    """What to train. By default all parties that hold the study take part, and all must contribute to every sum."""
 
     study: Annotated[Name | Study, Field(description="the name of a study the learner knows, or a study")]
     algorithm: Annotated[
@@ -55,7 +68,7 @@ class RunRequest(Strict):
     ]
     parties: Annotated[
         tuple[Identifier, ...] | None,
-        Field(max_length=MOST_PARTIES, description="names from GET /v1/parties"),
+        Field(max_length=MOST_PARTIES, description="names from GET /v1/parties; null: all that hold the study"),
     ] = None
     minimum_contributors: Annotated[int | None, Field(ge=1, description="least number of parties in a sum")] = None
     colluders: Annotated[
@@ -86,6 +99,11 @@ class RunRequest(Strict):
         ),
     ] = 1
 
+    class_weights: Annotated[
+        ClassWeights | None,
+        Field(description="how much a row of each class counts in training, instead of what the study says"),
+    ] = None
+
     cohort: Annotated[
         Cohort | None,
         Field(
@@ -103,6 +121,7 @@ class RunRequest(Strict):
             "follows by itself; the study must hold rows out",
         ),
     ] = None
+    threshold: RuleText | None = None
     purpose: Purpose = ""
 
     seconds: Annotated[
@@ -112,20 +131,27 @@ class RunRequest(Strict):
     imagines_curator: ClassVar[bool] = False
     """Whether a curator's algorithm may be meant for several parties, who would hand their data over."""
 
-    def draft(self, studies: Mapping[str, Study], roster: Mapping[str, object], rows: PublicRowStore) -> RunSpec:
+    def draft(
+        self,
+        studies: Mapping[str, Study],
+        roster: Mapping[str, object],
+        rows: PublicRowStore,
+        holders: Sequence[str] | None = None,
+    ) -> RunSpec:
         """Draft the run's specification, except for the sizes of the shards, which are 1.
 
-        Raises InvalidInputError that names what is unknown, contradictory or out of range.
+        Where the request names no parties, they are the ``holders`` of the study, by default the roster. Raises
+        InvalidInputError that names what is unknown, contradictory or out of range.
         """
         check_budget(self.epsilon, self.delta)
         if self.any_algorithm and self.parameters:
             raise InvalidInputError("parameters are those of an algorithm: name one, or leave them open too")
-        names = self._members(roster)
+        names = self._members(roster, holders)
         least, budgets = self._least(names), self._budgets(names)
         minimum = self.minimum_contributors or least
         try:
             draft = RunSpec(
-                study=self._study(studies),
+                study=self.chosen_study(studies),
                 algorithm=DEFAULT_ALGORITHM if self.any_algorithm else self.algorithm,
                 parameters=self.parameters,
                 parties=tuple(Member(name=name, n_examples=1, budget=budgets[name][0]) for name in names),
@@ -135,6 +161,7 @@ class RunRequest(Strict):
                 answer_every=self.answer_every,
                 adjacency=self.adjacency,
                 public=None if self.public is None else rows.find(self.public),
+                class_weights=self.class_weights,
             )
         except ValidationError as error:
             raise InvalidInputError(faults(error)) from None
@@ -164,6 +191,19 @@ class RunRequest(Strict):
         remaining = {name: budgets[1] for name, budgets in self._budgets(draft.names).items()}
         return evaluation_spec(draft, remaining, {})
 
+    def threshold_rule(self, draft: RunSpec, evaluation: RunSpec | None) -> str | None:
+        """Return the rule for the threshold of the model of a draft, None without; ``evaluation`` is what follows it.
+
+        Raises InvalidInputError for a rule that does not fit the study, or chooses by an evaluation that none follows.
+        """
+        rule = read_rule(self.threshold, draft)
+        if rule is not None and rule.estimated and evaluation is None:
+            raise InvalidInputError(
+                f"the threshold {rule} is chosen by an evaluation, and none follows this run: add --evaluate 0.1 "
+                f"(evaluate), or take a public rule, such as probability=.1"
+            )
+        return None if rule is None else str(rule)
+
     def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
         """Return what the run may cost each party, and what its evaluation may; by name."""
         common = Budget(epsilon=self.epsilon, delta=self.delta)
@@ -173,6 +213,8 @@ class RunRequest(Strict):
     def _check_program(self, draft: RunSpec) -> None:
         """Raise InvalidInputError if the algorithm cannot be run among these parties on these terms."""
         questions, facts, algorithm = draft.questions(), draft.facts(), draft.build()
+        if self.class_weights is not None and not algorithm.trains:
+            raise InvalidInputError(f"{self.algorithm} trains nothing that class_weights could change: leave them out")
         if (pure := next((i for i, member in enumerate(draft.parties) if member.budget.delta == 0), None)) is not None:
             algorithm.event(1, facts.of(pure))  # refuses a delta of 0 where the noise needs more
         if algorithm.curator and len(draft.parties) > 1 and not self.imagines_curator:
@@ -198,22 +240,20 @@ class RunRequest(Strict):
         """Return 1 for a secure sum of several parties, which is then safe against each of its parties; otherwise 0."""
         return int(self.secure_sum != "none" and minimum > 1)
 
-    def _study(self, studies: Mapping[str, Study]) -> Study:
-        if isinstance(self.study, Study):
-            return self.study
-        if self.study not in studies:
-            raise InvalidInputError(f"unknown study {self.study!r}; there are {', '.join(sorted(studies)) or 'none'}")
-        return studies[self.study]
+    def chosen_study(self, studies: Mapping[str, Study]) -> Study:
+        """Return the study, by its name or as the request states it; raises InvalidInputError for an unknown name."""
+        return self.study if isinstance(self.study, Study) else find_study(studies, self.study)
 
-    def _members(self, roster: Mapping[str, object]) -> tuple[str, ...]:
-        names = tuple(roster) if self.parties is None else self.parties
+    def _members(self, roster: Mapping[str, object], holders: Sequence[str] | None) -> tuple[str, ...]:
+        names = tuple(roster if holders is None else holders) if self.parties is None else self.parties
         if not roster:
             raise InvalidInputError("this learner has no party yet: owners join by invitations, and are confirmed then")
         if not names or len(set(names)) != len(names):
             raise InvalidInputError("parties must name at least one party, and none twice")
         for field, named, allowed in (("parties", names, roster), ("budgets", self.budgets, names)):
             if unknown := sorted(set(named) - set(allowed)):
-                raise InvalidInputError(f"{field}: unknown parties: {', '.join(unknown[:5])}")
+                there_are = f"{'there are' if field == 'parties' else 'the run has'} {first_names([*allowed])}"
+                raise InvalidInputError(f"{field}: unknown parties: {', '.join(unknown[:5])}; {there_are}")
         return names
 
 
@@ -243,6 +283,7 @@ class EvaluationRequest(Strict):
     parameters: Annotated[
         dict[str, JsonValue], Field(default_factory=dict, description="of the algorithm `evaluate`: see /v1/algorithms")
     ]
+    threshold: RuleText | None = None
     purpose: Purpose = ""
 
     def draft(self, run: Run, weights: PublicRows | None = None) -> RunSpec:
@@ -256,6 +297,26 @@ class EvaluationRequest(Strict):
             raise InvalidInputError(f"budgets: unknown parties: {', '.join(unknown[:5])}")
         common = Budget(epsilon=self.epsilon, delta=self.delta)
         return evaluation_spec(spec, dict.fromkeys(spec.names, common) | self.budgets, self.parameters, weights)
+
+
+class ThresholdRequest(Strict):
+    """The rule for the threshold of a run's model."""
+
+    rule: RuleText
+
+
+def read_rule(text: str | None, spec: RunSpec) -> ThresholdRule | None:
+    """Return a rule for the threshold of a specification's model, None for none.
+
+    Raises InvalidInputError for a text that is no rule, or if the run makes no model to which the rule applies.
+    """
+    if text is None or text.strip() == NO_RULE:
+        return None
+    rule = ThresholdRule.read(text)
+    rule.check(spec.study)
+    if not spec.build().trains:
+        raise InvalidInputError(f"{spec.algorithm} makes no model that could have a threshold")
+    return rule
 
 
 class PredictionRequest(Strict):

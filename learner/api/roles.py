@@ -91,7 +91,13 @@ class Roles:
         role = self.role(caller_of(request))
         if not _reaches(role, least):
             raise ForbiddenError(f"{user} is a {role}; this takes a {least}", rule="role")
-        if not route.owned or role == "operator":
+        if route.owned:
+            await self.check_owner(request)
+
+    async def check_owner(self, request: Request) -> None:
+        """Raise ForbiddenError unless the run in the path is the caller's, or the caller is an operator."""
+        user, role = user_name(request), self.role(caller_of(request))
+        if role == "operator":
             return
         run = await asyncio.to_thread(self.store.run, request.path_params["run"])
         if run.user != user:

@@ -77,8 +77,12 @@ class RunView(BaseModel):
     key_holders: tuple[str, ...]
     adjacency: Adjacency
     public: PublicRows | None
+    class_weights: Annotated[
+        dict[str, float] | None, Field(description="by class, the weight of its rows in training; null: all are 1")
+    ]
     evaluates: Annotated[str | None, Field(description="the run whose model this one evaluates")]
     evaluations: Annotated[tuple[str, ...], Field(description="the runs that evaluate this one's model, oldest first")]
+    threshold: Annotated[str | None, Field(description="the rule for the model's threshold; null: it is 0")] = None
     spec_digest: str
     seconds: float
     chosen: dict[str, str]
@@ -102,6 +106,7 @@ class RunView(BaseModel):
             key_holders=run.key_holders,
             evaluates=run.evaluates,
             evaluations=run.evaluations,
+            threshold=run.threshold,
             pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
             rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
             problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),

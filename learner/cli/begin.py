@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -12,6 +14,7 @@ import typer
 from parley.common.encoding.texts import toml_value
 from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.service.commands import Printer, deferred
+from parley.learner.cli.options import AUTHORITY, HERE, OPERATOR_TOKEN, SETTINGS
 
 with deferred():
     import httpx
@@ -32,7 +35,7 @@ _PORTS = 2**16
 
 def init_learner_command(
     url: Annotated[str, typer.Argument(help="where owners and users will reach this learner, https://host:port")],
-    folder: Annotated[Path, typer.Option("--out", help="folder to make")] = Path("learner"),
+    folder: Annotated[Path, typer.Option("--out", help="folder to make")] = HERE,
     name: Annotated[str, typer.Option("--name", help="the learner's name")] = "learner",
     listen: Annotated[
         str | None, typer.Option("--listen", help="address to listen on; default: all, or for a loopback URL that one")
@@ -50,19 +53,50 @@ def init_learner_command(
 
     Then put studies into its folder, start it, and invite owners.
     """
-    where, root = _url(url), folder.resolve()
+    root = folder.resolve()
+    made = make_learner(root, url, name, listen, plain_http=plain_http, compose=compose)
+    text = f"""\
+a learner in {root}; owners will ask for the words of its key:
+  {made.words}
+put studies into {root / "studies"}, one JSON file each, start it, and invite owners:
+  {made.export}
+  parley-learner invite NAME --study STUDY"""
+    out.done(text, folder=str(root), words=made.words, start=made.start, environment=made.environment)
+    out.next(made.start)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLearner:
+    """A learner that was made: the words of its key, the command that starts it, and the environment of its users."""
+
+    words: str
+    start: str
+    environment: dict[str, str]
+
+    @property
+    def export(self) -> str:
+        """The line for a shell from which the learner is used."""
+        return exported(self.environment)
+
+
+def make_learner(root: Path, url: str, name: str, listen: str | None, *, plain_http: bool, compose: bool) -> NewLearner:
+    """Make a learner in the folder ``root``: settings, keys, TLS, an operator's token.
+
+    Raises InvalidInputError for an address that cannot be, ConflictError where there is a learner already.
+    """
+    where = _url(url)
     host, port = _address(where, listen, plain_http=plain_http, compose=compose)
-    if (root / "learner.toml").exists():
+    if (root / SETTINGS).exists():
         raise ConflictError(f"{root} has a learner already")
     token, secrets = tokens.new_token(), root / "secrets"
     try:
         (root / "studies").mkdir(parents=True, exist_ok=True)
-        keys.write_private(secrets / "operator.token", f"{token}\n".encode())
+        keys.write_private(root / OPERATOR_TOKEN, f"{token}\n".encode())
         tls = "" if plain_http else _make_certificates(secrets, root / "state", name, where.host)
         key = keys.identity_key(root / "state" / "identity.key")
         joining: dict[str, str | Path] = {"url": url.rstrip("/")}
         if not plain_http:
-            joining |= {"authority": secrets / "authority.pem", "authority_key": secrets / "authority.key"}
+            joining |= {"authority": root / AUTHORITY, "authority_key": secrets / "authority.key"}
         settings = f"""\
 # The learner: where it listens, who may use it. Owners join by invitations: parley-learner invite.
 name = {toml_value(name)}
@@ -78,21 +112,23 @@ name = "operator"
 role = "operator"
 token_hash = "{tokens.hash_token(token)}"
 """
-        keys.write_private(root / "learner.toml", settings.encode())
+        keys.write_private(root / SETTINGS, settings.encode())
     except OSError as error:
         raise InvalidInputError(f"{root} cannot be written: {error.strerror}") from None
     words = " ".join(key_words.words_of(envelope.public_hex(key)))
-    start = _start(root / "learner.toml", where.host, port, compose=compose)
-    environment = {"PARLEY_URL": url.rstrip("/"), "PARLEY_TOKEN_FILE": str(secrets / "operator.token")}
-    environment |= {} if plain_http else {"PARLEY_CA": str(secrets / "authority.pem")}
-    text = f"""\
-a learner in {root}; owners will ask for the words of its key:
-  {words}
-put studies into {root / "studies"}, one JSON file each, start it, and invite owners:
-  export {" ".join(f"{name}={quote(value)}" for name, value in environment.items())}
-  parley-learner invite NAME --study STUDY"""
-    out.done(text, folder=str(root), words=words, start=start, environment=environment)
-    out.next(start)
+    start = _start(root / SETTINGS, where.host, port, compose=compose)
+    return NewLearner(words, start, environment_of(root, url, plain_http=plain_http))
+
+
+def exported(environment: Mapping[str, str]) -> str:
+    """Return the line for a shell that sets these variables."""
+    return f"export {' '.join(f'{name}={quote(value)}' for name, value in environment.items())}"
+
+
+def environment_of(root: Path, url: str, *, plain_http: bool) -> dict[str, str]:
+    """Return the variables by which commands find the learner in a folder, as its operator."""
+    environment = {"PARLEY_URL": url.rstrip("/"), "PARLEY_TOKEN_FILE": str(root / OPERATOR_TOKEN)}
+    return environment | ({} if plain_http else {"PARLEY_CA": str(root / AUTHORITY)})
 
 
 def _url(text: str) -> httpx.URL:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from parley.common.encoding.texts import so_many
-from parley.common.learning.statistics import figures
+from parley.common.learning.statistics import figures, unsaid_caution
 from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common, no_less
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
@@ -135,7 +135,8 @@ def show_members(members: Sequence[Mapping[str, Any]], console: Console) -> None
     table = new_table("name", "role", "state", "connected", left=4)
     for member in members:
         connected = {True: "yes", False: "no", None: "-"}[member["connected"]]
-        table.add_row(member["name"], member["role"], member["state"], connected)
+        state = f"{member['state']}{', unchecked' if member.get('unchecked') else ''}"
+        table.add_row(member["name"], member["role"], state, connected)
     console.print(table)
 
 
@@ -172,6 +173,8 @@ def evaluation_lines(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
     cost = f"epsilon {no_less(evaluation['epsilon'])}, delta {evaluation['delta']:g}"
     yield f"on {evaluation['rows']} rows held out by {len(evaluation['contributors'])} parties, at {cost}:"
     yield from (f"  {title} {_interval(figure, evaluation['rate'])}" for title, figure in figures(evaluation))
+    if caution := unsaid_caution(evaluation):
+        yield f"  caution: {caution}"
 
 
 def _interval(figure: Mapping[str, Any], rate: float) -> str:

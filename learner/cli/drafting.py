@@ -27,6 +27,9 @@ from parley.common.files.study_fit import MOST_VALUES, StudyFit, SurveyedColumn,
 Prompt = Callable[[str, str], str]
 """Asks the author for bounds, values, a fill or a label: takes a question and a proposal, returns the answer."""
 
+LABEL_QUESTION = "the column to be learnt"
+"""What a prompt is asked for the label."""
+
 _FEW_CLASSES = 10
 _MOST_NAMED = 5
 _SOME_VALUES, _SOME_BOUNDS = "VALUE,VALUE", "LOWER:UPPER"
@@ -56,6 +59,7 @@ class AuthorChoices:
     other: bool = False
     public: bool = False
     shares: Mapping[str, float] = field(default_factory=dict)
+    class_weights: Mapping[str, float] | str | None = None
     mean: float | None = None
     deviation: float | None = None
 
@@ -111,6 +115,7 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
         "purpose": choices.purpose,
         "features": features,
         "label": target,
+        "class_weights": choices.class_weights,
         # nothing stands in for a label: where a public one has blanks, its rows are kept as empty ones, not refused
         "missing": "drop" if choices.missing == "value" and by_name[label].blank else choices.missing,
     }
@@ -162,7 +167,7 @@ def _ask_label(columns: Sequence[SurveyedColumn], ask: Prompt | None) -> str:
     if ask is None:
         raise InvalidInputError("--label: say which column is to be learnt")
     names = {column.name for column in columns}
-    while (label := ask("the column to be learnt", columns[-1].name)) not in names:
+    while (label := ask(LABEL_QUESTION, columns[-1].name)) not in names:
         pass
     return label
 

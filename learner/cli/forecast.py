@@ -47,8 +47,8 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
         return
     if explain:
         yield from (f"{name} = {value}: {reason}" for name, value, reason in chosen(answer))
-    yield from (f"warning: refused {line}" for line in refusals(answer))
-    yield from (f"warning: {line}" for line in answer["key_holders"])
+    yield from _asked(answer)
+    yield from (f"warning: {line}" for line in (*_away(answer), *answer["key_holders"]))
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
     yield from costly(answer)
     if answer["majority"] is not None:
@@ -63,14 +63,31 @@ def hardly_private(*epsilons: float) -> Iterator[str]:
 
 
 def refusals(answer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each reason to refuse a forecast's run, with the owners who would."""
+    """Yield a line for each reason to refuse a forecast's run, with the owners who answer and would."""
     reasons: dict[str, list[str]] = {}
     for owner in answer["owners"]:
+        if owner["away"]:
+            continue
         spent = [owner["exhausted"]] if owner["exhausted"] else []
         for reason in (*owner["objections"], *spent):
             reasons.setdefault(reason, []).append(owner["name"])
     for reason, names in reasons.items():
         yield f"by {_some(names)}: {reason}"
+
+
+def _asked(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line that says who is asked, where some parties hold other studies."""
+    if others := answer["without"]:
+        names = [owner["name"] for owner in answer["owners"]]
+        yield f"asks {_some(names)}; {_some(others)} {'holds' if len(others) == 1 else 'hold'} other studies"
+
+
+def _away(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each owner that is away, with what it objected to before."""
+    for owner in answer["owners"]:
+        if owner["away"]:
+            objects = f", which may refuse it: {'; '.join(owner['objections'])}" if owner["objections"] else ""
+            yield f"{owner['away']}: the run waits for {owner['name']}{objects}, unless you name others by --party"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -140,7 +157,10 @@ EXAMPLES = (
 _ANSWERS = {True: "yes", False: "[yellow]no[/]", None: "-"}
 
 
-_OWN_VIEW = "left: as far as your own runs go; other learners may have spent more"
+_OWN_VIEW = """\
+left: as far as your own runs go; other learners may have spent more. A run may
+take less off it than its epsilon: Gaussian answers together cost less than the
+sum of theirs."""
 _LEGEND = """\
 epsilon: what the run is charged at most. value: by how much the best coalition
 is worse without the owner (below 0: with it). alone: the excess of the owner's
@@ -206,6 +226,10 @@ def explained(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield a heading and a text for each line of the summary."""
     yield from (("refused", line) for line in refusals(answer))
+    if answer["helps"]:
+        yield "what helps", ", or ".join(answer["helps"])
+    yield from (("of the parties", line) for line in _asked(answer))
+    yield from (("warning", line) for line in _away(answer))
     yield from (("warning", line) for line in answer["key_holders"])
     if (outcome := answer["outcome"]) is None:
         yield "no forecast", answer["no_forecast"]
@@ -249,7 +273,9 @@ def _table(answer: Mapping[str, Any]) -> Table:
     table = display.new_table("owner", "examples", "epsilon", *ledger, "value", "alone", "worth it", "take part")
     for owner in answer["owners"]:
         worth, part = (_ANSWERS[owner[name]] for name in ("worth_joining", "recommended"))
-        if owner["fits"] is False or owner["objections"]:
+        if owner["away"]:
+            part = "[yellow]away[/]"
+        elif owner["fits"] is False or owner["objections"]:
             part = "[red]refuses[/]"
         ledger_cells = [_figure(owner[name]) for name in ("epsilon_now", "epsilon_left")] if has_ledgers else []
         figures = [_figure(owner["value"]), _figure(owner["alone"] and owner["alone"]["estimate"]), worth, part]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -20,7 +20,6 @@ from parley.common.service.commands import (
     read_cohort,
     refusal_is_no,
     tool_options,
-    without_rich,
 )
 from parley.learner.api import routes
 from parley.learner.cli.backups import BACKUPS, RESTORES, backup_learner_command, restore_learner_command
@@ -47,11 +46,14 @@ from parley.learner.cli.options import (
     LearnerOptions,
     RunArgument,
     SubmitOptions,
+    ThresholdOption,
     TrainingOptions,
 )
 from parley.learner.cli.public_rows import BOUNDS, PROJECTIONS, bounds_command, project_command
 from parley.learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
+from parley.learner.cli.quickstart import QUICKSTARTS, quickstart_command
 from parley.learner.cli.roster import INVITATIONS, invite_command, roster_app
+from parley.learner.cli.serve import SERVICES, serve_command
 from parley.learner.cli.settings import CHECKS, CONFIGURATIONS, learner_check_command, learner_config_command
 from parley.learner.cli.simulate import SIMULATIONS, simulate_command
 from parley.learner.cli.study import study_app
@@ -60,11 +62,10 @@ from parley.learner.runs.states import ENDS
 
 with deferred():
     from parley.common.encoding import key_words
+    from parley.common.learning import threshold as thresholds
     from parley.common.secure_sum import envelope
-    from parley.common.service import health, logs, tokens
-    from parley.common.service import serve as serving
+    from parley.common.service import health, tokens
     from parley.learner import settings
-    from parley.learner.api import app, membership
     from parley.learner.cli import display
     from parley.learner.client import progress
 
@@ -83,9 +84,42 @@ def learner_health_command(*, config: ConfigOption = None, out: Printer) -> None
     out.done("ready", ready=True)
 
 
+class LearnerCommands(CommandGroup):
+    """The commands of a learner's operator and users."""
+
+    panels: ClassVar[Mapping[str, str]] = {
+        "Begin": "quickstart init study simulate",
+        "Owners": "invite roster public bounds project receipts",
+        "Runs": "forecast describe submit watch list resume cancel opened",
+        "Models": "model evaluate predict card export verify schema",
+        "Operate": "serve check config health token identity backup restore delete",
+    }
+    instead: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("train", "run", "fit", "learn", "query"), "submit STUDY --epsilon 1 --delta 1e-5 --watch"),
+        **dict.fromkeys(("results", "status", "runs", "jobs", "ls", "show"), "list"),
+        **dict.fromkeys(("download", "get", "fetch", "save"), "model RUN --save model.json"),
+        **dict.fromkeys(("start", "up", "run-server", "server"), "serve"),
+        **dict.fromkeys(("setup", "new", "create", "begin"), "quickstart TABLE"),
+        **dict.fromkeys(("members", "owners", "parties", "users"), "roster list"),
+        **dict.fromkeys(("stop", "kill", "abort"), "cancel RUN   (the service itself ends by Ctrl-C)"),
+        **dict.fromkeys(
+            ("studies", "datasets"), "study   (init makes one; the learner's page lists those that it has)"
+        ),
+        **dict.fromkeys(("score", "test", "metrics", "accuracy"), "evaluate RUN --epsilon 0.1 --delta 1e-6"),
+        **dict.fromkeys(("logs", "log", "events", "follow"), "watch RUN"),
+        "join": "parley-party join INVITATION --data TABLE   (an owner's command)",
+        "login": "(set PARLEY_URL and PARLEY_TOKEN_FILE, or type beside the folder learner)",
+        "approve": "parley-party approve RUN   (an owner's command)",
+        **dict.fromkeys(("--rounds", "--n-rounds", "--iterations", "--epochs"), "-p n_rounds=NUMBER"),
+        **dict.fromkeys(("--parties", "--owners", "--owner"), "--party NAME, once for each"),
+        **dict.fromkeys(("--params", "--param"), "-p NAME=VALUE"),
+        "--eps": "--epsilon",
+    }
+
+
 learner_app = CommandLine(
     name="parley-learner",
-    cls=CommandGroup,
+    cls=LearnerCommands,
     callback=tool_options,
     help="Train one model on data that stays with its owners.\n\n"
     "The learner asks each owner's party questions whose answers are differentially private, round by round, and makes "
@@ -95,27 +129,19 @@ learner_app = CommandLine(
     "data in this process.",
     epilog="Exit status: 0 done, 1 the answer is no, 2 wrong usage, 3 refused or failed, 4 no answer from a service. "
     "Set PARLEY_URL, PARLEY_TOKEN_FILE (or PARLEY_TOKEN) and PARLEY_CA once instead of giving --url, "
-    "--token-file and --ca each time. PARLEY_PROXY names an HTTP proxy on the way to a learner, "
-    "http://host:port or http://user:password@host:port.",
+    "--token-file and --ca each time. PARLEY_PROXY names an HTTP proxy on the way to a learner that "
+    "is not on this machine, http://host:port or http://user:password@host:port.",
 )
 
 
 learner_app.add_typer(roster_app, name="roster")
 learner_app.add_typer(study_app, name="study")
+learner_app.command("quickstart", epilog=QUICKSTARTS)(quickstart_command)
 learner_app.command("init", epilog=BEGINNINGS)(init_learner_command)
 learner_app.command("invite", epilog=INVITATIONS)(invite_command)
 
 
-@learner_app.command("serve", epilog="Example: parley-learner serve --config learner.toml")
-def serve_command(config: ConfigOption = None) -> None:
-    """Run the learner's service, and take up every run that an earlier stop or crash interrupted."""
-    with without_rich():
-        service_settings = settings.LearnerSettings.load(config)
-        create, renewals, serve = app.create_learner_app, membership.renewals, serving.serve
-        logs.configure(service_settings.log_format)
-    if service_settings.tls:
-        serving.tls_context(service_settings.tls)  # refuses before the store is opened
-    serve(create(service_settings), service_settings, renewals(service_settings))
+learner_app.command("serve", epilog=SERVICES)(serve_command)
 
 
 @learner_app.command(
@@ -149,16 +175,17 @@ def submit(
     *,
     cohort: CohortOption = None,
     evaluate: EvaluateOption = None,
+    threshold: ThresholdOption = None,
     submission: SubmitOptions,
     explain: ExplainOption = False,
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Ask for a run: all parties are asked to approve it, then the algorithm is run.
+    """Ask for a run: the parties that hold its study are asked to approve it, then the algorithm is run.
 
     The command first prints on standard error what to expect of the run, what owners would get alone, and its time.
     """
-    body = terms.body(cohort=read_cohort(cohort), evaluate=evaluate, purpose=submission.purpose)
+    body = terms.body(cohort=read_cohort(cohort), evaluate=evaluate, threshold=threshold, purpose=submission.purpose)
     with learner.open() as client:
         for line in outlook(client, body, explain=explain):
             typer.echo(line, err=True)
@@ -335,6 +362,46 @@ def model(
     out.next(f"parley-learner verify {save}")
 
 
+@learner_app.command(
+    "threshold",
+    epilog="Examples:\n\n"
+    "parley-learner threshold 5f1c... balanced\n\n"
+    "parley-learner threshold 5f1c... cost=1:20   (a missed case costs as much as 20 false alarms)\n\n"
+    "parley-learner threshold 5f1c... none   (back to 0)",
+)
+def threshold_command(
+    run: RunArgument,
+    rule: Annotated[
+        str,
+        typer.Argument(
+            metavar="RULE",
+            help="balanced, f1, recall=.9, cost=FP:FN: by the model's evaluation; probability=.1, prevalence: public; "
+            "none: 0 again",
+        ),
+    ],
+    *,
+    learner: LearnerOptions,
+    out: Printer,
+) -> None:
+    """Choose where a model of two classes says yes, for rare classes or unequal errors; it costs no privacy.
+
+    By default the score must exceed 0, and a rare class is then predicted for hardly anybody. Predictions, cards and
+    exports of the model's document have the threshold from then on.
+    """
+    with learner.open() as client:
+        threshold = client.ask(*routes.SET_THRESHOLD.to(run=run), {"rule": rule})
+        with TemporaryFile() as downloaded:
+            document = client.download(routes.SHOW_MODEL.at(run=run), downloaded) if threshold else {}
+    out.result(threshold, _threshold_lines(document) if threshold else "the threshold is 0, as without a rule")
+    out.next(f"parley-learner model {run}")
+
+
+def _threshold_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that describe a model's threshold, and its evaluation there."""
+    yield from thresholds.threshold_in_words(document)
+    yield from display.evaluation_lines(thresholds.at_threshold(document))
+
+
 def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     """Yield the lines that describe a model, each with whether it is the first."""
     width = len(document["column_names"]) or f"{document['study']['features'][0]['columns']:,} sparse"
@@ -342,4 +409,4 @@ def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     classes = f", {len(document['classes'])} classes" if document["classes"] else ""
     yield True, f"{document['algorithm']}, {figures}{classes}"
     yield from ((False, line) for line in display.promises(document["guarantees"]))
-    yield from ((False, line) for line in display.evaluation_lines(document["evaluation"]))
+    yield from ((False, line) for line in _threshold_lines(document))

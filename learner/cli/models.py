@@ -30,6 +30,7 @@ with deferred():
     from parley.common import strict
     from parley.common.encoding import key_words
     from parley.common.files import sources
+    from parley.common.learning import threshold
     from parley.common.runs import model_document, predictions
     from parley.learner.models import card, exported, feature_rows, verification
 
@@ -128,11 +129,13 @@ def predict_command(
 ) -> None:
     """Predict the label of each row of a table by a model: as CSV, or an object a line with --format json.
 
-    The study inside the document says how a record becomes a row: categories, missing values, bounds, projection.
+    Of two classes the positive one is predicted where the score exceeds the document's threshold, 0 without one. The
+    study inside the document says how a record becomes a row: categories, missing values, bounds, projection.
     Numbers beyond the bounds are clipped, as in training. Columns that the study does not name are not read. Rows count
     from 1, below the header.
     """
-    predictor = predictions.Predictor.of(read_model_file(model))
+    document = read_model_file(model)
+    predictor = predictions.Predictor.of(document)
     predictor.check_predicts()
     with TemporaryDirectory() as folder:
         path = (
@@ -146,6 +149,8 @@ def predict_command(
     without = f"; {skipped:,} of them have no prediction, because they do not fit the study" if skipped else ""
     for note in rows.notes:
         typer.echo(note, err=True)
+    for words in threshold.threshold_in_words(document)[:1]:
+        typer.echo(words, err=True)
     typer.echo(f"{so_many(count, 'row')}{where}{without}", err=True)
 
 

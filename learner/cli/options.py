@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from parley.common.service.commands import deferred, read_budgets, read_parameters
+from parley.common.service.commands import deferred, read_budgets, read_class_weights, read_parameters
 
 with deferred():
     from parley.common.files import studies
+    from parley.learner import settings
     from parley.learner.cli import client
     from parley.learner.client import token
 
@@ -20,11 +21,34 @@ if TYPE_CHECKING:
     from parley.learner.cli.client import LearnerClient
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+HERE = Path("learner")
+"""The folder in which a learner is made, and looked for, unless another is said."""
+SETTINGS, OPERATOR_TOKEN, AUTHORITY = "learner.toml", "secrets/operator.token", "secrets/authority.pem"
+"""The files of a learner's folder that its commands need."""
+
+
+def _found_settings(given: Path | None) -> Path | None:
+    """Return the settings file that is given, or that of the learner in the folder here; None if there is neither."""
+    return given or (HERE / SETTINGS if (HERE / SETTINGS).exists() else None)
+
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="settings file; PARLEY_LEARNER_* variables override it")
+    Path | None,
+    typer.Option(
+        "--config",
+        callback=_found_settings,
+        help="settings file; PARLEY_LEARNER_* variables override it; if not given, learner/learner.toml where it is",
+    ),
 ]
-UrlOption = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="where the learner listens")]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="PARLEY_URL",
+        help=f"where the learner listens; if neither that nor a token is given, the learner in the folder "
+        f"{HERE} here, or {DEFAULT_URL}",
+    ),
+]
 CaOption = Annotated[
     Path | None,
     typer.Option(
@@ -38,7 +62,17 @@ TokenFileOption = Annotated[
         help="file with your bearer token; if not given, PARLEY_TOKEN or the file that PARLEY_TOKEN_FILE names",
     ),
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it")]
+UsersProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--proxy",
+        help="HTTP proxy on the way: http://host:port. One with a password, http://user:password@host:port, belongs "
+        "into PARLEY_PROXY, where others do not see it.",
+    ),
+]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="the run's identifier, as submit prints it, or its beginning")
+]
 ParameterOption = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="a parameter of the algorithm; repeat for more"),
@@ -54,13 +88,25 @@ EvaluateOption = Annotated[
         help="keep this share of the budget, between 0 and 1, to evaluate the model on rows that the owners hold out",
     ),
 ]
+ThresholdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--threshold",
+        metavar="RULE",
+        help="for two classes, where the model says yes: balanced, f1, recall=.9, cost=1:20 (of a false positive and a "
+        "false negative), chosen by its evaluation; probability=.1, prevalence, from public facts",
+    ),
+]
 StudyArgument = Annotated[str, typer.Argument(help="a study that the learner knows, or a study's JSON file")]
 EpsilonOption = Annotated[float, typer.Option("--epsilon", help="what the run may cost each party")]
 DeltaOption = Annotated[float, typer.Option("--delta", help="what the run may cost each party")]
 AlgorithmOption = Annotated[
     str, typer.Option("--algorithm", help="dp_gd, psgd, local_average, wu_subgradient ...; auto: by forecasts")
 ]
-PartyOption = Annotated[list[str] | None, typer.Option("--party", help="a party to ask; repeat; all if not given")]
+PartyOption = Annotated[
+    list[str] | None,
+    typer.Option("--party", help="a party to ask, or several with commas between; default: all that hold the study"),
+]
 BudgetOption = Annotated[
     list[str] | None,
     typer.Option("--budget", metavar="PARTY=EPSILON,DELTA", help="another budget for one party; repeat"),
@@ -93,6 +139,15 @@ AdjacencyOption = Annotated[
 PublicOption = Annotated[
     str | None, typer.Option("--public", metavar="DIGEST", help="the public rows to ask about, as `public` names them")
 ]
+ClassWeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--class-weights",
+        metavar="CLASS=WEIGHT,...",
+        help="how much a row of each class counts in training, from 0 to 1, such as no=0.1; or balanced, by the shares "
+        "that the study states",
+    ),
+]
 ColludersOption = Annotated[
     int | None,
     typer.Option(
@@ -120,16 +175,33 @@ ExplainOption = Annotated[
 class LearnerOptions:
     """Where the learner is that a command asks, and which user asks it."""
 
-    url: UrlOption = DEFAULT_URL
+    url: UrlOption = None
     token_file: TokenFileOption = None
     ca: CaOption = None
+    proxy: UsersProxyOption = None
 
     def open(self) -> LearnerClient:
         """Connect as the user whose token the file or the environment holds; raises InvalidInputError without one."""
-        learner = client.LearnerClient(self.url, token_file=self.token_file, ca=self.ca)
-        if (file := token.others_read(self.token_file)) is not None:
+        url, token_file, ca = self.place
+        learner = client.LearnerClient(url, token_file=token_file, ca=ca, proxy=self.proxy)
+        if (file := token.others_read(token_file)) is not None:
             typer.echo(f"parley-learner: warning: others can read your token: chmod 600 {file}", err=True)
         return learner
+
+    @property
+    def place(self) -> tuple[str, Path | None, Path | None]:
+        """The learner's URL, the file of the user's token, and that of the learner's authority.
+
+        Where neither a URL nor a token is given, they are those of the learner in the folder here, and its operator's:
+        a token that is given goes to no learner but one that is given too.
+        """
+        is_given = self.url is not None or self.token_file is not None or token.has_token()
+        if is_given or not (HERE / SETTINGS).exists():
+            return self.url or DEFAULT_URL, self.token_file, self.ca
+        joining = settings.LearnerSettings.load(HERE / SETTINGS).joining
+        if joining is None:
+            return DEFAULT_URL, None, self.ca
+        return str(joining.url).rstrip("/"), HERE / OPERATOR_TOKEN, self.ca or (joining.authority and HERE / AUTHORITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +238,7 @@ class TrainingOptions(AnyRunOptions):
     answer_every: AnswerEveryOption = 1
     adjacency: AdjacencyOption = "replace_one"
     public: PublicOption = None
+    class_weights: ClassWeightsOption = None
     seconds: SecondsOption = 60.0
 
 
@@ -183,9 +256,16 @@ def study_argument(text: str) -> Any:  # noqa: ANN401 -- a JSON value
     return studies.read_study(Path(text)).model_dump(mode="json") if text.endswith(".json") else text
 
 
+def _split_names(texts: list[str] | None) -> list[str] | None:
+    """Split what was given for an option of names, which may have commas between them."""
+    return texts and [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
 _READERS: Mapping[str, Callable[[Any], object]] = {
     "study": study_argument,
+    "parties": _split_names,
     "parameters": read_parameters,
     "budgets": read_budgets,
+    "class_weights": read_class_weights,
 }
 """The functions that read options whose text is not what the API takes."""

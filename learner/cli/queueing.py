@@ -9,7 +9,14 @@ import typer
 
 from parley.common.service.commands import ExitCode, Printer, deferred, print_json_line, read_parameters
 from parley.learner.api import routes
-from parley.learner.cli.options import BudgetOptions, LearnerOptions, ParameterOption, RunArgument, SubmitOptions
+from parley.learner.cli.options import (
+    BudgetOptions,
+    LearnerOptions,
+    ParameterOption,
+    RunArgument,
+    SubmitOptions,
+    ThresholdOption,
+)
 
 with deferred():
     import asyncio
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 EVALUATIONS = (
     "Examples:\n\n"
     "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 --watch\n\n"
-    "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 -p threshold=-1.5"
+    "parley-learner evaluate 5f1c... --epsilon 0.1 --delta 1e-6 --threshold balanced"
 )
 """The command's examples, for its help."""
 
@@ -34,6 +41,7 @@ def evaluate_command(
     price: BudgetOptions,
     *,
     parameters: ParameterOption = None,
+    threshold: ThresholdOption = None,
     submission: SubmitOptions,
     learner: LearnerOptions,
     out: Printer,
@@ -43,9 +51,11 @@ def evaluate_command(
     It is a run of its own, which the owners approve and their ledgers charge. What it finds is in the model's document,
     each figure with an interval for the noise; `model` prints it.
     """
-    body = price.body(parameters=read_parameters(parameters), purpose=submission.purpose)
+    body = price.body(parameters=read_parameters(parameters), threshold=threshold, purpose=submission.purpose)
     with learner.open() as client:
         queue_run(client, routes.EVALUATE_RUN.to(run=run), body, submission, out)
+    if threshold and submission.watch:
+        out.next(f"parley-learner model {run}")
 
 
 def queue_run(
@@ -91,9 +101,10 @@ def _watch_one(client: LearnerClient, run: str, out: Printer) -> Mapping[str, An
 
 def watch_runs(learner: LearnerOptions, runs: Sequence[str], out: Printer) -> None:
     """Show the events of runs as they come, and of evaluations that follow; exit with 1 unless all completed."""
+    url, token_file, ca = learner.place
 
     async def watch_all() -> list[bool]:
-        async with connection.AsyncConnection(learner.url, token_file=learner.token_file, ca=learner.ca) as client:
+        async with connection.AsyncConnection(url, token_file=token_file, ca=ca) as client:
             return await asyncio.gather(*(_completes(client, run, out) for run in runs))
 
     if not all(asyncio.run(watch_all())):

@@ -26,8 +26,11 @@ roster_app = CommandLine(
     help="Who takes part: list, confirm, remove, rotate.",
     epilog="Example: parley-learner roster confirm hospital-b perfect armor candy few goddess hobby",
 )
+_NAME_AND_WORDS = 7
 MemberArgument = Annotated[str, typer.Argument(metavar="NAME", help="a party or key holder")]
-StudiesOption = Annotated[list[str] | None, typer.Option("--study", help="a study whose rows the party will hold")]
+StudiesOption = Annotated[
+    list[str] | None, typer.Option("--study", help="a study whose rows the party will hold; repeat for more")
+]
 HoursOption = Annotated[float, typer.Option("--hours", help="how long the invitation is valid")]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="the file to write, if not NAME.invitation.json, or NAME-2 and so on")
@@ -46,10 +49,22 @@ def invite_command(
 ) -> None:
     """Write an invitation for an owner. It holds a secret, and counts once: hand it over as a password is.
 
-    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. A member is
-    invited in the same way to a further study, which its running party takes up.
+    The owner runs "parley-party join FILE --data TABLE", and both of you compare six words by telephone. For several
+    studies, it says --data STUDY=TABLE for each that it has rows of. A member is invited in the same way to further
+    studies, which its running party takes up.
     """
+    if not study and not key_holder:
+        study = [_only_study(learner)]
     _invite(name, "key_holder" if key_holder else "party", study or [], hours, file, learner, out)
+
+
+def _only_study(learner: LearnerOptions) -> str:
+    """Return the name of the learner's study; raises InvalidInputError, which names them, unless there is just one."""
+    with learner.open() as client:
+        names = [study["name"] for study in client.ask(*routes.LIST_STUDIES.to())]
+    if len(names) != 1:
+        raise InvalidInputError(f"--study: say which one the party will hold rows for; there are {', '.join(names)}")
+    return str(names[0])
 
 
 @roster_app.command("list")
@@ -66,15 +81,39 @@ def list_command(
 @roster_app.command("confirm")
 def confirm_command(
     name: MemberArgument,
-    words: Annotated[list[str], typer.Argument(help="the six words that its owner reads out")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="the six words that its owner reads out; then the next name and words, if there are more"),
+    ] = None,
+    unchecked: Annotated[
+        bool,
+        typer.Option(
+            "--unchecked",
+            help="compare no words, in a trial on one machine: anybody may be behind the name, as the "
+            "roster says from then on",
+        ),
+    ] = False,
     *,
     learner: LearnerOptions,
     out: Printer,
 ) -> None:
-    """Let a party or key holder that has joined take part, if its owner reads out the words of its key."""
+    """Let parties or key holders that have joined take part, if each owner reads out the words of its key.
+
+    Only the owner's own tools print them: at its end of join, and by parley-party identity.
+    """
+    if bool(words) == unchecked:
+        raise typer.BadParameter("say the six words that the owner reads out (or --unchecked, in a trial)")
+    said = " ".join([name, *(words or ())]).split()
+    if len(said) > _NAME_AND_WORDS and len(said) % _NAME_AND_WORDS:
+        raise InvalidInputError("say a name and its six words, and so on for each: there are words too many or too few")
+    note = "; nobody has compared the words of its key" if unchecked else ""
     with learner.open() as client:
-        client.ask(*routes.CONFIRM_MEMBER.to(name=name), {"words": " ".join(words)})
-    out.done(f"{name} takes part", name=name, state="member")
+        for start in range(0, len(said), _NAME_AND_WORDS):
+            member, *read_out = said[start : start + _NAME_AND_WORDS]
+            body = {"unchecked": True} if unchecked else {"words": " ".join(read_out)}
+            client.ask(*routes.CONFIRM_MEMBER.to(name=member), body)
+            more = {"unchecked": True} if unchecked else {}
+            out.done(f"{member} takes part{note}", name=member, state="member", **more)
 
 
 @roster_app.command("remove")
@@ -107,7 +146,7 @@ def rotate_command(
     _invite(name, members[name]["role"], members[name]["studies"], hours, file, learner, out)
 
 
-def _unused_file(name: str) -> Path:
+def unused_file(name: str) -> Path:
     """Return a name for an invitation's file that is not taken: a member may be invited again and again."""
     numbers = chain([""], (f"-{number}" for number in count(2)))
     return next(file for number in numbers if not (file := Path(f"{name}{number}.invitation.json")).exists())
@@ -117,7 +156,7 @@ def _invite(
     name: str, role: str, studies: list[str], hours: float, file: Path | None, learner: LearnerOptions, out: Printer
 ) -> None:
     """Write an invitation and print what to do with it; for a member, it renews the member's tokens and certificate."""
-    file = file or _unused_file(name)
+    file = file or unused_file(name)
     if file.exists():
         raise ConflictError(f"{file} is there already: move it, or say --out")
     with learner.open() as client:
@@ -125,13 +164,10 @@ def _invite(
         made = client.ask(*routes.INVITE.to(), {"name": name, "role": role, "studies": studies, "hours": hours})
     is_member = members.get(name, {}).get("state") == "member"
     new = [study for study in studies if not is_member or study not in members[name]["studies"]]
-    try:
-        with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as target:  # noqa: PTH123
-            target.write(made["text"])
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None
+    write_invitation(file, made["text"])
     command = "parley-party keyholder join" if role == "key_holder" else "parley-party join"
-    table = f"{' --study NAME' if len(studies) > 1 else ''} --data TABLE" if new else ""
+    tables = [f" --data {quote(study)}=TABLE" for study in studies] if len(studies) > 1 else [" --data TABLE"]
+    table = "".join(tables) if new else ""
     words = " ".join(made["words"])
     text = f"""\
 {file} is for {name} alone: it holds a secret, and counts once, for {hours:g} hours
@@ -147,3 +183,12 @@ def _invite(
     out.done(text, file=str(file), name=name, role=role, words=words, hours=hours, renews=renews)
     if not is_member:
         out.next(f"parley-learner roster confirm {name} WORDS   (the six that they read to you)")
+
+
+def write_invitation(file: Path, text: str) -> None:
+    """Write an invitation's file, for its owner's eyes alone; raises InvalidInputError if it cannot be written."""
+    try:
+        with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as target:  # noqa: PTH123
+            target.write(text)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None

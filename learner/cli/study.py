@@ -19,11 +19,13 @@ from parley.common.service.commands import (
     CsvOption,
     ExitCode,
     Printer,
+    TableArguments,
     TableOption,
     ValueOption,
     deferred,
+    read_class_weights,
 )
-from parley.learner.cli.options import ConfigOption
+from parley.learner.cli.options import ClassWeightsOption, ConfigOption
 from parley.learner.models.model_files import written_whole
 
 with deferred():
@@ -34,7 +36,9 @@ with deferred():
     from parley.learner.cli import drafting
 
 if TYPE_CHECKING:
-    from parley.learner.cli.drafting import AuthorChoices, PublicRowsFit, StudyDraft
+    from parley.common.data.study import Study
+    from parley.common.files.sources import DataSource
+    from parley.learner.cli.drafting import AuthorChoices, Prompt, PublicRowsFit, StudyDraft
 
 study_app = CommandLine(
     help="Make a study of a table, or check a table against one.",
@@ -90,6 +94,7 @@ class AuthorOptions:
             help="the share of a class in the population, if it is public knowledge; repeat for each",
         ),
     ] = None
+    class_weights: ClassWeightsOption = None
     mean: Annotated[
         float | None, typer.Option("--mean", help="the mean of a label that is a number, if it is public knowledge")
     ] = None
@@ -122,9 +127,54 @@ class AuthorOptions:
             other=self.other,
             public=self.public,
             shares={key: _parse_share(key, text) for key, text in _pairs("--share", self.share, ())},
+            class_weights=read_class_weights(self.class_weights),
             mean=self.mean,
             deviation=self.deviation,
         )
+
+    def draft(self, source: DataSource, out: Printer, ask: Prompt | None) -> Drafted:
+        """Draft a study of a table; what is missing is asked for, or without ``ask`` named in an InvalidInputError."""
+        columns = study_fit.survey_table(source, public=self.public, show_note=out.aside)
+        choices = self.choices([column.name for column in columns], drafting.study_name(source))
+        draft = drafting.draft_study(columns, choices, ask)
+        return Drafted(draft, drafting.fit_public_rows(draft.study, source, columns) if self.public else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A study that was drafted, and how a public table fits it."""
+
+    draft: StudyDraft
+    rows: PublicRowsFit | None
+
+    @property
+    def study(self) -> Study:
+        """The study."""
+        return self.draft.study
+
+    @property
+    def summary(self) -> str:
+        """The study in a line."""
+        study = self.study
+        return f"{study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What was drafted, for programs."""
+        facts = {"left_out": dict(self.draft.left_out), "doubtful": dict(self.draft.doubtful)}
+        return {"name": self.study.name, **facts, **(self.rows.to_json() if self.rows else {})}
+
+    def print_notes(self, out: Printer) -> None:
+        """Print what the author should look at, for people."""
+        for name, reason in self.draft.left_out.items():
+            out.aside(f"  left out {shortened(name)!r}: {reason}")
+        if self.draft.left_out:
+            out.aside("  take one all the same by --column NAME; --leave-out NAME leaves another out")
+        for name, reason in self.draft.doubtful.items():
+            out.aside(f"  warning: {shortened(name)!r} {reason}")
+        for line in self.rows.lines() if self.rows else ():
+            out.aside(f"  {line}")
+        out.aside("  read every bound, value and description: owners approve them as they stand")
 
 
 @study_app.command(
@@ -135,17 +185,8 @@ class AuthorOptions:
     "--values sex=Female,Male",
 )
 def study_init_command(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="a table with columns as owners have them: a CSV or Parquet file, folder/*.parquet, "
-            "file.sqlite::table, or a query"
-        ),
-    ] = None,
+    data: TableArguments,
     *,
-    data_option: Annotated[
-        str | None, typer.Option("--data", help="the same table, named as in other commands")
-    ] = None,
     table: TableOption = None,
     csv: CsvOption = None,
     target: Annotated[
@@ -164,19 +205,16 @@ def study_init_command(
     is public knowledge about the label, which scales runs and makes forecasts closer. Columns that look like
     identifiers are left out unless you name them.
     """
-    if (data is None) == (data_option is None):
-        raise typer.BadParameter("say once which table: TABLE, or --data TABLE", param_hint="'DATA'")
+    where = data.required
     if target.exists() and not force:
         raise ConflictError(f"{target} is there already: say --force to write over it, or --out")
-    where = data or data_option or ""
     source = sources.parse_source(where, table or (), csv)
-    columns = study_fit.survey_table(source, public=words.public, show_note=out.aside)
-    choices = words.choices([column.name for column in columns], drafting.study_name(source))
-    is_interactive = sys.stdin.isatty() if ask is None else ask
-    draft = drafting.draft_study(columns, choices, _prompt if is_interactive else None)
-    rows = drafting.fit_public_rows(draft.study, source, columns) if words.public else None
-    _write_whole(target, draft.study.model_dump_json(indent=2, exclude_none=True))
-    _print_draft(draft, rows, target, out)
+    is_asked = sys.stdin.isatty() if ask is None else ask
+    drafted = words.draft(source, out, prompt if is_asked else None)
+    rows = drafted.rows
+    write_study(target, drafted.study)
+    out.done(f"{target}: {drafted.summary}", file=str(target), **drafted.facts)
+    drafted.print_notes(out)
     out.next(f"parley-learner study check {quote(str(target))} --data TABLE")
     if rows and rows.fit.fits:
         tables = "".join(f" --table {quote(text)}" for text in table or ())
@@ -210,10 +248,7 @@ def study_sign_command(
 @study_app.command("check", epilog="Example: parley-learner study check study.json --data rows.csv")
 def study_check_command(
     study: Annotated[Path, typer.Argument(help="a study's JSON file")],
-    data: Annotated[
-        str,
-        typer.Option("--data", help="a CSV, Parquet or LIBSVM file, folder/*.parquet, file.sqlite::table, or a query"),
-    ],
+    data: TableArguments,
     table: TableOption = None,
     csv: CsvOption = None,
     value: ValueOption = None,
@@ -229,11 +264,16 @@ def study_check_command(
     agreed, signed = studies.read_study_file(study)
     out.aside(studies.describe_signer(signed))
     fit = study_fit.fit_of_source(
-        agreed, sources.parse_source(data, table or (), csv, value or ()), clip=clip, as_is=as_is
+        agreed, sources.parse_source(data.required, table or (), csv, value or ()), clip=clip, as_is=as_is
     )
     out.result(fit.to_json(), fit.lines())
     if not fit.fits:
         raise typer.Exit(ExitCode.NO)
+
+
+def write_study(target: Path, study: Study) -> None:
+    """Write a study's file, whole or not at all; raises InvalidInputError if it cannot be written."""
+    _write_whole(target, study.model_dump_json(indent=2, exclude_none=True))
 
 
 def _write_whole(target: Path, text: str) -> None:
@@ -262,25 +302,7 @@ def _parse_share(value: str, text: str) -> float:
         raise InvalidInputError(f"--share {value}: it must be a number between 0 and 1") from None
 
 
-def _prompt(question: str, proposed: str) -> str:
+def prompt(question: str, proposed: str) -> str:
+    """Ask at the terminal; Enter takes what is proposed."""
     answer: str = typer.prompt(question, default=proposed or None, err=True)
     return answer
-
-
-def _print_draft(draft: StudyDraft, rows: PublicRowsFit | None, target: Path, out: Printer) -> None:
-    """Print what was written, and what the author should look at."""
-    study = draft.study
-    text = f"{target}: {study.name}, {study.kind}, {len(study.features)} columns to learn {study.label.name!r} from"
-    facts = {"name": study.name, "left_out": dict(draft.left_out), "doubtful": dict(draft.doubtful)}
-    out.done(text, file=str(target), **facts, **(rows.to_json() if rows else {}))
-    if out.is_json:
-        return
-    for name, reason in draft.left_out.items():
-        typer.echo(f"  left out {shortened(name)!r}: {reason}", err=True)
-    if draft.left_out:
-        typer.echo("  take one all the same by --column NAME; --leave-out NAME leaves another out", err=True)
-    for name, reason in draft.doubtful.items():
-        typer.echo(f"  warning: {shortened(name)!r} {reason}", err=True)
-    for line in rows.lines() if rows else ():
-        typer.echo(f"  {line}", err=True)
-    typer.echo("  read every bound, value and description: owners approve them as they stand", err=True)

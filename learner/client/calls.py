@@ -23,11 +23,12 @@ from parley.common.data.study import Study
 from parley.common.encoding.number_lines import read_lines
 from parley.common.errors import InvalidInputError
 from parley.common.learning.description import Description
-from parley.common.runs.model_document import ModelDocument
+from parley.common.learning.threshold import NO_RULE, Threshold
 from parley.common.runs.specification import PublicRows
 from parley.learner.api import routes
 from parley.learner.api.schemas import OpenedRound, PartyView, Prediction, RunPage, RunView, StudySummary, UserView
 from parley.learner.client.connection import Call, api_call, body_bytes, key_header, upload_call
+from parley.learner.client.fetched import FetchedModel
 from parley.learner.forecasting.views import ForecastView
 
 TableRows = Any
@@ -151,9 +152,10 @@ def _foreign_text(value: object) -> str | None:
 
 _STUDIES = TypeAdapter(list[StudySummary])
 _PARTIES = TypeAdapter(list[PartyView])
+_THRESHOLD: TypeAdapter[Threshold | None] = TypeAdapter(Threshold | None)
 _OPENED = TypeAdapter(list[OpenedRound])
 _PREDICTIONS = TypeAdapter(list[Prediction])
-_DOCUMENT: TypeAdapter[ModelDocument] = TypeAdapter(ModelDocument)
+_MODEL: TypeAdapter[FetchedModel] = TypeAdapter(FetchedModel)
 
 
 class RunOptions(TypedDict, total=False):
@@ -169,8 +171,10 @@ class RunOptions(TypedDict, total=False):
     adjacency: str
     public: str
     answer_every: int
+    class_weights: Mapping[str, float] | str
     cohort: Mapping[str, Any]
     evaluate: float
+    threshold: str
     purpose: str
     seconds: float
 
@@ -182,8 +186,8 @@ def prediction_calls(run: str, rows: TableRows) -> Iterator[Call[list[Prediction
         yield Call(*routes.PREDICT.to(run=run), _PREDICTIONS.validate_json, headers=headers, content=body)
 
 
-def _read_document(content: bytes) -> ModelDocument:
-    return _DOCUMENT.validate_python(read_lines(BytesIO(content)))
+def _read_model(content: bytes) -> FetchedModel:
+    return _MODEL.validate_python(read_lines(BytesIO(content)))
 
 
 def _terms(study: str | Study, epsilon: float, delta: float, options: RunOptions) -> dict[str, Any]:
@@ -289,9 +293,12 @@ class Calls:
         return Call(*routes.LIST_OPENED.to(run=run), _OPENED.validate_json)
 
     @api_call
-    def model(self, run: str) -> Call[ModelDocument]:
-        """Return the document of a completed run's model: weights, study, guarantees, evaluation."""
-        return Call(*routes.SHOW_MODEL.to(run=run), _read_document)
+    def model(self, run: str) -> Call[FetchedModel]:
+        """Return the document of a completed run's model: weights, study, guarantees, evaluation.
+
+        Its method ``log_mlflow`` logs it in MLflow.
+        """
+        return Call(*routes.SHOW_MODEL.to(run=run), _read_model)
 
     @api_call
     def card(self, run: str) -> Call[str]:
@@ -317,18 +324,30 @@ class Calls:
         delta: float,
         budgets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
         parameters: Mapping[str, Any] = MappingProxyType({}),
+        threshold: str | None = None,
         purpose: str = "",
         idempotency_key: str | None = None,
     ) -> Call[RunView]:
-        """Ask for a run that measures a model on the rows that the owners hold out; `model` has the result later."""
+        """Ask for a run that measures a model on the rows that the owners hold out; `model` has the result later.
+
+        A ``threshold`` is the rule for that of the model, as in `threshold`.
+        """
         terms = {
             "epsilon": epsilon,
             "delta": delta,
             "budgets": {name: dict(budget) for name, budget in budgets.items()},
             "parameters": dict(parameters),
             "purpose": purpose,
-        }
+        } | ({} if threshold is None else {"threshold": threshold})
         return Call(*routes.EVALUATE_RUN.to(run=run), RunView.model_validate_json, terms, key_header(idempotency_key))
+
+    @api_call
+    def threshold(self, run: str, rule: str | None) -> Call[Threshold | None]:
+        """Choose by a rule above which score a model of two classes predicts the positive one; None takes it back.
+
+        It costs no privacy; `parley.common.learning.threshold` says which rules there are.
+        """
+        return Call(*routes.SET_THRESHOLD.to(run=run), _THRESHOLD.validate_json, {"rule": rule or NO_RULE})
 
     @api_call
     def upload_public_rows(

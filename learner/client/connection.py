@@ -29,7 +29,7 @@ import httpx
 
 from parley.common import errors as parley_errors
 from parley.common.errors import InvalidInputError, ParleyError, SecureSumError, UnavailableError
-from parley.common.service.http.proxy import ProxyAccess, spell_hosts, spell_hosts_async
+from parley.common.service.http.proxy import DENIALS, ProxyAccess, spell_hosts, spell_hosts_async
 from parley.common.strict import is_loopback
 from parley.learner.api.routes import WATCH_RUN
 from parley.learner.client.token import read_token
@@ -244,6 +244,8 @@ class Watching:
 PROXY = "PARLEY_PROXY"
 """The environment's variable that names the HTTP proxy between users and learners beyond this machine."""
 
+_PROXYS_OWN = frozenset({407, 502, 504})
+"""HTTP statuses that a proxy answers to a request for a plain HTTP learner, with a page of its own."""
 _SIGNS = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not trusted here, or has expired: name its authority, by --ca "
     "or PARLEY_CA",
@@ -256,8 +258,8 @@ _ZONE = re.compile(r"^(\w+://\[[^]%]+)%25")
 _TIMEOUT = httpx.Timeout(10.0, read=60.0)
 
 
-def options_of(url: str, token: str, tls: ssl.SSLContext, proxy: str | None) -> dict[str, Any]:
-    """Return the options of a client of httpx; raises InvalidInputError for a wrong address or proxy."""
+def checked_url(url: str) -> str:
+    """Return a learner's address as httpx spells it; raises InvalidInputError for what is none."""
     try:
         url = _ZONE.sub(r"\1%", url)
         scheme, host = httpx.URL(url).scheme, httpx.URL(url).host
@@ -265,23 +267,30 @@ def options_of(url: str, token: str, tls: ssl.SSLContext, proxy: str | None) -> 
         scheme = host = ""
     if scheme not in {"http", "https"} or not host:
         raise InvalidInputError(f"the learner's address must begin with http:// or https://, not be {str(url)[:200]!r}")
+    return url
+
+
+def proxy_for(url: str, proxy: str | None) -> ProxyAccess | None:
+    """Return ``proxy``, or if it is None that of PARLEY_PROXY, which does not count for this machine itself.
+
+    Raises InvalidInputError for what is no proxy.
+    """
+    if proxy is None and not is_loopback(httpx.URL(url).host):
+        proxy = os.environ.get(PROXY)
+    return ProxyAccess.of(proxy) if proxy else None
+
+
+def options_of(url: str, token: str, tls: ssl.SSLContext, proxy: ProxyAccess | None) -> dict[str, Any]:
+    """Return the options of a client of httpx."""
     headers = {"Authorization": f"Bearer {token}"}
-    through = _proxy_of(host, proxy)
     return {
         "base_url": url,
         "headers": headers,
-        "proxy": through,
+        "proxy": proxy and proxy.for_client(),
         "trust_env": False,
         "verify": tls,
         "timeout": _TIMEOUT,
     }
-
-
-def _proxy_of(host: str, proxy: str | None) -> httpx.Proxy | None:
-    """Return ``proxy``, or if it is None that of PARLEY_PROXY, which does not count for this machine itself."""
-    if proxy is None and not is_loopback(host):
-        proxy = os.environ.get(PROXY)
-    return ProxyAccess.of(proxy).for_client() if proxy else None
 
 
 def tls_of(ca: Path | str | None, certificate: Path | str | None, key: Path | str | None) -> ssl.SSLContext:
@@ -296,28 +305,9 @@ def tls_of(ca: Path | str | None, certificate: Path | str | None, key: Path | st
     return client_context(*(None if file is None else Path(file) for file in (ca, certificate, key)))
 
 
-def read_answer(call: Call[Reading], url: str, response: httpx.Response) -> Reading:
-    """Read an answer; raises the exception of a refusal, and ParleyError for an answer that no learner gives."""
-    if not response.is_success:
-        raise refusal_of(response.status_code, response.content)
-    try:
-        return call.read(response.content)
-    except ValueError:  # no JSON, or other fields
-        raise not_a_learner(url) from None
-
-
 def not_a_learner(url: str) -> ParleyError:
     """Return the error for a service that is no learner."""
     return ParleyError(f"what answers at {url} is no learner of this version of Parley", problem=None)
-
-
-def unreachable(url: str, error: httpx.TransportError) -> UnavailableError:
-    """Return the error for a learner that does not answer, with a hint if the cause is clear."""
-    hints = [words for sign, words in _SIGNS.items() if sign in str(error)]
-    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http://"):
-        hints.append("is it https://?")
-    hint = "".join(f": {words}" for words in hints[:1])
-    return UnavailableError(f"no learner answers at {url} ({type(error).__name__}){hint}")
 
 
 def cut_off(run: str) -> UnavailableError:
@@ -342,7 +332,9 @@ class _Connection(ABC, Generic[_Transport]):
         patience: float = PATIENCE,
     ) -> None:
         self.url, self.patience = url, patience
-        options = options_of(url, read_token(token, token_file), tls_of(ca, certificate, key), proxy)
+        address = checked_url(url)
+        self._proxy = proxy_for(address, proxy)
+        options = options_of(address, read_token(token, token_file), tls_of(ca, certificate, key), self._proxy)
         self._open(options | {"transport": transport})
 
     def __repr__(self) -> str:
@@ -351,6 +343,45 @@ class _Connection(ABC, Generic[_Transport]):
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
         """Return the connection itself: copies share it, as copies of an estimator share a parameter."""
         return self
+
+    def _read(self, call: Call[Reading], response: httpx.Response) -> Reading:
+        """Read an answer; raises the exception of a refusal, and ParleyError for an answer that no learner gives."""
+        if not response.is_success:
+            raise self._refusal(response, response.content)
+        try:
+            return call.read(response.content)
+        except ValueError:  # no JSON, or other fields
+            raise not_a_learner(self.url) from None
+
+    def _refusal(self, response: httpx.Response, content: bytes) -> ParleyError:
+        """Return the exception for an answer without success, which may be the proxy's own."""
+        if self._proxy and response.status_code in _PROXYS_OWN and _document(content) is None:
+            answer = f"{response.status_code} {response.reason_phrase}"
+            return UnavailableError(self._proxy.refusal(answer, self.url))
+        return refusal_of(response.status_code, content)
+
+    def _unreachable(self, error: httpx.TransportError) -> UnavailableError:
+        """Return the error for a learner, or a proxy, that does not answer, with a hint if the cause is clear."""
+        cause = str(error)
+        if self._proxy and isinstance(error, httpx.ProxyError):
+            return UnavailableError(self._proxy.refusal(cause, self.url))
+        if self._proxy and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) and "SSL" not in cause:
+            return UnavailableError(f"the proxy {self._proxy.url} cannot be reached ({type(error).__name__})")
+        hints = [words for sign, words in _SIGNS.items() if sign in cause]
+        if isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http://"):
+            hints.append("is it https://?")
+        if is_loopback(httpx.URL(self.url).host):
+            hints.append("start it by parley-learner serve, or say by PARLEY_URL or --url where it is")
+        hint = "".join(f": {words}" for words in hints[:1])
+        way = f" through the proxy {self._proxy.url}" if self._proxy else ""
+        return UnavailableError(f"no learner answers at {self.url}{way} ({type(error).__name__}){hint}")
+
+    def _lost(self, error: httpx.TransportError) -> UnavailableError:
+        """Return the error for a lost connection that may come back; raises it if a proxy wants another password."""
+        lost = self._unreachable(error)
+        if isinstance(error, httpx.ProxyError) and str(error).startswith(DENIALS):
+            raise lost
+        return lost
 
     @abstractmethod
     def _open(self, options: dict[str, Any]) -> None:
@@ -388,8 +419,8 @@ class BlockingConnection(_Connection[httpx.BaseTransport]):
         try:
             response = self._http.request(**call.options)
         except httpx.TransportError as error:
-            raise unreachable(self.url, error) from None
-        return read_answer(call, self.url, response)
+            raise self._unreachable(error) from None
+        return self._read(call, response)
 
     def watch(self, run: str) -> Iterator[AnyEvent]:
         """Yield a run's events from its first to its end, as they come; each once, however often the connection breaks.
@@ -405,11 +436,11 @@ class BlockingConnection(_Connection[httpx.BaseTransport]):
                             yield from watching.take(line)
                         lost: ParleyError = cut_off(run)
                     else:
-                        lost = refusal_of(response.status_code, response.read())
+                        lost = self._refusal(response, response.read())
                         if response.status_code not in AWAY:
                             raise lost
             except httpx.TransportError as error:
-                lost = unreachable(self.url, error)
+                lost = self._lost(error)
             if not watching.has_ended:
                 time.sleep(watching.pause(lost))
 
@@ -435,8 +466,8 @@ class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
         try:
             response = await self._http.request(**call.options)
         except httpx.TransportError as error:
-            raise unreachable(self.url, error) from None
-        return read_answer(call, self.url, response)
+            raise self._unreachable(error) from None
+        return self._read(call, response)
 
     async def watch(self, run: str) -> AsyncIterator[AnyEvent]:
         """Yield a run's events as `BlockingConnection.watch` does."""
@@ -452,11 +483,11 @@ class AsyncConnection(_Connection[httpx.AsyncBaseTransport]):
                                 yield event
                         lost: ParleyError = cut_off(run)
                     else:
-                        lost = refusal_of(response.status_code, await response.aread())
+                        lost = self._refusal(response, await response.aread())
                         if response.status_code not in AWAY:
                             raise lost
             except httpx.TransportError as error:
-                lost = unreachable(self.url, error)
+                lost = self._lost(error)
             if not watching.has_ended:
                 await asyncio.sleep(watching.pause(lost))
 

@@ -23,7 +23,10 @@ def read_token(token: str | None = None, file: Path | str | None = None) -> str:
         file = named or None
     if token is None:
         if file is None:
-            raise InvalidInputError(f"a token is needed: name its file, or set {TOKEN} or {TOKEN_FILE}")
+            raise InvalidInputError(
+                f"a token is needed: name its file, or set {TOKEN} or {TOKEN_FILE}; an operator has it from "
+                "parley-learner init or quickstart, others from the operator"
+            )
         return _checked(_content(Path(file)), f"the token file {file}")
     return _checked(token, "the token")
 

@@ -19,7 +19,8 @@ from parley.common.data.columns import Label
 from parley.common.data.records import check_cells, rows_of, rows_of_columns
 from parley.common.data.study import Study
 from parley.common.encoding.texts import spelling
-from parley.common.runs.model_document import ModelDocument, model_of
+from parley.common.errors import ParleyError
+from parley.common.runs.model_document import ModelDocument
 from parley.common.runs.predictions import Predictor
 from parley.learner.client.calls import TableRows, columns_of, records_of
 from parley.learner.client.learner import Learner
@@ -43,9 +44,10 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     Attributes after `fit`: ``run_``, ``document_`` (the model's document), ``card_`` (in words, as Markdown),
     ``guarantees_`` and ``guarantee_`` (against all who see the rounds), ``evaluation_`` (on rows that owners hold out;
-    None without), ``study_``, ``n_features_in_``, ``feature_names_in_``. Rows to predict for are a data frame, columns
-    by name, records, or an array whose columns are in the study's order. Give them in the study's units and values,
-    without preparation: the study defines categories, missing values and scaling.
+    None without), ``threshold_`` (of a classifier of two classes: the score above which it predicts the second, by a
+    rule of ``options`` or of `Learner.threshold`), ``study_``, ``n_features_in_``, ``feature_names_in_``. Rows to
+    predict for are a data frame, columns by name, records, or an array whose columns are in the study's order. Give
+    them in the study's units and values, without preparation: the study defines categories, missing values and scaling.
     """
 
     _classes: ClassVar[bool]
@@ -102,10 +104,15 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     def take(self, run: str) -> Self:
         """Take the model of a run submitted before, such as one whose `fit` was interrupted; wait for its end.
 
-        Raises EstimatorError for a run of another study.
+        And for that of its newest evaluation. Raises EstimatorError for a run of another study.
         """
         with self._connected() as learner:
             ended = learner.wait(run, progress=self.progress)
+            for evaluation in ended.evaluations[-1:]:
+                try:
+                    learner.wait(evaluation, progress=self.progress)
+                except ParleyError as error:
+                    warnings.warn(f"the model is not evaluated: {error.detail}", UserWarning, stacklevel=2)
             document = learner.model(run)
         for caution in ended.cautions:
             warnings.warn(caution, UserWarning, stacklevel=2)
@@ -132,7 +139,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
 
     def _fitted_by(self, document: ModelDocument, **more: object) -> Self:
         """Set the fitted attributes from a model's document."""
-        predictor = Predictor(document.study, model_of(document))
+        predictor = Predictor.by(document)
         for name, value in more.items():
             setattr(self, name, value)
         self._predictor, self.document_, self.study_ = predictor, document, document.study
@@ -206,6 +213,8 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         super()._fitted_by(document, **more)
         assert isinstance(document.study.label, Label)  # noqa: S101 -- it was checked
         self.classes_ = np.array(document.study.label.values, dtype=object)
+        if document.kind == "linear":
+            self.threshold_ = self._predictor.threshold
         return self
 
 

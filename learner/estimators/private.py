@@ -8,6 +8,7 @@ JMLR 2011; Kifer, Smith & Thakurta, COLT 2012; Jain & Thakurta, ICML 2014) and o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from parley.common.algorithms import AUTO
 from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.class_weights import prior_offset, scaled_weights
 from parley.common.data.columns import Label, RowNorm
 from parley.common.data.layout import DesignLayout
 from parley.common.data.records import design_of
@@ -29,7 +31,7 @@ from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.mechanisms.site import SiteCalibration
 from parley.common.privacy.payer import Payer
 from parley.learner.estimators.array_runs import ArrayRun, Bounds, Seed, check_kinds, features_of
-from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, refuse_weights
+from parley.learner.estimators.budget import EstimatorError, as_estimator_errors, check_number, refuse_weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,6 +65,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     is the row's norm; ``largest`` the largest that the bounds allow; or give a number, and longer rows are projected.
     The intercept is a constant column, so that it counts in the norm and is regularised. ``classes`` are those that y
     may have; without them they are read from y, and ``guarantee_`` says so.
+
+    ``class_weights`` has a number for each class, 1 for those that it leaves out, and the largest counts as 1: rows of
+    other classes count for less in training, and noise stays that of a row of weight 1. Probabilities are of the
+    population as it is. ``balanced`` is refused, because it would follow from y. It is not called ``class_weight``:
+    scikit-learn's checks of that fit 50 rows, and want an accuracy that noise does not leave.
 
     ``delta`` = 0 is pure epsilon, by noise in a minimisation or on its result: ``objective``, ``generalized``,
     ``output``, with the ``calibration`` of `release` and, of those that delta allows, the law that moves weights less.
@@ -103,6 +110,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         row_norm: RowNorm = "own",
         fit_intercept: bool = True,
         classes: npt.ArrayLike | None = None,
+        class_weights: Mapping[Any, float] | None = None,
         owners: int = 1,
         budget: Payer | None = None,
         random_state: Seed = None,
@@ -117,6 +125,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.row_norm = row_norm
         self.fit_intercept = fit_intercept
         self.classes = classes
+        self.class_weights = class_weights
         self.owners = owners
         self.budget = budget
         self.random_state = random_state
@@ -136,7 +145,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         check_kinds(self)
         check_budget(self.epsilon, self.delta)
         classes, codes = self._encoded(y)
-        study = self._study(X.shape[1], len(classes))
+        study = self._study(X.shape[1], len(classes), self._weights(classes))
         run = self._run(study, len(X))
         promise = run.promise(*self._read())
         run.warn(self.budget)
@@ -165,6 +174,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def predict_proba(self, X: npt.ArrayLike) -> FloatArray:
         """Return the probabilities (n, K) of the classes of rows (n, d); the Huber loss has none."""
         scores = self.decision_function(X)
+        scores = scores - prior_offset(self.study_.weights_of_classes, 1 if scores.ndim == 1 else scores.shape[1])
         if scores.ndim == 1:
             return np.column_stack([expit(-scores), expit(scores)])
         return np.asarray(softmax(scores, axis=1))
@@ -196,7 +206,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             raise EstimatorError("y has labels that are not among classes")
         return classes, np.searchsorted(classes, y)
 
-    def _study(self, n_features: int, n_classes: int) -> Study:
+    def _study(self, n_features: int, n_classes: int, weights: dict[str, float] | None = None) -> Study:
         """Return the bounds as a study."""
         features = features_of(self.bounds, n_features)
         several = LogisticLoss() if n_classes == _TWO else SoftmaxLoss()
@@ -207,7 +217,28 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             loss=HuberLoss() if self.loss == "huber" else several,
             intercept=self.fit_intercept,
             row_norm=self.row_norm,
+            class_weights=weights,
         )
+
+    def _weights(self, classes: npt.NDArray[Any]) -> dict[str, float] | None:
+        """Return ``class_weights`` by the classes' indices, as the study names them."""
+        if self.class_weights is None:
+            return None
+        if not isinstance(self.class_weights, Mapping):
+            raise EstimatorError(
+                f"class_weights must be a number for each class, not {self.class_weights!r}: how common classes are "
+                "in y is private, so give weights that do not follow from y"
+            )
+        if unknown := [name for name in self.class_weights if name not in classes]:
+            raise EstimatorError(f"class_weights names {unknown[0]!r}, which is not among the classes")
+        for weight in self.class_weights.values():
+            check_number("class_weights", weight)
+            if not weight >= 0:
+                raise EstimatorError(f"class_weights must not be below 0, and has {weight:g}")
+        given = scaled_weights(
+            {index: self.class_weights.get(name, 1.0) for index, name in enumerate(classes.tolist())}
+        )
+        return {str(index): float(weight) for index, weight in given.items()}
 
     def _run(self, study: Study, n_examples: int) -> ArrayRun:
         """Return the run of the mechanism; raises InvalidInputError for parameters that the mechanism cannot take."""

@@ -6,6 +6,7 @@ the numbers of rows and columns and the budget.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -56,6 +57,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         row_norm: RowNorm = "own",
         fit_intercept: bool = True,
         classes: npt.ArrayLike | None = None,
+        class_weights: Mapping[Any, float] | None = None,
         owners: int = 1,
         budget: Payer | None = None,
         random_state: Seed = None,
@@ -67,6 +69,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.row_norm = row_norm
         self.fit_intercept = fit_intercept
         self.classes = classes
+        self.class_weights = class_weights
         self.owners = owners
         self.budget = budget
         self.random_state = random_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parley.common.algorithms import AUTO, REGISTRY
+from parley.common.encoding.texts import did_you_mean
 from parley.common.errors import InvalidInputError
 
 UNTRAINED = ("ftrl", "evaluate", "describe")
@@ -18,7 +19,7 @@ def check_simulated(name: str) -> None:
     """Raise InvalidInputError for an algorithm that cannot be simulated, and say which can."""
     if name in simulated_names():
         return
-    reason = f"unknown algorithm {name!r}"
+    reason, near = f"unknown algorithm {name!r}", did_you_mean(name, simulated_names())
     if name in UNTRAINED:
-        reason = f"{name} trains no model, so there is none to measure"
-    raise InvalidInputError(f"{reason}; there are {', '.join(simulated_names())}")
+        reason, near = f"{name} trains no model, so there is none to measure", ""
+    raise InvalidInputError(f"{reason}; there are {', '.join(simulated_names())}{near}")

@@ -6,33 +6,37 @@ ledgers, and how long a round takes. Of its ledger a party tells what this learn
 run fits into what all runs have left: no more, so that a learner finds out nothing of what others ask.
 
 A forecast also lists the objections of each party: the rules of its owner, as far as it states them, by which it would
-refuse the run. So a user sees them before any party is asked to approve the run.
+refuse the run. So a user sees them before any party is asked to approve the run. By the same review `Foresight.check`
+refuses a run that is submitted, for what the parties that answer would refuse.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
 
 import numpy as np
 
-from parley.common.client.approval import recruit, views_of, with_sizes
+from parley.common.client.approval import enlist, views_of, with_sizes
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all
-from parley.common.errors import BudgetExhaustedError
+from parley.common.errors import BudgetExhaustedError, ParleyError
 from parley.common.forecast.forecast import Forecast, NoForecast, forecast
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Account, Cost, exhausted
 from parley.common.privacy.guarantee import View
 from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
+from parley.common.runs.evaluation import EVALUATE
 from parley.common.runs.pricing import costs_of, highest_charge, limit_of
 from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
+from parley.learner.forecasting.holders import Heard
+from parley.learner.forecasting.remedies import foreseen_refusal, helpful_options
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
@@ -44,8 +48,8 @@ Charge = Cost | BudgetExhaustedError
 
 def objections(
     run: ReviewedRun, member: Member, rules: OwnerRules, charge: Charge, foreseen: ForeseenSum | None
-) -> tuple[str, ...]:
-    """Return why a party would refuse the run, one reason for each of its owner's rules that the run breaks.
+) -> dict[str, str]:
+    """Return why a party would refuse the run, one reason for each of its owner's rules that the run breaks, by rule.
 
     ``foreseen`` is the run's secure sum.
     """
@@ -59,7 +63,7 @@ def objections(
     reasons: dict[str, str] = {}
     for rule, reason in broken:
         reasons.setdefault(rule, reason)
-    return tuple(reasons.values())
+    return reasons
 
 
 def _of_charge(run: ReviewedRun, rules: OwnerRules, charge: Charge) -> Iterable[Objection]:
@@ -83,16 +87,63 @@ async def _ask_nobody(_charges: Mapping[str, Charge]) -> dict[str, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
+class PartyAnswers:
     """The parties' answers by name, with ``facts`` None if no party is asked; ``foreseen`` is the run's secure sum.
 
-    ``budgets`` are as this learner's own runs have left them; ``room`` says whether the run fits what all have left.
+    ``budgets`` are as this learner's own runs have left them. Of parties that are ``away``, whose errors it has, facts
+    are those that they stated last.
     """
 
     facts: Mapping[str, StudyFacts] | None = None
     budgets: Mapping[str, BudgetReport] = field(default_factory=dict)
     foreseen: ForeseenSum | None = None
-    room: Mapping[str, bool] = field(default_factory=dict)
+    away: Mapping[str, ParleyError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A run with all chosen that was left open, and ``chosen`` says why; the rest is by party's name.
+
+    ``charges`` are for the evaluation too that follows the run, if there is one, and ``room`` says whether they fit
+    what all runs have left. ``objections`` are by the owner's rule.
+    """
+
+    spec: RunSpec
+    chosen: Mapping[str, str]
+    charges: Mapping[str, Charge]
+    objections: Mapping[str, dict[str, str]]
+    room: Mapping[str, bool]
+    answers: PartyAnswers
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """The accounts of the parties that tell, as this learner's own runs have left them."""
+        return {name: report.account for name, report in self.answers.budgets.items()}
+
+    def account(self, name: str) -> Account | None:
+        """Return a party's account as this learner's own runs have left it; None if it does not tell."""
+        return self.answers.budgets[name].account if name in self.answers.budgets else None
+
+    def reviewed_again(self, spec: RunSpec) -> tuple[dict[str, Charge], dict[str, dict[str, str]]]:
+        """Return the charges and objections of a run on other terms, by the same answers."""
+        return _charged(spec, self.answers)
+
+    def lacking(self, name: str) -> str | None:
+        """Return why the charge does not fit what a party has left; None if it does, or the party does not say."""
+        charge = self.charges[name]
+        lacks = isinstance(charge, Cost) and self.room.get(name) is False
+        return _lacking(self.account(name), charge) if lacks and isinstance(charge, Cost) else None
+
+    def refusals(self) -> dict[str, dict[str, str]]:
+        """Return why parties would refuse the run, by party and rule: of those alone that answer now."""
+        refused = {}
+        for name in self.charges:
+            reasons = dict(self.objections.get(name, {}))
+            if (lacking := self.lacking(name)) is not None:
+                reasons[BudgetExhaustedError.kind] = lacking
+            if reasons and name not in self.answers.away:
+                refused[name] = reasons
+        return refused
 
 
 async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
@@ -100,38 +151,125 @@ async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: floa
 
     ``seconds`` is how long the run's rounds may take.
     """
-    return await _foresee(with_sizes(draft, sizes), _Answers(), UNKNOWN, seconds, settle=settle)
+    return await _foresee(
+        await _review(with_sizes(draft, sizes), PartyAnswers(), UNKNOWN, seconds, settle=settle), UNKNOWN
+    )
 
 
-async def foresee_parties(  # noqa: PLR0913 -- the run, its parties, the store, and limits of time
-    draft: RunSpec,
-    parties: Sequence[PartyClient],
-    store: RunStore,
-    deadline: float,
-    seconds: float,
-    *,
-    settle: Choosing,
-    sums: SecureSumCoordinator,
-    cohort: Cohort | None = None,
-) -> ForecastView:
-    """Return the forecast of a run among parties, which have ``deadline`` seconds to state their sizes and budgets.
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What forecasts and reviews are made with: the parties by name, the store, and how long parties may take.
 
-    For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
-    budgets of parties that report none are left out.
-
-    Raises the errors of `recruit`, and InvalidInputError.
+    ``settle`` chooses what runs leave open.
     """
-    recruited = await recruit("", parties, draft, deadline, cohort)
-    members = [party for party in parties if party.name in recruited.facts]
-    study = draft.study.digest
-    reports = await ask_all(members, lambda party: party.budget(study), deadline)
-    budgets = {
-        party.name: report for party, report in zip(members, reports, strict=True) if isinstance(report, BudgetReport)
-    }
-    foreseen = None if draft.secure_sum == "none" else await sums.foresee(members, deadline)
-    time = await round_time(recruited.spec, members, store, deadline)
-    answers, ask_room = _Answers(recruited.facts, budgets, foreseen), partial(_ask_room, members, study, deadline)
-    return await _foresee(recruited.spec, answers, time, seconds, settle=settle, ask_room=ask_room)
+
+    roster: Mapping[str, PartyClient]
+    store: RunStore
+    sums: SecureSumCoordinator
+    deadline: float
+    settle: Choosing
+
+    async def forecast(
+        self,
+        draft: RunSpec,
+        heard: Heard,
+        seconds: float,
+        *,
+        cohort: Cohort | None = None,
+        evaluation: RunSpec | None = None,
+    ) -> ForecastView:
+        """Return the forecast of a run among its parties; of those that are away, by what they said last.
+
+        For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
+        budgets of parties that report none are left out. ``evaluation`` is the draft of the evaluation that follows.
+
+        Raises the errors of `enlist`, and InvalidInputError.
+        """
+        said = [
+            heard.silent[name] if cohort and name in heard.silent else heard.about(name, draft.study)
+            for name in draft.names
+        ]
+        recruited = await asyncio.to_thread(enlist, "", draft, said, cohort)
+        answers = await self._ask(recruited.spec, recruited.facts, heard)
+        members = [self.roster[name] for name in recruited.spec.names if name not in answers.away]
+        time = await round_time(recruited.spec, members, self.store, self.deadline)
+        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, evaluation)
+        return await _foresee(reviewed, time)
+
+    async def check(  # noqa: PLR0913 -- as above
+        self,
+        draft: RunSpec,
+        heard: Heard,
+        seconds: float,
+        *,
+        cohort: Cohort | None = None,
+        evaluation: RunSpec | None = None,
+        any_algorithm: bool = False,
+    ) -> None:
+        """Raise ForeseenRefusalError for a run that its parties would refuse, InvalidInputError for one that cannot be.
+
+        A party that is away, or that says nothing of the study, refuses nothing here. For a ``cohort`` it is refused if
+        too few parties would take part, by the rules that they state: it asks none about its budget.
+        """
+        said = {name: heard.about(name, draft.study) for name in draft.names}
+        facts = {name: stated for name, stated in said.items() if isinstance(stated, StudyFacts)}
+        if not facts:
+            return
+        spec = await asyncio.to_thread(_sized, draft, facts)
+        answers = await self._ask(spec, facts, heard, budgets=cohort is None)
+        members = [self.roster[name] for name in facts if name not in answers.away]
+        time = UNKNOWN
+        if any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]:
+            time = await round_time(spec, members, self.store, self.deadline)
+        reviewed = await self._reviewed(spec, answers, time, seconds, evaluation, budgets=cohort is None)
+        refused = reviewed.refusals()
+        if refused and (cohort is None or len(draft.names) - len(refused) < cohort.least):
+            raise await asyncio.to_thread(
+                foreseen_refusal, reviewed.spec, refused, facts, reviewed.accounts, reviewed.reviewed_again
+            )
+
+    async def _ask(
+        self, spec: RunSpec, facts: Mapping[str, StudyFacts], heard: Heard, *, budgets: bool = True
+    ) -> PartyAnswers:
+        """Ask those that answer for the keys that they pin, and for their ``budgets`` unless these do not count."""
+        away = {name: heard.silent[name] for name in spec.names if name in heard.silent}
+        members = [self.roster[name] for name in spec.names if name in facts and name not in away]
+        study = spec.study.digest
+        payers = members if budgets else []
+        asked = ask_all(payers, lambda party: party.budget(study), self.deadline, once=True)
+        if spec.secure_sum == "none":
+            reports, foreseen = await asked, None
+        else:
+            reports, foreseen = await asyncio.gather(asked, self.sums.foresee(members, self.deadline))
+        answered = zip(payers, reports, strict=True)
+        told = {payer.name: report for payer, report in answered if isinstance(report, BudgetReport)}
+        return PartyAnswers(facts, told, foreseen, away)
+
+    async def _reviewed(  # noqa: PLR0913 -- a run, and all that is known of it
+        self,
+        spec: RunSpec,
+        answers: PartyAnswers,
+        time: RoundTime,
+        seconds: float,
+        evaluation: RunSpec | None,
+        *,
+        budgets: bool = True,
+    ) -> Review:
+        """Review a run, whose parties are asked whether its charge fits, unless their ``budgets`` do not count."""
+        payers = (answers.facts or {}) if budgets else ()
+        members = [self.roster[name] for name in payers if name not in answers.away]
+        ask_room = partial(_ask_room, members, spec.study.digest, self.deadline)
+        return await _review(spec, answers, time, seconds, settle=self.settle, ask_room=ask_room, evaluation=evaluation)
+
+
+def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
+    """Return the draft with the parties' sizes; those that are not known count as the largest of the others.
+
+    Raises InvalidInputError if too few rows can be held out.
+    """
+    sizes = {name: stated.n_examples for name, stated in facts.items()}
+    with_sizes(draft.among(facts), sizes)
+    return with_sizes(draft, {name: sizes.get(name, max(sizes.values())) for name in draft.names})
 
 
 async def _ask_room(
@@ -140,35 +278,85 @@ async def _ask_room(
     """Ask as an `AskRoom` does; without the parties that do not say."""
     costs = {name: charge for name, charge in charges.items() if isinstance(charge, Cost)}
     charged = [party for party in members if party.name in costs]
-    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name]), deadline)
+    answers = await ask_all(charged, lambda party: party.room(study, costs[party.name]), deadline, once=True)
     return {party.name: fits for party, fits in zip(charged, answers, strict=True) if isinstance(fits, bool)}
 
 
-async def _foresee(  # noqa: PLR0913 -- the run, what is known of its parties, and what decides
+async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, and what decides
     draft: RunSpec,
-    answers: _Answers,
+    answers: PartyAnswers,
     time: RoundTime,
     seconds: float,
     *,
     settle: Choosing,
     ask_room: AskRoom = _ask_nobody,
-) -> ForecastView:
-    """Return the forecast of a run. Its parts run in threads, because a thousand owners take a second."""
-    most_rounds, views = time.rounds_in(seconds), views_of(answers.facts or {})
-    spec, reasons = await asyncio.to_thread(settle, draft, answers.facts, most_rounds)
+    evaluation: RunSpec | None = None,
+) -> Review:
+    """Return the review of a run. Its parts run in threads, because a thousand owners take a second."""
+    spec, reasons = await asyncio.to_thread(settle, draft, answers.facts, time.rounds_in(seconds))
+    charges, objected = await asyncio.to_thread(_charged, spec, answers)
+    if evaluation is not None:
+        more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
+        charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
+    return Review(spec, reasons, charges, objected, await ask_room(charges), answers)
+
+
+def _charged_later(
+    draft: RunSpec, spec: RunSpec, answers: PartyAnswers, objected: Mapping[str, dict[str, str]]
+) -> dict[str, Charge]:
+    """Return what the evaluation that follows a run would be charged, and add what parties object to it alone.
+
+    ``draft`` is the evaluation's, ``spec`` the run's.
+    """
+    sizes = {member.name: member.n_examples for member in spec.parties}
+    follower, _ = with_sizes(draft.among(sizes), sizes).settled()
+    charges, others = _charged(follower, answers)
+    for name, reasons in others.items():
+        new = {rule: why for rule, why in reasons.items() if why not in objected[name].values()}
+        objected[name].update({f"{EVALUATE}.{rule}": why for rule, why in new.items()})
+    return charges
+
+
+def _sum_of(first: Charge, second: Charge) -> Charge:
+    """Return the charge of two runs, or why no budget allows one of them."""
+    if isinstance(first, Cost) and isinstance(second, Cost):
+        return first + second
+    return second if isinstance(first, Cost) else first
+
+
+def _charged(spec: RunSpec, answers: PartyAnswers) -> tuple[dict[str, Charge], dict[str, dict[str, str]]]:
+    """Return what a run would be charged to each party, and what those that stated their rules object to."""
+    stated = answers.facts or {}
+    charges = _charges(spec.build(), spec.facts(), views_of(stated))
+    run = ReviewedRun.of(spec)
+    objected = {
+        member.name: objections(run, member, stated[member.name], charges[member.name], answers.foreseen)
+        for member in spec.parties
+        if member.name in stated
+    }
+    return charges, objected
+
+
+async def _foresee(review: Review, time: RoundTime) -> ForecastView:
+    """Return the forecast of a reviewed run."""
+    spec, answers = review.spec, review.answers
     algorithm, facts = spec.build(), spec.facts()
     outcome = await asyncio.to_thread(_forecast, algorithm, facts)
-    charges = await asyncio.to_thread(_charges, algorithm, facts, views)
-    answers = replace(answers, room=await ask_room(charges))
     costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
+    refused = review.refusals()
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
-        chosen=reasons,
+        chosen=dict(review.chosen),
         rounds=len(spec.questions()),
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
-        owners=tuple(_owners(spec, facts, outcome, charges, answers)),
+        owners=tuple(_owners(review, facts, outcome)),
+        helps=await asyncio.to_thread(
+            helpful_options, spec, refused, answers.facts or {}, review.accounts, review.reviewed_again
+        )
+        if refused
+        else (),
         key_holders=answers.foreseen.hindrances_of(costs.answered, len(spec.parties)) if answers.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
         costs=CostsView.of(costs),
@@ -196,22 +384,15 @@ def _charges(algorithm: Algorithm, facts: FederationFacts, views: Mapping[str, V
     return {name: charge(index, name) for index, name in enumerate(facts.parties)}
 
 
-def _owners(
-    spec: RunSpec,
-    facts: FederationFacts,
-    outcome: Forecast | NoForecast,
-    charges: Mapping[str, Charge],
-    answers: _Answers,
-) -> Iterator[OwnerView]:
+def _owners(review: Review, facts: FederationFacts, outcome: Forecast | NoForecast) -> Iterator[OwnerView]:
     """Yield for each owner what the run would cost and bring it, and why its party would refuse it."""
-    run, party_facts, budgets = ReviewedRun.of(spec), answers.facts or {}, answers.budgets
     deltas = facts.everyone.own_delta.tolist()
     forecasts = outcome.owners if isinstance(outcome, Forecast) else repeat(None)
-    for member, delta, owner_forecast in zip(spec.parties, deltas, forecasts, strict=False):
-        charge = charges[member.name]
+    for member, delta, owner_forecast in zip(review.spec.parties, deltas, forecasts, strict=False):
+        charge, now = review.charges[member.name], review.account(member.name)
         cost = charge if isinstance(charge, Cost) else None
-        now = budgets[member.name].account if member.name in budgets else None
-        fits = answers.room.get(member.name)
+        fits = review.room.get(member.name)
+        away = review.answers.away.get(member.name)
         yield OwnerView(
             name=member.name,
             n_examples=member.n_examples,
@@ -220,10 +401,9 @@ def _owners(
             epsilon_now=now and now.epsilon_left,
             epsilon_left=now.charge(cost).epsilon_left if now and cost and fits and now.fits(cost) else None,
             fits=fits,
-            exhausted=_lacking(now, cost) if cost and fits is False else None,
-            objections=objections(run, member, party_facts[member.name], charge, answers.foreseen)
-            if member.name in party_facts
-            else (),
+            exhausted=review.lacking(member.name),
+            objections=tuple(review.objections.get(member.name, {}).values()),
+            away=away and away.detail,
             value=owner_forecast and owner_forecast.value,
             recommended=owner_forecast and owner_forecast.recommended,
             alone=owner_forecast and IntervalView.of(owner_forecast.alone),

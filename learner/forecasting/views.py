@@ -92,6 +92,12 @@ class OwnerView(BaseModel):
         tuple[str, ...],
         Field(description="why the party would refuse the run, in its own words, apart from its ledger (see fits)"),
     ] = ()
+    away: Annotated[
+        str | None,
+        Field(
+            description="why the party did not answer: its size and rules are those that it stated last; null if it did"
+        ),
+    ] = None
     value: Annotated[
         Figure,
         Field(
@@ -233,6 +239,14 @@ class ForecastView(BaseModel):
     outcome: OutcomeView | None
     no_forecast: Annotated[str | None, Field(description="why there is no outcome")]
     owners: tuple[OwnerView, ...]
+    without: Annotated[
+        tuple[str, ...],
+        Field(description="parties of the roster that do not hold the study; empty if the request names its parties"),
+    ] = ()
+    helps: Annotated[
+        tuple[str, ...],
+        Field(description="if parties that answer would refuse the run: options of `submit` with which they would not"),
+    ] = ()
     key_holders: Annotated[
         tuple[str, ...],
         Field(description="why key holders would not open the run's sums now: it waits for one that is away"),

@@ -20,8 +20,9 @@ from markupsafe import Markup
 
 from parley.common.data.columns import Category, Label, SparseFeatures
 from parley.common.data.study import Study
-from parley.common.learning.statistics import figures
-from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, no_less, odds_factor
+from parley.common.learning.statistics import figures, unsaid_caution
+from parley.common.learning.threshold import at_threshold, threshold_in_words
+from parley.common.privacy.guarantee import HIDDEN, NEXT_TO_NOTHING, as_sentence, no_less, odds_factor
 from parley.common.runs.evaluation import RunEvaluation
 from parley.common.runs.model_document import ModelDocument, Promise, read_document, specification_of
 from parley.common.runs.specification import RunSpec
@@ -58,6 +59,7 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
     read = read_document(document)
     study, certificate = read.study, read.certificate
     spec = None if certificate is None else specification_of(certificate)
+    shown = at_threshold(document)
     owners = [] if spec is None else list(_owners(spec, read))[:_MOST_ROWS]
     return _template("card.md").render(
         read=read,
@@ -74,7 +76,8 @@ def model_card(document: Mapping[str, Any], verified: Verification | None) -> st
         promises=[_promised(promise) for promise in read.guarantees],
         in_words=_in_words(read),
         evaluation=read.evaluation,
-        figures=[] if read.evaluation is None else list(_figures(read.evaluation)),
+        figures=[] if shown is None else list(_figures(shown)),
+        threshold=threshold_in_words(document),
         limits=list(_limits(read)),
         verified=verified,
         keys=_keys(verified),
@@ -172,6 +175,13 @@ def _parameters(read: ModelDocument) -> Iterator[dict[str, str]]:
     for name, value in ({"algorithm": read.algorithm} | read.parameters).items():
         words = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
         yield {"name": name, "value": words, "why": read.chosen.get(name, "by the user, or by default")}
+    if read.class_weights:
+        words = _some([f"{name} {weight:.3g}" for name, weight in read.class_weights.items()])
+        yield {
+            "name": "class weights",
+            "value": words,
+            "why": "by the run or its study; probabilities are without them",
+        }
 
 
 def _short(text: str) -> str:
@@ -209,13 +219,13 @@ def _in_words(read: ModelDocument) -> str:
     )
 
 
-def _figures(evaluation: RunEvaluation) -> Iterator[dict[str, str]]:
-    """Yield an evaluation's figures with their intervals."""
-    for title, figure in figures(dict(evaluation)):
-        estimate = "not known" if figure.estimate is None else f"{figure.estimate:.3g}"
-        low = "−∞" if figure.low is None else f"{figure.low:.3g}"
+def _figures(evaluation: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the figures of an evaluation in JSON, with their intervals."""
+    for title, figure in figures(evaluation):
+        estimate = "not known" if figure["estimate"] is None else f"{figure['estimate']:.3g}"
+        low = "−∞" if figure["low"] is None else f"{figure['low']:.3g}"
         name = f"{title[:1].upper()}{title[1:]}"
-        yield {"name": name, "estimate": estimate, "between": f"{low} to {figure.high:.3g}"}
+        yield {"name": name, "estimate": estimate, "between": f"{low} to {figure['high']:.3g}"}
 
 
 def _limits(read: ModelDocument) -> Iterator[str]:
@@ -227,7 +237,9 @@ def _limits(read: ModelDocument) -> Iterator[str]:
     yield from _LIMITS
     if read.evaluation is None:
         yield "Nobody has measured how good it is on rows that it was not trained on."
-    elif read.kind == "linear" and _is_no_better(read.evaluation):
+    if caution := unsaid_caution(at_threshold(read.model_dump(mode="json", exclude={"weights", "certificate"}))):
+        yield as_sentence(caution)
+    if read.evaluation and read.kind == "linear" and read.threshold is None and _is_no_better(read.evaluation):
         yield "On held-out rows it is not surely better than always telling the commonest class."
 
 

@@ -15,6 +15,7 @@ from parley.common.errors import InvalidInputError
 from parley.common.extras import require_extra
 
 if TYPE_CHECKING:
+    from parley.common.data.study import Study
     from parley.common.runs.predictions import Predictor
 
 _CLOSE = 1e-6
@@ -68,7 +69,7 @@ def _compare(predictor: Predictor, content: bytes) -> None:
     import onnxruntime
 
     study = predictor.study
-    records = [{feature.name: _made(feature, i) for feature in study.named} for i in range(5)]
+    records = [made_record(study, i) for i in range(5)]
     scores = predictor.scores(rows_of(study, records))
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     columns: dict[str, npt.NDArray[Any]] = {
@@ -87,6 +88,11 @@ def _compare(predictor: Predictor, content: bytes) -> None:
 
 def _dtype(feature: object) -> type:
     return object if isinstance(feature, Category) else np.float64
+
+
+def made_record(study: Study, i: int) -> dict[str, Any]:
+    """Make a record of a study's features, another for each i from 0: values within their bounds, or beyond."""
+    return {feature.name: _made(feature, i) for feature in study.named}
 
 
 def _made(feature: Any, i: int) -> object:  # noqa: ANN401 -- a number or a category

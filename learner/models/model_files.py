@@ -22,6 +22,10 @@ def read_model_file(path: Path) -> Any:  # noqa: ANN401 -- it is checked when it
     try:
         with path.open("rb") as file:
             document = read_lines(_bounded(file))
+    except FileNotFoundError:
+        raise InvalidInputError(
+            f"model {path} cannot be read: no such file; of a run, save it by parley-learner model RUN --save {path}"
+        ) from None
     except OSError as error:
         raise InvalidInputError(f"model {path} cannot be read ({type(error).__name__})") from None
     except TooLargeError as error:

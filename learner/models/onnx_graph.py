@@ -18,6 +18,7 @@ from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
 from parley.common.arrays import FloatArray
 from parley.common.data.cells import MISSING_TEXTS
+from parley.common.data.class_weights import prior_offset
 from parley.common.data.columns import Category, Feature, RealLabel
 from parley.common.data.layout import DesignLayout, frequencies, matrix_and_offset
 from parley.common.data.loading import NO_NORM
@@ -230,12 +231,15 @@ def _outputs(graph: _Graph, predictor: Predictor, rows: str) -> list[Any]:
         return [helper.make_tensor_value_info(PREDICTION, TensorProto.DOUBLE, ["rows"])]
     both = weights if weights.ndim > 1 else np.stack([np.zeros_like(weights), weights])
     scores = graph.add("MatMul", rows, both.T)
-    best = graph.add("ArgMax", scores, axis=1, keepdims=0)
+    beyond = graph.add("Sub", scores, np.array([[0.0, predictor.threshold]])) if predictor.threshold else scores
+    best = graph.add("ArgMax", beyond, axis=1, keepdims=0)
     unfit = graph.add("IsNaN", graph.add("ReduceSum", scores, np.array([1]), keepdims=0))
     place = graph.add("Where", unfit, np.array(len(label.values)), best)
     graph.add("Gather", np.array([*label.values, ""], dtype=object), place, output=PREDICTION)
     outputs = [helper.make_tensor_value_info(PREDICTION, TensorProto.STRING, ["rows"])]
     if predictor.probabilities(_no_scores(weights)) is not None:
+        if predictor.class_weights:
+            scores = graph.add("Sub", scores, prior_offset(predictor.class_weights, len(label.values))[None])
         graph.add("Softmax", scores, axis=1, output=PROBABILITIES)
         shape: list[str | int | None] = ["rows", len(label.values)]
         outputs.append(helper.make_tensor_value_info(PROBABILITIES, TensorProto.DOUBLE, shape))

@@ -17,6 +17,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -30,6 +31,7 @@ from sklearn.svm import LinearSVC
 
 from parley.common.arrays import FloatArray
 from parley.common.data.cells import MISSING_TEXTS
+from parley.common.data.class_weights import prior_offset
 from parley.common.data.columns import OTHER, Category, RealLabel
 from parley.common.data.layout import DesignLayout, frequencies
 from parley.common.data.study import RandomFeatures, Study
@@ -200,5 +202,23 @@ def _scores(predictor: Predictor) -> list[tuple[str, Any]]:
     if len(weights) == 2:  # noqa: PLR2004 -- of two classes scikit-learn wants one score
         weights = weights[1:] - weights[:1]
     kind = LogisticRegression() if has_probabilities else LinearSVC()
-    learnt = {"coef_": weights, "intercept_": np.zeros(len(weights)), "classes_": np.array(label.values)}
-    return [("score", _set(kind, width, **learnt))]
+    shift = _prior_shift(predictor) if has_probabilities else 0.0
+    learnt = {"coef_": weights, "intercept_": np.full(len(weights), -shift), "classes_": np.array(label.values)}
+    classifier = _set(kind, width, **learnt)
+    if predictor.threshold or shift:
+        beyond = math.nextafter(predictor.threshold - shift, math.inf)  # scikit-learn's belongs to the positive class
+        by_score = FixedThresholdClassifier(classifier, threshold=beyond, response_method="decision_function")
+        classifier = _set(by_score, width, estimator_=classifier)
+    return [("score", classifier)]
+
+
+def _prior_shift(predictor: Predictor) -> float:
+    """Return what a score has too much for probabilities of the population; raises InvalidInputError if several do."""
+    if not predictor.class_weights:
+        return 0.0
+    if len(predictor.class_weights) > 2:  # noqa: PLR2004 -- one score
+        raise InvalidInputError(
+            "a model of several weighted classes has no scikit-learn pipeline: no part of it has labels by some scores "
+            "and probabilities by others; export it to onnx"
+        )
+    return float(prior_offset(predictor.class_weights, 1))

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.errors import InvalidInputError, LedgerError, ParleyError
+from parley.common.learning.threshold import chosen_threshold
 from parley.common.privacy.guarantee import no_less
 from parley.common.privacy.mechanisms.objective import ASSUMED
 from parley.common.protocol.receipts import APPROVAL, read_receipt, verify_receipt
@@ -138,6 +139,11 @@ def _verified(document: Mapping[str, Any], trusted: PublicKeys | None) -> Verifi
     if read.evaluation and read.evaluation.certificate:
         claim = "the evaluation is of these weights, and was approved and signed for"
         checks.append(_Check(claim, tuple(f"evaluation: {fault}" for fault in _faults_of_evaluation(model))))
+    if read.threshold:
+        claim = f"the threshold follows from the evaluation and the rule {read.threshold.rule}: repeated, not signed"
+        if not read.threshold.estimated:
+            claim = f"the threshold follows from the rule {read.threshold.rule} and the study: repeated, not signed"
+        checks.append(_Check(claim, tuple(_faults_of_threshold(read))))
     if trusted:
         checks.append(_Check("the keys are those that you know", tuple(_strangers(keys, trusted))))
     faults = dict.fromkeys(fault for check in checks for fault in check.failures)
@@ -187,6 +193,7 @@ def _contents(model: _SignedModel) -> Iterator[str]:
         "spec_digest": (read.spec_digest, spec.digest),
         "algorithm": (read.algorithm, spec.algorithm),
         "parameters": (read.parameters, spec.parameters),
+        "class_weights": (read.class_weights, spec.named_class_weights),
         "public": (read.public, spec.public),
         "column_names": (read.column_names, spec.study.column_names),
     }
@@ -356,6 +363,20 @@ def _faults_of_evaluation(model: _SignedModel) -> Iterator[str]:
         if not (_near(promise.epsilon, evaluation.epsilon) and _near(promise.delta, evaluation.delta)):
             yield "its cost is not what follows from its specification"
     yield from _faults_of_consents(spec, certificate, evaluation.contributors)
+
+
+def _faults_of_threshold(read: ModelDocument) -> Iterator[str]:
+    """Yield that a document's threshold is not the one that its rule chooses, up to rounding."""
+    stated = read.threshold
+    assert stated is not None  # noqa: S101 -- the caller checked it
+    try:
+        evaluation = None if read.evaluation is None else read.evaluation.model_dump(mode="json")
+        repeated = chosen_threshold(stated.rule, read.study, evaluation, dict(read).get("class_weights"))
+    except InvalidInputError as error:
+        yield error.detail
+        return
+    if repeated != stated.model_copy(update={"score": repeated.score}) or not _near(repeated.score, stated.score):
+        yield f"threshold: not what the rule {repeated.rule} chooses: that is {repeated.score:.6g}"
 
 
 def _strangers(keys: PublicKeys, trusted: PublicKeys) -> Iterator[str]:

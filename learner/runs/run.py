@@ -6,7 +6,7 @@ takes milliseconds to read. So a specification is read only if a run's work need
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,6 +72,9 @@ class RunTerms(Setting):
     absent: Annotated[
         dict[str, str], Field(default_factory=dict, description="by party: why one that was asked takes no part")
     ]
+    class_weights: Annotated[
+        dict[str, float] | None, Field(description="by class, the weight of its rows in training; null: all are 1")
+    ] = None
     cautions: Annotated[
         tuple[str, ...],
         Field(description="what parameters and budgets do that may not be meant"),
@@ -108,6 +111,7 @@ class RunTerms(Setting):
             secure_sum=spec.secure_sum,
             adjacency=spec.adjacency if any_algorithm else spec.build().adjacency,
             public=spec.public,
+            class_weights=spec.named_class_weights,
             spec_digest=spec.digest,
             n_rounds=0 if any_algorithm else len(spec.settled()[0].questions()),
         )
@@ -149,7 +153,8 @@ class Run:
     written as 1. ``purpose`` is the user's words, for the owners' logs; ``stage`` is the last state that is no pause;
     ``rounds`` counts the logged rounds; ``problem`` says why the run failed, ``pause`` why it stands still;
     ``key_holders`` are the names of the key holders asked to open its sums. ``evaluates`` is the run whose model this
-    one evaluates, or None; ``evaluations`` are the runs that evaluate this one's model, oldest first.
+    one evaluates, or None; ``evaluations`` are the runs that evaluate this one's model, oldest first. ``threshold`` is
+    the rule by which the model's threshold is chosen, or None.
     """
 
     id: str
@@ -166,6 +171,7 @@ class Run:
     key_holders: tuple[str, ...] = ()
     evaluates: str | None = None
     evaluations: tuple[str, ...] = ()
+    threshold: str | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -177,3 +183,7 @@ class Run:
     def members(self) -> tuple[str, ...]:
         """The parties that the rounds ask: those of the specification without the ones that did not approve it."""
         return tuple(name for name in self.terms.parties if name not in self.terms.absent)
+
+    def asked(self, roster: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the roster that the run was queued for, in its order."""
+        return tuple(name for name in roster if name in {*self.terms.parties, *self.terms.absent})

@@ -35,6 +35,8 @@ class JoinedMember(Strict):
     """The token that the learner presents to the member."""
     joined: AwareDatetime
     confirmed: bool = False
+    unchecked: bool = False
+    """Whether it was confirmed although nobody compared the words of its key."""
     studies: tuple[str, ...]
     secret_hash: TokenHash
     """Of the secret that it joined with: the same request with the same secret gets the same answer."""

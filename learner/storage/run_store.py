@@ -27,9 +27,11 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from parley.common.arrays import FloatArray
+from parley.common.data.study import Study
 from parley.common.encoding.canonical_json import UnhurriedEncoder, own_json
 from parley.common.encoding.npy import npy_parts, pack_array, unpack_array
 from parley.common.errors import ConflictError, DamagedError, NotFoundError, ParleyError
+from parley.common.learning.threshold import ThresholdRule, chosen_threshold
 from parley.common.protocol.cautions import cautions
 from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Receipt, read_receipt
@@ -124,18 +126,22 @@ class RunStore:
         evaluation: RunSpec | None = None,
         any_algorithm: bool = False,
         cohort: Cohort | None = None,
+        threshold: str | None = None,
         share: Share | None = None,
     ) -> Run:
         """Queue a run, or return the run that the same user queued before with the same key and the same request.
 
         ``evaluates`` is the run whose model the new run evaluates; ``evaluation`` is the draft of an evaluation that
-        follows it; ``any_algorithm`` says that the draft's algorithm stands for any. Raises ConflictError if the key
-        was used for another request, ShareUsedUpError if the user's unfinished runs have reached its ``share``.
+        follows it; ``any_algorithm`` says that the draft's algorithm stands for any; ``threshold`` is the rule for the
+        model's. Raises ConflictError if the key was used for another request, ShareUsedUpError if the user's unfinished
+        runs have reached its ``share``.
         """
         terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm, cohort=cohort)
         row = _new_row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
         if cohort is not None:
             row["draft"] += cohort.model_dump_json()
+        if threshold is not None:
+            row |= {"draft": row["draft"] + threshold, "threshold": threshold}
         if evaluation is not None:
             row |= {"draft": row["draft"] + evaluation.digest, "evaluation": evaluation.model_dump_json()}
         with self._database.transaction() as connection:
@@ -155,6 +161,14 @@ class RunStore:
         if (earlier["draft"], earlier["purpose"], earlier_terms.seconds, was_open) != order:
             raise ConflictError("the idempotency key has been used for another run, or with other words")
         return self.run(earlier["id"])
+
+    def keyed(self, user: str, idempotency_key: str | None) -> Run | None:
+        """Return the run that a user queued with this key; None without a key, or without such a run."""
+        if idempotency_key is None:
+            return None
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_KEYED, (user, idempotency_key)).fetchone()
+        return None if row is None else self.run(row["id"])
 
     def run(self, run: str) -> Run:
         """Return the run with this identifier; raises NotFoundError if there is none."""
@@ -298,7 +312,7 @@ class RunStore:
             chosen,
             cohort=run.terms.cohort,
             absent=absent,
-            cautions=cautions(spec.build(), spec.facts()),
+            cautions=cautions(spec.build(), spec.facts(), has_threshold=run.threshold is not None),
         )
         with self._database.transaction() as connection:
             values = {"run": run.id, "spec": spec.model_dump_json(), "terms": terms.model_dump_json()}
@@ -337,9 +351,9 @@ class RunStore:
         return document
 
     def evaluated_model(self, run: str) -> dict[str, Any]:
-        """Return a run's model document with the results of its newest completed evaluation; raises `model`'s errors.
+        """Return a run's model document with its newest completed evaluation, and the threshold that its rule chooses.
 
-        A damaged evaluation is left out: it does not keep the model from being read.
+        A damaged evaluation is left out: it does not keep the model from being read. Raises `model`'s errors.
         """
         document = self.model(run)
         with self._database.reading() as connection:
@@ -349,7 +363,22 @@ class RunStore:
                 other = self.model(newest["id"])
                 source = {"run": newest["id"], "certificate": other.get("certificate")}
                 document["evaluation"] = other["evaluation"] | source
+        if (rule := self._row(run, sql.FIND_THRESHOLD)["threshold"]) is not None:
+            with decoding_row("runs", run):
+                study = Study.model_validate(document["study"])
+                threshold = chosen_threshold(rule, study, document["evaluation"], document.get("class_weights"))
+            document["threshold"] = threshold.model_dump(mode="json")
         return document
+
+    def set_threshold(self, run: str, rule: str | None) -> None:
+        """Keep the rule by which the threshold of a run's model is chosen, or none; raises NotFoundError."""
+        with self._database.transaction() as connection:
+            self._row(run, sql.FIND_STATE)
+            connection.execute(sql.KEEP_THRESHOLD, (rule, run))
+
+    def will_be_evaluated(self, run: str) -> bool:
+        """Return whether a completed run's model is evaluated, or will be; raises NotFoundError."""
+        return bool(self._row(run, sql.WILL_BE_EVALUATED)["is_sure"])
 
     def reply(self, run: str, round: int) -> tuple[str, Reply] | None:
         """Return the logged digest of a round's query and its reply; None if the round is not logged."""
@@ -519,6 +548,7 @@ def _decoded_run(row: sqlite3.Row) -> Run:
         key_holders=tuple(json.loads(row["key_holders"])),
         evaluates=row["evaluates"],
         evaluations=tuple(json.loads(row["evaluations"])),
+        threshold=row["threshold"] and str(ThresholdRule.read(row["threshold"])),
     )
 
 
@@ -538,6 +568,7 @@ def _new_row(
         "terms": terms.model_dump_json(),
         "evaluates": None,
         "evaluation": None,
+        "threshold": None,
     }
 
 

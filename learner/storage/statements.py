@@ -28,6 +28,7 @@ _RUNS_TABLE = """
         weights BLOB,                                 -- the model's, an .npy array that its JSON then lacks
         model_digest TEXT,                            -- SHA-256 of both, as `digest_of_model` says
         ended_at TEXT,                                -- ISO 8601, UTC
+        threshold TEXT,                               -- the rule by which the model's is chosen
         UNIQUE (user, idempotency_key)
     ) STRICT"""
 _EVALUATIONS_INDEX = "CREATE INDEX evaluations_of_run ON runs (evaluates)"
@@ -122,6 +123,7 @@ _WITH_ENDS = (
     """UPDATE runs SET ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')  -- when they ended was not stored before
         WHERE state IN ('completed', 'failed', 'cancelled')""",
 )
+_WITH_THRESHOLDS = ("ALTER TABLE runs ADD COLUMN threshold TEXT",)
 
 
 def digest_of_model(model: str, *weights: bytes | memoryview | None) -> str:
@@ -140,9 +142,9 @@ def digest_of_model(model: str, *weights: bytes | memoryview | None) -> str:
 STORE_SCHEMA = Schema(
     "learner's store",
     application=0x50_4C_52_4E,
-    version=6,
+    version=7,
     tables=_TABLES,
-    migrations={3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS, 6: _WITH_ENDS},
+    migrations={3: _WITH_APPROVALS, 4: _WITH_WEIGHTS, 5: _WITH_DIGESTS, 6: _WITH_ENDS, 7: _WITH_THRESHOLDS},
     functions={digest_of_model.__name__: digest_of_model},
     oldest=2,
     way_out="Its runs are of studies in an older form: the Parley that wrote it still shows them. Put this file, and "
@@ -157,13 +159,14 @@ _RUN = """
         coalesce((SELECT key_holders FROM sessions WHERE run = id), '[]') AS key_holders,
         evaluates,
         (SELECT json_group_array(id) FROM (SELECT id FROM runs AS o WHERE o.evaluates = runs.id ORDER BY rowid))
-            AS evaluations
+            AS evaluations,
+        threshold
     FROM runs"""
 ADD_RUN = """
     INSERT INTO runs (id, user, purpose, idempotency_key, draft, created, state, stage, spec, terms, evaluates,
-        evaluation)
+        evaluation, threshold)
     VALUES (:id, :user, :purpose, :idempotency_key, :draft, :created, :state, :state, :spec, :terms, :evaluates,
-        :evaluation)"""
+        :evaluation, :threshold)"""
 _WORDS = """CASE WHEN json_valid(terms)  -- a damaged row is searched by its other columns
         THEN json_extract(terms, '$.study') || char(10) || json_extract(terms, '$.algorithm') ELSE '' END
         || char(10) || user || char(10) || purpose"""
@@ -199,6 +202,12 @@ FIND_APPROVALS = "SELECT approvals FROM runs WHERE id = ?"
 FIND_MODEL = "SELECT model, weights, model_digest FROM runs WHERE id = ?"
 NEWEST_EVALUATION = """
     SELECT id FROM runs WHERE evaluates = ? AND state = 'completed' ORDER BY rowid DESC LIMIT 1"""
+FIND_THRESHOLD = "SELECT threshold FROM runs WHERE id = ?"
+KEEP_THRESHOLD = "UPDATE runs SET threshold = ? WHERE id = ?"
+WILL_BE_EVALUATED = """
+    SELECT EXISTS (SELECT 1 FROM runs AS o WHERE o.evaluates = runs.id AND o.state NOT IN ('failed', 'cancelled'))
+        AS is_sure
+    FROM runs WHERE id = ?"""
 FIND_EVALUATION = "SELECT evaluation FROM runs WHERE id = ?"
 ADD_REPLY = """
     INSERT INTO replies (run, round, query, contributors, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from parley.common.service.http.proxy import ProxyAccess
     from parley.common.wire.membership import Invitation
     from parley.party.data.owner_data import Holding
-    from parley.party.invited import InvitedParty
+    from parley.party.invited import Addition, InvitedParty
     from parley.party.joining import Container
     from parley.party.settings import PartySettings, Policy, StudySettings
 
@@ -85,9 +85,20 @@ _NO_TRAINING = (
 class OwnTable:
     """The owner's table, and how it is read."""
 
-    data: Annotated[
+    argument: Annotated[
         str | None,
-        typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query."),
+        typer.Argument(
+            metavar="[TABLE]", help="a file, folder/*.parquet, file.sqlite::table, or a query", show_default=False
+        ),
+    ] = None
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="[STUDY=]TABLE",
+            help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query. For several studies, one for "
+            "all of them, or one each: --data STUDY=TABLE; those without are left for later.",
+        ),
     ] = None
     table: TableOption = None
     csv: CsvOption = None
@@ -97,11 +108,21 @@ class OwnTable:
     ] = False
     as_is: AsIsOption = False
 
-    def source(self) -> DataSource | None:
-        """Return the source that is named, with absolute paths; None if none is. Raises InvalidInputError."""
-        if self.data is None:
-            return None
-        return sources.parse_source(self.data, self.table or (), self.csv, self.value or ()).within(Path.cwd())
+    def sources(self, names: Collection[str]) -> dict[str, DataSource]:
+        """Return the table for each of the named studies, with absolute paths, and by "" that for all others.
+
+        Raises InvalidInputError, also for two tables of one study.
+        """
+        found: dict[str, DataSource] = {}
+        for text in (*([self.argument] if self.argument else ()), *(self.data or ())):
+            start, sign, rest = text.partition("=")
+            name, where = (start, rest) if sign and start in names else ("", text)
+            if name in found:
+                whose = f"for {name}" if name else f"without a study: say --data STUDY=TABLE for {', '.join(names)}"
+                raise InvalidInputError(f"--data: two tables {whose}")
+            read = sources.parse_source(where, self.table or (), self.csv, self.value or ())
+            found[name] = read.within(Path.cwd())
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +131,7 @@ class StudyOptions:
 
     study: Annotated[
         str | None,
-        typer.Option("--study", help="The study that your table is for, if the invitation names several: one a time."),
+        typer.Option("--study", help="Join for this study alone, of those that the invitation names."),
     ] = None
     people: Annotated[
         str | None,
@@ -173,8 +194,9 @@ def join_command(
 ) -> None:
     """Join a learner: checks the study against your table, makes keys, settings and ledger, and registers.
 
-    Where you have settings, it adds the study to them, and the learner if it is new to you: a service that runs takes
-    both up by itself. All studies share one account.
+    Where you have settings, it adds the studies to them, and the learner if it is new to you: a service that runs takes
+    both up by itself. All studies share one account. Of several studies you may join some now, and others later by the
+    same invitation.
 
     Your service opens its connections to the learner itself: no port of yours is opened to anybody. Compare words
     by telephone, so that nobody is in between: the learner's with its operator, each key holder's with its own. A key
@@ -187,46 +209,48 @@ def join_command(
         in_container = compose or (joining.config.parent / "docker-compose.party.yml").exists()
         check_contained(reach, in_container=in_container)
         limits, before = budget.limits(joining.settings), joining.settings
-        signed, source = _chosen(joining, own, terms, port)
+        chosen = _chosen(joining, own, terms, port)
         if words is not None or not joining.knows_learner:
             compare_learner(words, invited)
         other_keys = joining.other_keys()
         compared = _compare_key_holders(key_holder_words or (), invited, before.key_holder_pins if before else {})
         on_the_way = joining.proxy(read_proxy(proxy))
-        container = _container(joining, source, on_the_way, reach) if in_container else None
+        tables = [source for _, source in chosen if source]
+        container = _container(joining, tables, on_the_way, reach) if in_container else None
         enrolment = membership.Enrolment(invited, on_the_way)
         enrolment.check()
-        entry, holding = _examined(joining, signed, source, own, terms) if signed and source else (None, None)
-        joining.folder.begin(invited, keeps_tokens=signed is not None)
-        if joining.settings is None and signed and entry:
-            text = joining.first_text(entry, signed.study, limits, compared, on_the_way, _ports(port))
+        examined = [_examined(joining, signed, source, own, terms) for signed, source in chosen]
+        additions = [addition for addition, _ in examined]
+        joining.folder.begin(invited, keeps_tokens=bool(additions))
+        if joining.settings is None:
+            text = joining.first_text(additions, limits, compared, on_the_way, _ports(port))
         else:
-            text = joining.changed_text(signed, entry, compared, on_the_way)
-        settings, notes = _prepared(joining, signed, entry, holding, text)
+            text = joining.changed_text(additions, compared, on_the_way)
+        settings, notes = _prepared(joining, examined, text)
         member = register(invited, joining.folder, enrolment, settings.signing_key(), joining.config, text)
         cautions = joining.cautions(other_keys)
         notes += [*_pin(member.settings, invited, compared), *(f"caution: {caution}" for caution in cautions)]
-        added = signed.study.name if signed and joining.knows_learner else None
-        report_joined(out, member, container, settings.side_ports, notes, study=added, has_run=before is not None)
+        added = [addition.signed.study.name for addition in additions] if joining.knows_learner else []
+        report_joined(out, member, container, settings.side_ports, notes, studies=added, has_run=before is not None)
 
 
 def _prepared(
-    joining: InvitedParty,
-    signed: SignedStudy | None,
-    entry: StudySettings | None,
-    holding: Holding | None,
-    text: str,
+    joining: InvitedParty, examined: Sequence[tuple[Addition, Holding | None]], text: str
 ) -> tuple[PartySettings, list[str]]:
-    """Write what settings of this text need: the study's file, and for a new party its ledger; return them, and notes.
+    """Write what settings of this text need: studies' files, and for a new party its ledger; return them, and notes.
 
     Raises InvalidInputError where no party could start with them.
     """
-    settings, notes = settings_text.settings_of(joining.config, text), []
-    if signed and entry and holding:
-        write_in_place(entry.study, signed.model_dump_json(indent=1))  # as signed
-        notes = _fitting(settings, entry, entry.data.source, holding)
-    elif signed:
-        notes = [f"{joining.learner} may ask about {signed.study.name} too, by the rules that it has for others"]
+    settings, notes = settings_text.settings_of(joining.config, text), list[str]()
+    for addition, holding in examined:
+        signed, entry = addition.signed, addition.entry
+        if entry and holding:
+            write_in_place(entry.study, signed.model_dump_json(indent=1))  # as signed
+            notes += _fitting(settings, entry, entry.data.source, holding)
+        else:
+            notes.append(
+                f"{joining.learner} may ask about {signed.study.name} too, by the rules that it has for others"
+            )
     if joining.settings is None and not ledger.has_ledger(settings.state):
         ledger.create_ledger(settings.state, settings.identity, settings.policy.adjacency)
     return settings, notes
@@ -234,19 +258,41 @@ def _prepared(
 
 def _chosen(
     joining: InvitedParty, own: OwnTable, terms: StudyOptions, port: int | None
-) -> tuple[SignedStudy | None, DataSource | None]:
-    """Return the study to add, None if the settings have it, and the table for it, None if it needs none.
+) -> list[tuple[SignedStudy, DataSource | None]]:
+    """Return the studies to add, without those that the settings have, and the table for each, if it needs one.
 
     Raises InvalidInputError where the options do not say what is needed, or another than what settings say.
     """
     if joining.settings is not None and port not in {None, joining.settings.port}:
         raise InvalidInputError(f"--port: the service has its port already: change port in {joining.config}")
-    signed, source = joining.choose(terms.study), own.source()
-    name = signed.study.name if signed else terms.study or joining.invitation.studies[0].study.name
+    offered = [signed.study.name for signed in joining.invitation.studies]
+    tables = own.sources(offered)
+    with_tables = [name for name in offered if name in tables]
+    names = [name for name in offered if name not in joining.agreed or len(offered) == 1] or offered
+    if terms.study:
+        names = [terms.study]
+    elif with_tables and "" not in tables:
+        names = with_tables
+    if extra := [name for name in with_tables if name not in names]:
+        raise InvalidInputError(f"--study: it names {terms.study} alone, and --data a table for {', '.join(extra)}")
+    chosen: list[tuple[SignedStudy, DataSource | None]] = []
+    for name in names:
+        signed, source = joining.choose(name), tables.get(name, tables.get(""))
+        _check_agreed(joining, name, source, terms)
+        if signed is not None:
+            chosen.append((signed, None if name in joining.agreed else source))
+    if missing := [
+        signed.study.name for signed, source in chosen if source is None and signed.study.name not in joining.agreed
+    ]:
+        each = "" if len(missing) == 1 else f": {' '.join(f'--data {name}=TABLE' for name in missing)}, or some of them"
+        raise InvalidInputError(f"--data: name your table for {', '.join(missing)}{each}")
+    return chosen
+
+
+def _check_agreed(joining: InvitedParty, name: str, source: DataSource | None, terms: StudyOptions) -> None:
+    """Raise InvalidInputError where the options say of a study another than the settings that have it."""
     if (stated := joining.agreed.get(name)) is None:
-        if source is None:
-            raise InvalidInputError(f"--data: name your table for {name}")
-        return signed, source
+        return
     if source is not None and (source.source, source.tables) != (stated.data.source, stated.data.tables):
         raise InvalidInputError(
             f"--data: {joining.config} has {name} with other data: change [studies.data] there, and say parley-party "
@@ -256,23 +302,29 @@ def _chosen(
         raise InvalidInputError(
             f"--people, --share: {joining.config} has {name} already: change its people or share there"
         )
-    return signed, None
 
 
 def _examined(
-    joining: InvitedParty, signed: SignedStudy, source: DataSource, own: OwnTable, terms: StudyOptions
-) -> tuple[StudySettings, Holding]:
-    """Return the settings of a study that is added, and its data, which fit it. Nothing is written.
+    joining: InvitedParty, signed: SignedStudy, source: DataSource | None, own: OwnTable, terms: StudyOptions
+) -> tuple[Addition, Holding | None]:
+    """Return a study that is added, with its settings and its data, which fit it. Nothing is written.
 
     Raises InvalidInputError, which names what does not fit, also if a part is most likely read wrongly, unless the
     owner says as is; InvalidDataError for fewer rows than the policy wants.
     """
+    if source is None:
+        return invited_party.Addition(signed, None), None
     approval = "policy" if terms.by_policy else None
     entry = joining.entry(
         signed.study, source, clip=own.clip, people=terms.people, share=terms.share, approval=approval
     )
     extras.require_extra("files", "reading a party's data")
-    holding = owner_data.Holding(signed.study, owner_data.load_here(entry.data, signed.study))
+    try:
+        holding = owner_data.Holding(signed.study, owner_data.load_here(entry.data, signed.study))
+    except InvalidInputError as error:
+        if len(joining.invitation.studies) == 1:
+            raise
+        raise type(error)(f"{signed.study.name}: {error.detail}", **error.facts) from None
     if holding.loaded.doubts and not own.as_is:
         doubts = "; ".join(doubt.words for doubt in holding.loaded.doubts)
         raise InvalidInputError(f"some of the table is most likely read wrongly: {doubts}. Or take it --as-is")
@@ -280,7 +332,7 @@ def _examined(
         raise InvalidDataError(f"the data has fewer rows than policy.minimum_rows = {least}")
     if joining.settings and ledger.has_ledger(joining.settings.state):
         party.check_addition(joining.settings, entry, holding)
-    return entry, holding
+    return invited_party.Addition(signed, entry), holding
 
 
 def _fitting(settings: PartySettings, entry: StudySettings, data: str, holding: Holding) -> list[str]:
@@ -338,14 +390,14 @@ def _pin(config: Path, invited: Invitation, compared: Sequence[str]) -> list[str
 
 
 def _container(
-    joining: InvitedParty, source: DataSource | None, proxy: ProxyAccess | None, reach: Sequence[str] | None
+    joining: InvitedParty, tables: Sequence[DataSource], proxy: ProxyAccess | None, reach: Sequence[str] | None
 ) -> Container:
     """Return the container of the service: it reads the data of all studies, and reaches all learners.
 
     Raises InvalidInputError if it could not work.
     """
     seen = [path for agreed in joining.agreed.values() for path in agreed.data.paths]
-    reads = dict.fromkeys([*seen, *(_mounted(source, reach) if source else ())])
+    reads = dict.fromkeys([*seen, *(path for source in tables for path in _mounted(source, reach))])
     addresses = joining.settings.outbound if joining.settings else ()
     others = [str(address.proxy or address.url) for address in addresses if address.name != joining.learner]
     return container_of(joining.invitation, proxy, reach, tuple(reads), others)

@@ -102,18 +102,26 @@ def budget_command(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
     typer.echo(f"the ledger has {growth}")
 
 
+_KINDS: tuple[accounts.PartKind, ...] = ("spent", "reserved", "unused share", "left")
+
+
 def _print_account(statement: Statement, policy: Policy) -> None:
     """Print what is left of an account, and what each study and learner has had of it."""
     report = party_api.BudgetReport.of(statement.account)
+    percents = {kind: sum(part.percent for part in statement.parts if part.kind == kind) for kind in _KINDS}
+    set_aside = [("set aside", "", "", f"{percents['unused share']:.2f}%")] if statement.set_aside else []
     print_table(
         [
-            ("", "epsilon", "delta"),
-            ("allowed", f"{report.epsilon_limit:g}", f"{report.delta_limit:g}"),
-            ("spent", f"{report.epsilon_spent:g}", f"{report.delta_spent:g}"),
-            ("reserved", f"{report.epsilon_reserved:g}", ""),
-            ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}"),
+            ("", "epsilon", "delta", "part"),
+            ("allowed", f"{report.epsilon_limit:g}", f"{report.delta_limit:g}", "100.00%"),
+            ("spent", f"{report.epsilon_spent:g}", f"{report.delta_spent:g}", f"{percents['spent']:.2f}%"),
+            ("reserved", f"{report.epsilon_reserved:g}", "", f"{percents['reserved']:.2f}%"),
+            *set_aside,
+            ("left", f"{report.epsilon_left:g}", f"{report.delta_left:g}", f"{percents['left']:.2f}%"),
         ]
     )
+    if statement.account.composition == "filter":
+        typer.echo(privacy_statement.NOT_A_SUM)
     if len(statement.usages) > 1 or statement.set_aside:
         print_table(_parts(statement))
     so_far, *left = privacy_statement.in_words(statement.account, policy.max_epsilon_per_run, policy.max_delta_per_run)
@@ -133,7 +141,7 @@ def _shares(statement: Statement) -> Iterator[str]:
 
 def _parts(statement: Statement) -> list[tuple[str, ...]]:
     """Return a table of an account's parts, a row for each study and learner; the last row adds them up to 100 %."""
-    kinds: list[accounts.PartKind] = ["spent", "reserved", "unused share", "left"]
+    kinds: list[accounts.PartKind] = [*_KINDS]
     if not statement.set_aside:
         kinds.remove("unused share")
     cells = {(part.study, part.learner, part.kind): f"{part.percent:.2f}%" for part in statement.parts}

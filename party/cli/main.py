@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import typer
 
@@ -55,6 +55,7 @@ with deferred():
     from parley.common import extras
     from parley.common.client import outbound
     from parley.common.encoding import key_words
+    from parley.common.privacy import statement as privacy_statement
     from parley.common.secure_sum import envelope
     from parley.common.service import logs, tokens
     from parley.common.service import serve as serving
@@ -71,9 +72,39 @@ if TYPE_CHECKING:
     from parley.party.ledger.records import DataPin
     from parley.party.settings import PartySettings, StudySettings
 
+
+class PartyCommands(CommandGroup):
+    """The commands of an owner."""
+
+    panels: ClassVar[Mapping[str, str]] = {
+        "Begin": "join study serve pin keyholder",
+        "Studies and runs": "studies withdraw pending approve deny owner end release",
+        "Budget": "budget log audit accept-data merge recover witnessed",
+        "Learn": "learn stream",
+        "Operate": "check config health init token identity forward backup restore",
+    }
+    instead: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("start", "run", "up", "connect"), "serve --config FILE"),
+        **dict.fromkeys(("status", "requests", "runs", "list", "ask"), "pending   (or: health, studies, log --by-run)"),
+        **dict.fromkeys(("yes", "accept", "allow", "consent"), "approve RUN"),
+        **dict.fromkeys(("no", "reject", "refuse", "decline"), "deny RUN"),
+        **dict.fromkeys(("spent", "ledger", "account", "cost"), "budget"),
+        **dict.fromkeys(("leave", "quit", "unjoin"), "withdraw STUDY"),
+        "words": "identity   (it prints the six words of your key)",
+        **dict.fromkeys(
+            ("train", "submit", "fit"), "learn   (a model of your own; others are asked for by parley-learner submit)"
+        ),
+        **dict.fromkeys(("stop", "kill"), "(a service ends by Ctrl-C; parley-party end RUN answers a run no more)"),
+        "invite": "parley-learner invite NAME --study STUDY   (the operator's command)",
+        "confirm": "parley-learner roster confirm NAME WORDS   (the operator's command)",
+        "quickstart": "parley-learner quickstart TABLE   (the operator's command)",
+        "--file": "--data TABLE",
+    }
+
+
 party_app = CommandLine(
     name="parley-party",
-    cls=CommandGroup,
+    cls=PartyCommands,
     callback=tool_options,
     help="""Run a party: the service beside an owner's private data.
 
@@ -85,6 +116,14 @@ learner's token (parley-party token), see what the party would do (parley-party 
 party_app.add_typer(keyholder, name="keyholder")
 party_app.add_typer(audit_app, name="audit")
 party_app.add_typer(study_fit_app, name="study")
+_EXAMPLES = {
+    "join": "Example: parley-party join hospital-b.invitation.json --data loans.csv",
+    "withdraw": "Example: parley-party withdraw loans --config hospital-b/party.toml",
+    "approve": "Example: parley-party approve 5f1c... --config hospital-b/party.toml",
+    "deny": "Example: parley-party deny 5f1c... --reason 'another purpose than agreed'",
+    "pin": "Example: parley-party pin notary perfect armor candy few goddess hobby",
+}
+
 for name, command in (
     ("join", join_command),
     ("studies", studies_command),
@@ -107,7 +146,7 @@ for name, command in (
     ("witnessed", witnessed_command),
     ("forward", forward_command),
 ):
-    party_app.command(name)(command)
+    party_app.command(name, epilog=_EXAMPLES.get(name))(command)
 party_app.command("learn", epilog=OWN_MODELS)(learn_command)
 party_app.command("stream", epilog=STREAMS)(stream_command)
 
@@ -219,11 +258,11 @@ def party_check(config: Config = DEFAULT_CONFIG, *, out: Printer) -> None:
         return
     of_studies = facts.pop("studies")
     print_table([(name, as_text(value)) for name, value in {**facts, "learners": learners, **budget, **ledger}.items()])
+    if budget and settings.policy.composition == "filter":
+        typer.echo(privacy_statement.NOT_A_SUM)
     for one, study_facts in zip(examined, of_studies, strict=True):
         one.print(study_facts)
-    typer.echo("refuses")
-    for refusal in refuses:
-        typer.echo(f"  {refusal}")
+    typer.echo("\n  ".join(["refuses", *refuses]))
 
 
 @party_app.command("identity")

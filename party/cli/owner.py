@@ -99,7 +99,7 @@ def _whose(store: Ledger, run: str, learner: str | None) -> str:
     keys = set(store.books.owner) | set(store.books.runs)
     owners = sorted(name for name, name_of_run in keys if name_of_run == run and learner in {None, name})
     if not owners:
-        raise errors.NotFoundError(f"the owner was not asked about run {run}")
+        raise errors.NotFoundError(f"the owner was not asked about run {run}; parley-party pending shows what waits")
     if len(owners) > 1:
         raise errors.InvalidInputError(f"{', '.join(owners)} each have a run {run}: name one with --learner")
     return owners[0]

@@ -13,6 +13,7 @@ from parley.common.service.commands import (
     CsvOption,
     ExitCode,
     Printer,
+    TableArguments,
     TableOption,
     ValueOption,
     deferred,
@@ -33,9 +34,7 @@ def study_commands() -> None:
 @study_fit_app.command("check")
 def party_study_check(
     study: Annotated[Path, typer.Argument(help="The study's JSON file, as the learner gave it.")],
-    data: Annotated[
-        str, typer.Option("--data", help="Your table: a file, folder/*.parquet, file.sqlite::table, or a query.")
-    ],
+    data: TableArguments,
     table: TableOption = None,
     csv: CsvOption = None,
     value: ValueOption = None,
@@ -52,7 +51,7 @@ def party_study_check(
     with quietly():
         agreed, signed = studies.read_study_file(study)
         out.aside(studies.describe_signer(signed))
-        source = sources.parse_source(data, table or (), csv, value or ())
+        source = sources.parse_source(data.required, table or (), csv, value or ())
         fit = study_fit.fit_of_source(agreed, source, clip=clip, as_is=as_is, minimum_rows=minimum_rows)
     out.result(fit.to_json(), fit.lines())
     if not fit.fits:

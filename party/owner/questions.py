@@ -78,12 +78,19 @@ def question_of(
         "epsilon": price.total.epsilon / MICRO,
         "delta": price.total.delta / DELTA_UNITS,
         "rounds": len(price.epsilon),
+        **({"class_weights": told} if (told := _weights_in_words(spec)) else {}),
         "contributors": list(spec.names[:1000]),
         "minimum_contributors": spec.minimum_contributors,
         "learner_sees": _seen_by_learner(spec, compared),
         "co_owners_see": "the questions of each round, and so what can be told from them; never your answers",
         "until": datetime.fromtimestamp(expires, UTC).isoformat(timespec="minutes"),
     }
+
+
+def _weights_in_words(spec: RunSpec) -> str:
+    """Say how much rows of each class count in training; "" if all count alike."""
+    weights = [f"{name} {weight:.3g}" for name, weight in (spec.named_class_weights or {}).items()]
+    return ", ".join(weights[:_MOST_NAMED]) + (" ..." if len(weights) > _MOST_NAMED else "")
 
 
 def _seen_by_learner(spec: RunSpec, compared: Collection[str]) -> str:

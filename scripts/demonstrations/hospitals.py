@@ -44,7 +44,7 @@ class Hospitals:
             begin(deployment, root)
             started = stack.enter_context(processes(commands(deployment), root))
             urls = {name: service.url for name, service in deployment.services.items()}
-            wait_until_ready(urls)
+            wait_until_ready(urls, started)
             records, diagnoses = held_out(root)
             return cls(root, urls["learner"], deployment.user_token, started, records, diagnoses, stack.pop_all())
 

@@ -10,11 +10,12 @@ random. Each test would reject true noise once in 10^6 times, and must reject th
 author's neighbours and score show that half of the noise would be noticed. The suite's own, extreme rows and what
 `tests.contracts.attacks` looks at in an answer, show that no number, sum or bit of it is exact or nearly so.
 
-All of it is tried again elsewhere: with another loss, of rows of another width and number, by other parties, in a long
-run. So mistakes are noticed that do not show in one place. What is hidden on purpose is not: code that draws less for
-one secret message only passes any test that does not send it, and has to be read. An audit sees answers alone, so it
-misses more than the other proofs: a leak once in a hundred answers; one for rows, or beside other rows, that are not
-tried; one across rounds; exact data behind a code that no sum, bit or value shows, such as a product or a checksum.
+All of it is tried again elsewhere: with another loss, of weighted classes if the algorithm takes that, of rows of
+another width and number, by other parties, in a long run. So mistakes are noticed that do not show in one place. What
+is hidden on purpose is not: code that draws less for one secret message only passes any test that does not send it, and
+has to be read. An audit sees answers alone, so it misses more than the other proofs: a leak once in a hundred answers;
+one for rows, or beside other rows, that are not tried; one across rounds; exact data behind a code that no sum, bit or
+value shows, such as a product or a checksum.
 """
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ def elsewhere(case: Case) -> Setting | None:
         public = np.delete(case.public["public"], 0, axis=1)
         narrow |= {"public": public, "public_shape": public.shape}
     loss: dict[str, object] = {"loss": Huber(0.5)}
-    for terms in (budget | narrow | loss, budget | narrow, budget | loss, budget):
+    weighted: dict[str, object] = {"loss": Huber(0.5, class_weights=(0.25, 1.0))}
+    for terms in (budget | narrow | weighted, budget | narrow | loss, budget | narrow, budget | loss, budget):
         setting = Setting(case, terms, size=5 * N, own_names=True)
         if setting.accepts():
             return setting

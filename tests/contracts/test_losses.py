@@ -19,6 +19,7 @@ from parley.common.learning.gradients import gradient_sum
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
 
 LOSSES: list[Loss] = [Logistic(), Huber(), Huber(0.01), Huber(1.0), Squared(), Hinge()]
+LOSSES += [Logistic(class_weights=(0.3, 1.0)), Huber(class_weights=(0.1, 1.0))]
 EVERY = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 LABELS = st.sampled_from([-1.0, 1.0]) | st.floats(-1, 1)
 SCORES = np.concatenate([np.linspace(-4, 4, 1601), [-1e4, -50, 50, 1e4]])

@@ -252,6 +252,15 @@ async def submit(client: httpx.AsyncClient, **terms: object) -> str:
     return run
 
 
+async def refused(client: httpx.AsyncClient, **terms: object) -> dict[str, list[str]]:
+    """Why parties would refuse such a run, by party, for which it is refused when it is asked for."""
+    request = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5} | terms
+    response = await client.post("/v1/runs", json=request)
+    problem: dict[str, Any] = response.json()
+    assert (response.status_code, problem["type"]) == (422, "urn:parley:problem:foreseen-refusal"), problem
+    return {refusal["party"]: refusal["reasons"] for refusal in problem["refusals"]}
+
+
 _NEWS = {kind: TypeAdapter(news) for kind, news in NEWS.items()}
 
 

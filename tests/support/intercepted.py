@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -49,11 +50,14 @@ def silent(path: str = "", after: int = 0) -> Intercept:
     return hang
 
 
-def unreachable(path: str = "") -> Intercept:
-    """Refuse the connection for every request whose path contains ``path``."""
+def unreachable(path: str = "", times: float = math.inf) -> Intercept:
+    """Refuse the connection for every request whose path contains ``path``, or for so many such."""
+    count = 0
 
     async def refuse(request: httpx.Request) -> httpx.Response | None:
-        if path in request.url.path:
+        nonlocal count
+        count += path in request.url.path
+        if path in request.url.path and count <= times:
             raise httpx.ConnectError("refused", request=request)
         return None
 

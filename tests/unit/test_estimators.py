@@ -397,7 +397,7 @@ def test_the_default_is_a_budget_of_one_and_no_delta() -> None:
     assert defaults == {
         "bounds": None, "epsilon": 1.0, "delta": 0.0, "mechanism": "auto", "loss": "logistic",
         "regularization": "auto", "calibration": "tight", "row_norm": "own", "fit_intercept": True, "classes": None,
-        "owners": 1, "budget": None, "random_state": None,
+        "class_weights": None, "owners": 1, "budget": None, "random_state": None,
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,9 +85,13 @@ def table(n: int = N) -> pd.DataFrame:
     )
 
 
-def expected_of(predictor: Predictor, frame: pd.DataFrame) -> tuple[list[Any], Any]:
+def scores_of(predictor: Predictor, frame: pd.DataFrame) -> Any:  # noqa: ANN401 -- an array
     block = {column.name: frame[column.name].to_numpy(dtype=object) for column in predictor.study.named}
-    scores = predictor.scores(rows_of_columns(predictor.study, block, len(frame)))
+    return predictor.scores(rows_of_columns(predictor.study, block, len(frame)))
+
+
+def expected_of(predictor: Predictor, frame: pd.DataFrame) -> tuple[list[Any], Any]:
+    scores = scores_of(predictor, frame)
     return list(predictor.labels(scores)), predictor.probabilities(scores)
 
 
@@ -154,6 +159,21 @@ def test_scikit_learn_predicts_as_predict_does(study: Study) -> None:
     expected = expected_of(predictor, frame)
     same(pipeline.predict(frame), expected, lambda: pipeline.predict_proba(frame))
     assert hasattr(pipeline, "predict_proba") == (expected[1] is not None)
+
+
+@pytest.mark.parametrize("study", [STUDIES[0], STUDIES[4]])
+def test_exported_models_predict_by_the_threshold_and_keep_their_probabilities(study: Study) -> None:
+    threshold = {"rule": "f1", "score": -0.4, "estimated": True}
+    predictor, frame = portable_predictor(document_of(study, threshold=threshold)), table()
+    expected = expected_of(predictor, frame)
+    assert expected[0] != expected_of(portable_predictor(document_of(study)), frame)[0]
+    found, pipeline = by_onnx(predictor, frame), by_sklearn(predictor)
+    same(found["prediction"], expected, lambda: found["probabilities"])
+    same(pipeline.predict(frame), expected, lambda: pipeline.predict_proba(frame))
+    assert np.abs(pipeline.decision_function(frame) - scores_of(predictor, frame)).max() < 1e-6
+    assert list(pipeline.classes_) == ["no", "yes"]
+    frame.loc[1, "sex"] = "x"
+    assert by_onnx(predictor, frame)["prediction"][1] == ""
 
 
 def corners(study: Study, n: int = 200) -> pd.DataFrame:
@@ -298,3 +318,28 @@ def test_a_feature_is_not_called_as_an_output_is() -> None:
     study = Study(name="s", features=(Feature(name="prediction", lower=0, upper=1),), label=TWO)
     with pytest.raises(InvalidInputError, match="'prediction' cannot be exported"):
         onnx_model(portable_predictor(document_of(study)))
+
+
+def test_class_weights_are_undone_in_exported_probabilities_and_change_no_label() -> None:
+    frame = table(500)
+    for study in (study_of(TWO, LogisticLoss()), study_of(TWO, SoftmaxLoss())):
+        predictor = portable_predictor(document_of(study, class_weights={"no": 0.1, "yes": 1.0}))
+        expected, made = expected_of(predictor, frame), by_onnx(predictor, frame)
+        plain = expected_of(portable_predictor(document_of(study)), frame)
+        assert expected[0] == plain[0]
+        assert expected[1][:, 1].mean() < plain[1][:, 1].mean()
+        same(made["prediction"], expected, partial(made.get, "probabilities"))
+        pipeline = by_sklearn(predictor)
+        same(pipeline.predict(frame), expected, partial(pipeline.predict_proba, frame))
+    rule = {"rule": "f1", "score": -0.4, "estimated": True}
+    both = document_of(study_of(TWO, LogisticLoss()), class_weights={"no": 0.1, "yes": 1.0}, threshold=rule)
+    predictor = portable_predictor(both)
+    expected, made, pipeline = expected_of(predictor, frame), by_onnx(predictor, frame), by_sklearn(predictor)
+    same(made["prediction"], expected, partial(made.get, "probabilities"))
+    same(pipeline.predict(frame), expected, partial(pipeline.predict_proba, frame))
+    three = document_of(study_of(THREE, SoftmaxLoss()), class_weights={"c": 1.0, "a": 0.2, "b": 0.0})
+    predictor = portable_predictor(three)
+    made = by_onnx(predictor, frame)
+    same(made["prediction"], expected_of(predictor, frame), partial(made.get, "probabilities"))
+    with pytest.raises(InvalidInputError, match="export it to onnx"):
+        sklearn_pipeline(predictor)

@@ -268,7 +268,7 @@ class TestLabels:
         assert (untold.r_squared_lost, untold.constant, untold.warning) == (None, None, None)
 
     def test_a_run_that_is_expected_to_teach_nothing_is_warned_of(self) -> None:
-        told = predict("dp_gd", LONG, facts_of([2000] * 3, [0.3] * 3, Logistic(), study=of_classes((0.95, 0.05))))
+        told = predict("dp_gd", LONG, facts_of([2000] * 3, [0.3] * 3, Logistic(), study=of_classes((0.75, 0.25))))
         assert told.constant is not None
         better, worse = (replace(told, constant=replace(told.constant, estimate=x)) for x in (0.09, 0.2))
         better, worse = (replace(each, excess=replace(told.excess, estimate=0.1)) for each in (better, worse))

@@ -24,7 +24,15 @@ from parley.common.runs.specification import Budget, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport
 from parley.learner.forecasting import report, selection
-from parley.learner.forecasting.views import BoundView, CostsView, IntervalView, OutcomeView, OwnerView, RunTime
+from parley.learner.forecasting.views import (
+    BoundView,
+    CostsView,
+    ForecastView,
+    IntervalView,
+    OutcomeView,
+    OwnerView,
+    RunTime,
+)
 from parley.learner.storage.timing import UNKNOWN, RoundTime
 
 STUDY = Study(
@@ -110,8 +118,9 @@ def test_costs_are_shown_as_they_are() -> None:
 
 def owners(spec: RunSpec, outcome: Forecast | NoForecast, **answers: Any) -> list[OwnerView]:  # noqa: ANN401
     """What a report says of each owner."""
-    charges = report._charges(spec.build(), spec.facts(), {})
-    return list(report._owners(spec, spec.facts(), outcome, charges, report._Answers(**answers)))
+    room, said = answers.pop("room", {}), report.PartyAnswers(**answers)
+    charges, objected = report._charged(spec, said)
+    return list(report._owners(report.Review(spec, {}, charges, objected, room, said), spec.facts(), outcome))
 
 
 def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> None:
@@ -129,6 +138,7 @@ def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> 
         "fits": None,
         "exhausted": None,
         "objections": (),
+        "away": None,
         "value": 0.5,
         "recommended": True,
         "alone": {"low": 0.3, "estimate": 0.4, "high": None},
@@ -218,6 +228,15 @@ def test_each_party_with_a_charge_is_asked_once_whether_it_fits() -> None:
     assert asked == [(name, "5d", charges[name]) for name in "abc"]
 
 
+def foreseen(draft: RunSpec, said: report.PartyAnswers, time: RoundTime, settle: Any) -> ForecastView:  # noqa: ANN401
+    """The forecast of a run whose rounds may take two seconds."""
+
+    async def foresee() -> ForecastView:
+        return await report._foresee(await report._review(draft, said, time, 2.0, settle=settle), time)
+
+    return asyncio.run(foresee())
+
+
 def test_a_forecast_is_made_of_all_its_parts() -> None:
     draft = spec_of()
     limits: list[Any] = []
@@ -227,7 +246,7 @@ def test_a_forecast_is_made_of_all_its_parts() -> None:
         return spec, {"step": "it is known"}
 
     time = RoundTime(100.0, "measured")
-    view = asyncio.run(report._foresee(draft, report._Answers(), time, 2.0, settle=settle))
+    view = foreseen(draft, report.PartyAnswers(), time, settle)
     expected = forecast(draft.build(), draft.facts())
     assert isinstance(expected, Forecast)
     assert limits == [(draft, None, 20)]
@@ -238,7 +257,7 @@ def test_a_forecast_is_made_of_all_its_parts() -> None:
     assert view.run_time == RunTime.of(time, 5)
     assert view.costs == CostsView.of(costs_of(draft, getattr(Limits(), limit_of(draft))))
     none = spec_of(algorithm="local", parameters={})
-    view = asyncio.run(report._foresee(none, report._Answers(), UNKNOWN, 2.0, settle=settle))
+    view = foreseen(none, report.PartyAnswers(), UNKNOWN, settle)
     reason = forecast(none.build(), none.facts())
     assert isinstance(reason, NoForecast)
     assert (view.outcome, view.no_forecast) == (None, reason.reason)
@@ -249,7 +268,7 @@ def test_key_holders_are_told_how_long_sums_are_and_of_how_many() -> None:
         return spec, {}
 
     sums: Any = SimpleNamespace(hindrances_of=lambda answered, parties: (f"{answered} numbers of {parties}",))
-    view = asyncio.run(report._foresee(spec_of(), report._Answers(foreseen=sums), UNKNOWN, 2.0, settle=settle))
+    view = foreseen(spec_of(), report.PartyAnswers(foreseen=sums), UNKNOWN, settle)
     assert view.key_holders == (f"{view.costs.answered} numbers of 2",)
 
 
@@ -275,11 +294,15 @@ def test_each_rule_gives_one_objection(monkeypatch: pytest.MonkeyPatch) -> None:
     run, (first, _) = ReviewedRun.of(spec), spec.parties
     spent = BudgetExhaustedError("no budget allows it")
     facts: Any = SimpleNamespace()
-    assert report.objections(run, first, facts, spent, None) == ("the first", "too few", "no budget allows it")
+    assert report.objections(run, first, facts, spent, None) == {
+        "algorithms": "the first",
+        "rows": "too few",
+        "budget-exhausted": "no budget allows it",
+    }
     assert asked == [(first, facts, ())]
     pins = {"owner-0": SimpleNamespace(known={"owner-1"})}
     sums: Any = SimpleNamespace(pins=pins, objections=lambda *given: [("pins", f"an unknown key of {given[0]}")])
-    assert report.objections(run, first, facts, spent, sums)[-1] == "an unknown key of owner-0"
+    assert report.objections(run, first, facts, spent, sums)["pins"] == "an unknown key of owner-0"
     report.objections(run, spec.parties[1], facts, spent, sums)
     assert [terms[2] for terms in asked] == [(), {"owner-1"}, ("owner-0", "owner-1")]
 
@@ -295,75 +318,23 @@ def test_a_charge_is_judged_by_the_rules_of_its_owner(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ReviewedRun, "objections", lambda *_: [])
     run, facts, charge = ReviewedRun.of(spec_of()), SimpleNamespace(), Cost(1, 2)
     rules: Any = facts
-    assert report.objections(run, spec_of().parties[0], rules, charge, None) == ("too dear",)
+    assert report.objections(run, spec_of().parties[0], rules, charge, None) == {"cost": "too dear"}
     assert asked == [(charge, "replace_one", facts)]
 
 
 def test_the_party_of_each_owner_that_answered_is_asked_what_it_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     spec, asked = spec_of(), list[Any]()
 
-    def objections(run: ReviewedRun, *terms: object) -> tuple[str, ...]:
+    def objections(run: ReviewedRun, *terms: object) -> dict[str, str]:
         asked.append((run.spec, *terms))
-        return ("no",)
+        return {"rule": "no"}
 
     monkeypatch.setattr(report, "objections", objections)
-    rules, sums = SimpleNamespace(), SimpleNamespace()
+    rules, sums = SimpleNamespace(view="transcript"), SimpleNamespace()
     first, second = owners(spec, NoForecast("x"), facts={"owner-1": rules}, foreseen=sums)
     assert (first.objections, second.objections) == ((), ("no",))
     charge = highest_charge(spec.build(), spec.facts().of(1))
     assert asked == [(spec, spec.parties[1], rules, charge, sums)]
-
-
-@pytest.mark.parametrize("secure_sum", ["none", "paillier"])
-def test_parties_state_their_sizes_budgets_and_sums_within_the_deadline(
-    secure_sum: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draft = spec_of(secure_sum=secure_sum, minimum_contributors=2)
-    sized, calls = spec_of((3.0, 4.0)), list[Any]()
-    facts = {"owner-0": SimpleNamespace(), "owner-1": SimpleNamespace()}
-    parties: Any = [SimpleNamespace(name=name) for name in ("owner-0", "absent", "owner-1")]
-    members = [parties[0], parties[2]]
-    budget, cohort, store, foreseen = BudgetReport.of(limit(5.0, 1e-5)), object(), object(), object()
-
-    async def recruit(*terms: object) -> Any:  # noqa: ANN401 -- a stand-in
-        calls.append(("recruit", *terms))
-        return SimpleNamespace(spec=sized, facts=facts)
-
-    async def ask_all(asked: object, _: object, seconds: float) -> list[object]:
-        calls.append(("ask", asked, seconds))
-        return [budget, InvalidInputError("none")]
-
-    async def foresee(*terms: object) -> object:
-        calls.append(("sums", *terms))
-        return foreseen
-
-    async def round_time(*terms: object) -> RoundTime:
-        calls.append(("time", *terms))
-        return UNKNOWN
-
-    async def whole(*terms: object, **more: object) -> str:
-        ask_room: Any = more.pop("ask_room")
-        assert (ask_room.func, ask_room.args) == (report._ask_room, (members, STUDY.digest, 0.5))
-        calls.append(("whole", *terms, more))
-        return "the forecast"
-
-    for name, stand_in in (("recruit", recruit), ("ask_all", ask_all), ("round_time", round_time), ("_foresee", whole)):
-        monkeypatch.setattr(report, name, stand_in)
-    settle: Any = object()
-    sums: Any = SimpleNamespace(foresee=foresee)
-    given: Any = {"settle": settle, "sums": sums, "cohort": cohort}
-    any_store: Any = store
-    found: Any = asyncio.run(report.foresee_parties(draft, parties, any_store, 0.5, 9.0, **given))
-    assert found == "the forecast"
-    is_sum = secure_sum != "none"
-    answers = report._Answers(facts, {"owner-0": budget}, foreseen if is_sum else None)  # type: ignore[arg-type]
-    assert calls == [
-        ("recruit", "", parties, draft, 0.5, cohort),
-        ("ask", members, 0.5),
-        *([("sums", members, 0.5)] if is_sum else []),
-        ("time", sized, members, store, 0.5),
-        ("whole", sized, answers, UNKNOWN, 9.0, {"settle": settle}),
-    ]
 
 
 # ── choices ──────────────────────────────────────────────────────────────────

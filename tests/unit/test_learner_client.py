@@ -36,7 +36,7 @@ from parley.common.errors import (
 )
 from parley.common.learning.description import Description
 from parley.common.runs.specification import PublicRows
-from parley.common.service.http.proxy import spell_hosts, spell_hosts_async
+from parley.common.service.http.proxy import ProxyAccess, spell_hosts, spell_hosts_async
 from parley.common.service.problems import document_of
 from parley.common.service.settings import Limits
 from parley.learner.api.requests import RunRequest
@@ -48,9 +48,11 @@ from parley.learner.client.connection import (
     Watching,
     api_call,
     body_bytes,
+    checked_url,
     cut_off,
     json_call,
     options_of,
+    proxy_for,
     refusal_of,
 )
 from parley.learner.client.learner import completed_run
@@ -196,6 +198,7 @@ RUN_VIEW: dict[str, Any] = {
     "chosen": {},
     "cohort": None,
     "absent": {},
+    "class_weights": None,
     "rounds": {"done": 2, "of": 2},
     "problem": None,
     "pause": None,
@@ -255,6 +258,7 @@ ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] 
             "delta": 0.5,
             "budgets": {"ann": MappingProxyType({"epsilon": 2.0})},
             "parameters": MappingProxyType({"share": 0.5}),
+            "threshold": "f1",
             "purpose": "to see",
             "idempotency_key": "k",
         },
@@ -267,10 +271,13 @@ ASKED: list[tuple[str, tuple[object, ...], dict[str, Any], tuple[object, ...]]] 
                 "budgets": {"ann": {"epsilon": 2.0}},
                 "parameters": {"share": 0.5},
                 "purpose": "to see",
+                "threshold": "f1",
             },
             {"Idempotency-Key": "k"},
         ),
     ),
+    ("threshold", ("a", "recall=.9"), {}, ("PUT", f"{RUN}/threshold", {"rule": "recall=.9"})),
+    ("threshold", ("a", None), {}, ("PUT", f"{RUN}/threshold", {"rule": "none"})),
 ]
 
 
@@ -286,11 +293,12 @@ READ_BY: dict[str, object] = {
     "cancel": RunView.model_validate_json,
     "resume": RunView.model_validate_json,
     "opened": calls._OPENED.validate_json,
-    "model": calls._read_document,
+    "model": calls._read_model,
     "card": bytes.decode,
     "export": bytes,
     "description": Description.model_validate_json,
     "evaluate": RunView.model_validate_json,
+    "threshold": calls._THRESHOLD.validate_json,
 }
 
 
@@ -352,15 +360,15 @@ class TestRequests:
             "verify": context,
             "timeout": httpx.Timeout(connect=10.0, read=60.0, write=10.0, pool=10.0),
         }
-        assert options_of("http://[fe80::1%25eth0]:80", "t", context, None)["base_url"] == "http://[fe80::1%eth0]:80"
+        assert checked_url("http://[fe80::1%25eth0]:80") == "http://[fe80::1%eth0]:80"
         monkeypatch.setenv("PARLEY_PROXY", "http://proxy.example:3128")
-        assert options_of("https://learner.example", "t", context, None)["proxy"].url.host == "proxy.example"
-        assert options_of("http://127.0.0.1:80", "t", context, None)["proxy"] is None
-        given = options_of("http://127.0.0.1:80", "t", context, "http://given.example:1")
-        assert given["proxy"].url.host == "given.example"
-        assert options_of("https://learner.example", "t", context, "")["proxy"] is None
+        named = proxy_for("https://learner.example", None)
+        assert options_of("https://learner.example", "t", context, named)["proxy"].url.host == "proxy.example"
+        assert proxy_for("http://127.0.0.1:80", None) is None
+        assert proxy_for("http://127.0.0.1:80", "http://given.example:1") == ProxyAccess("http://given.example:1")
+        assert proxy_for("https://learner.example", "") is None
         with pytest.raises(InvalidInputError, match=rf"not be '{'x' * 200}'$"):
-            options_of("x" * 201, "t", context, None)
+            checked_url("x" * 201)
 
     def test_all_runs_are_told_page_by_page(self) -> None:
         whole = [RUN_VIEW | {"id": name} for name in "abc"]
@@ -608,16 +616,20 @@ class TestRefusals:
 
     def test_only_the_likeliest_cause_is_said(self) -> None:
         both = httpx.ConnectError("CERTIFICATE_VERIFY_FAILED, and Name or service not known")
-        told = connection.unreachable("http://learner", both).detail
+        told = Learner("http://learner", TOKEN)._unreachable(both).detail
         assert told == (
             "no learner answers at http://learner (ConnectError): its certificate is not trusted here, or has expired: "
             "name its authority, by --ca or PARLEY_CA"
         )
-        plain = connection.unreachable("http://learner", httpx.ConnectError("refused")).detail
+        plain = Learner("http://learner", TOKEN)._unreachable(httpx.ConnectError("refused")).detail
         assert plain == "no learner answers at http://learner (ConnectError)"
         cut = httpx.RemoteProtocolError("Server disconnected")
-        assert connection.unreachable("http://learner", cut).detail.endswith(" (RemoteProtocolError): is it https://?")
-        assert connection.unreachable("https://learner", cut).detail.endswith("(RemoteProtocolError)")
+        assert (
+            Learner("http://learner", TOKEN)
+            ._unreachable(cut)
+            .detail.endswith(" (RemoteProtocolError): is it https://?")
+        )
+        assert Learner("https://learner", TOKEN)._unreachable(cut).detail.endswith("(RemoteProtocolError)")
 
     def test_a_document_needs_a_type_and_a_detail_and_no_more(self) -> None:
         assert type(refusal_of(404, b'{"type": "urn:parley:problem:not-found", "detail": "no"}')) is NotFoundError
@@ -645,9 +657,13 @@ class TestConnections:
 
         monkeypatch.setattr(connection, "options_of", options)
         monkeypatch.setattr(connection, "tls_of", lambda *files: files)
-        client = Learner(URL, token_file=tmp_path / "token", ca="c", certificate="d", key="e", proxy="p", patience=7.0)
+        files: dict[str, Any] = {"token_file": tmp_path / "token", "ca": "c", "certificate": "d", "key": "e"}
+        client = Learner(URL, **files, proxy="http://p:1", patience=7.0)
         asynchronous = AsyncLearner(URL, "another")
-        assert given == [(URL, TOKEN, ("c", "d", "e"), "p"), (URL, "another", (None, None, None), None)]
+        assert given == [
+            (URL, TOKEN, ("c", "d", "e"), ProxyAccess("http://p:1")),
+            (URL, "another", (None, None, None), None),
+        ]
         assert (client.url, client.patience, asynchronous.patience) == (URL, 7.0, connection.PATIENCE)
         assert client._http.event_hooks["request"] == [spell_hosts]
         assert asynchronous._http.event_hooks["request"] == [spell_hosts_async]

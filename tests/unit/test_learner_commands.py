@@ -103,6 +103,33 @@ def test_lists_are_read_page_by_page(capsys: pytest.CaptureFixture[str]) -> None
     assert list(client.pages(routes.LIST_RUNS, "runs", 0)) == []
 
 
+def test_a_run_is_named_by_its_beginning_unless_another_begins_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    none = {name: NotFoundError(f"there is no run '{name}'") for name in ("5f1c", "ab12", "cd34", "5f")}
+    view = {"id": "5f1c99", "state": "running"}
+    server = Server(POST__runs_5f1c99_resume=view)
+    server.answers |= {f"POST /v1/runs/{name}/resume": error for name, error in none.items()}
+    listed = {"runs": [{"id": name} for name in ("5f1c99", "ab1234", "ab1256")], "next": None}
+    server.answers["GET /v1/runs?limit=1000"] = listed
+    assert run(monkeypatch, server, "resume", "5f1c").stdout == "5f1c99 was running, and asks again\n"
+    refused = run(monkeypatch, server, "resume", "ab12", code=3)
+    assert refused.stderr == "parley-learner: 2 runs begin with ab12: say more of the identifier\n"
+    for name in ("cd34", "5f"):
+        refused = run(monkeypatch, server, "resume", name, code=3)
+        told = f"there is no run '{name}'; parley-learner list shows those there are"
+        assert refused.stderr == f"parley-learner: {told}\n"
+    server.answers |= {
+        "GET /v1/runs/5f1c/events": none["5f1c"],
+        "GET /v1/runs/5f1c99/events": events({"state": "completed"}),
+    }
+    assert "completed" in run(monkeypatch, server, "watch", "5f1c").stdout
+    server.answers |= {"GET /v1/runs/5f1c/model": none["5f1c"], "GET /v1/runs/5f1c99/model": b'{"a": 1}'}
+    with (tmp_path / "file").open("w+b") as file:
+        assert server.client().download("/v1/runs/5f1c/model", file) == {"a": 1}
+
+
 def test_a_file_is_downloaded_as_it_was_sent(tmp_path: Path) -> None:
     content = b'{"weights": [1.0,\n2.0]}'
     server = Server(GET__model=content, GET__none=NotFoundError("there is no such run"), GET__page=b"<html>")
@@ -162,7 +189,8 @@ def test_an_evaluation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs_r0_evaluation={"id": "r1"})
     done = run(monkeypatch, server, *ORDER, "-p", "threshold=0.5", "--purpose", "to see", "--idempotency-key", "k")
     assert (done.stdout, done.stderr) == ("r1\n", "next: parley-learner watch r1\n")
-    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"threshold": 0.5}, "purpose": "to see"}
+    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"threshold": 0.5}, "threshold": None}
+    body["purpose"] = "to see"
     assert server == [("POST", "/v1/runs/r0/evaluation", body)]
     assert server.headers[0]["Idempotency-Key"] == "k"
     done = run(monkeypatch, server, *ORDER, "--format", "json")
@@ -299,13 +327,33 @@ def test_a_model_is_described_in_lines() -> None:
     ]
 
 
+def test_a_threshold_is_set_and_the_figures_there_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = {"estimate": 0.5, "low": 0.25, "high": 0.75}
+    names = ("accuracy", "balanced_accuracy", "precision", "recall", "specificity", "f1")
+    point = {"score": -2.0, "confusion": [[1, 2], [3, 4]], **dict.fromkeys(names, figure)}
+    evaluation = {"epsilon": 1, "delta": 1e-5, "rows": 9, "contributors": ["a"], "rate": 0.95, "points": [point]}
+    threshold = {"rule": "f1", "score": -2.0, "estimated": True}
+    document = {"study": {"label": {"values": ["no", "yes"]}}, "evaluation": evaluation, "threshold": threshold}
+    server = Server()
+    server.answers = {"PUT /v1/runs/r1/threshold": threshold, "GET /v1/runs/r1/model": document}
+    done = run(monkeypatch, server, "threshold", "r1", "f1")
+    assert server[0] == ("PUT", "/v1/runs/r1/threshold", {"rule": "f1"})
+    assert done.stdout.startswith("'yes' is predicted where the score exceeds -2 (a probability of 0.119)")
+    assert "  recall of yes 0.5, between 0.25 and 0.75 at 95%" in done.stdout.splitlines()
+    assert done.stderr == "next: parley-learner model r1\n"
+    assert json.loads(run(monkeypatch, server, "threshold", "r1", "f1", "--format", "json").stdout) == threshold
+    server.answers["PUT /v1/runs/r1/threshold"] = None
+    assert run(monkeypatch, server, "threshold", "r1", "none").stdout == "the threshold is 0, as without a rule\n"
+    assert server[-1] == ("PUT", "/v1/runs/r1/threshold", {"rule": "none"})
+
+
 def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs={"id": "r1"})
     server.answers["POST /v1/forecasts"] = ConflictError("not now")
     words = (
         "--algorithm psgd -p n_rounds=5 --epsilon 2 --delta 1e-5 --party a --party b --budget b=0.5,1e-6 "
         "--minimum-contributors 2 --colluders 0 --secure-sum paillier --answer-every 3 --adjacency whole_party "
-        "--public ab --seconds 9 --cohort 2,5 --evaluate 0.25 --purpose why"
+        "--public ab --class-weights no=0.1,yes=1 --seconds 9 --cohort 2,5 --evaluate 0.25 --threshold f1 --purpose why"
     )
     run(monkeypatch, server, "submit", "loans", *words.split())
     (_, path, body) = server[-1]
@@ -315,7 +363,8 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "study": "loans", "algorithm": "psgd", "parameters": {"n_rounds": 5}, "epsilon": 2.0, "delta": 1e-5,
         "parties": ["a", "b"], "budgets": {"b": {"epsilon": 0.5, "delta": 1e-6}}, "minimum_contributors": 2,
         "colluders": 0, "secure_sum": "paillier", "answer_every": 3, "adjacency": "whole_party", "public": "ab",
-        "seconds": 9.0, "evaluate": 0.25, "purpose": "why",
+        "class_weights": {"no": 0.1, "yes": 1.0}, "seconds": 9.0, "evaluate": 0.25, "threshold": "f1",
+        "purpose": "why",
     }  # fmt: skip
     assert SubmitOptions() == SubmitOptions("", None, False)  # noqa: FBT003 -- what is not said
     study = Study(name="s", features=(Feature(name="x", lower=0, upper=1),), label=Label(name="y", values=("0", "1")))
@@ -326,7 +375,8 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
     assert body == {
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
         "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
-        "adjacency": "replace_one", "public": None, "seconds": 60.0, "cohort": None, "evaluate": None, "purpose": "",
+        "adjacency": "replace_one", "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
+        "evaluate": None, "threshold": None, "purpose": "",
     }  # fmt: skip
 
 
@@ -408,6 +458,26 @@ def test_an_invitation_is_written_and_said_what_to_do_with(  # noqa: PLR0913 -- 
         "file": "b.json", "name": "my owner", "role": asked["role"], "words": "perfect armor", "hours": asked["hours"],
         "renews": is_member,
     }  # fmt: skip
+
+
+def test_an_owner_is_invited_to_the_only_study_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = Server(GET__studies=[{"name": "loans"}], GET__roster=[], POST__invitations={"text": "a", "words": ["b"]})
+    run(monkeypatch, server, "invite", "north")
+    assert server[-1][2]["studies"] == ["loans"]
+    server.answers["GET /v1/studies"] = [{"name": "loans"}, {"name": "claims"}]
+    refused = run(monkeypatch, server, "invite", "north", code=3)
+    assert "there are loans, claims" in refused.stderr
+
+
+def test_a_member_is_confirmed_by_words_or_plainly_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(POST__roster_north_confirmation=b"")
+    assert run(monkeypatch, server, "roster", "confirm", "north", "a", "b").stdout == "north takes part\n"
+    done = run(monkeypatch, server, "roster", "confirm", "north", "--unchecked")
+    assert done.stdout == "north takes part; nobody has compared the words of its key\n"
+    assert [body for _, _, body in server] == [{"words": "a b"}, {"unchecked": True}]
+    for words in ([], ["a", "--unchecked"]):
+        assert "say the six words" in run(monkeypatch, server, "roster", "confirm", "north", *words, code=2).stderr
 
 
 # ── a learner of one's own ───────────────────────────────────────────────────

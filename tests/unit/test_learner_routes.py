@@ -238,6 +238,7 @@ def test_a_run_is_viewed_with_its_terms_and_progress() -> None:
         "public": None,
         "evaluates": "b",
         "evaluations": ["c"],
+        "threshold": None,
         "spec_digest": "0" * 64,
         "seconds": 60.0,
         "chosen": {"step": "why"},

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from parley.common.client.awaited import Switchboard
@@ -24,8 +25,9 @@ from parley.common.service.tokens import InvitedCaller, PeerCaller, hash_token
 from parley.common.storage.certificates import Credentials, hosts_of, issue, make_authority
 from parley.common.wire.membership import CertificateRequest, Invitation, JoinRequest, KnownKey, MemberRole
 from parley.learner.api import membership
-from parley.learner.api.membership import InvitationRequest, LiveRoster, renew_own, renewals
+from parley.learner.api.membership import Confirmation, InvitationRequest, LiveRoster, renew_own, renewals
 from parley.learner.settings import KeyHolderEntry
+from parley.learner.storage.known_parties import KnownParties
 from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
 from tests.support.cluster import made_up
 
@@ -42,7 +44,7 @@ async def test_a_member_that_is_removed_while_it_is_confirmed_stays_away(tmp_pat
             confirmed=False, studies=("s",), secret_hash=token, expires=now,
         )
     )  # fmt: skip
-    roster = LiveRoster(UNUSED, UNUSED, UNUSED, {}, UNUSED, store, {}, dict)
+    roster = LiveRoster(UNUSED, UNUSED, UNUSED, {}, UNUSED, store, {}, dict, UNUSED)
     async with roster.lock:  # as the removal holds it
         confirming = asyncio.create_task(roster.confirm("clinic", " ".join(words_of(KEY))))
         await asyncio.sleep(0)
@@ -65,7 +67,7 @@ async def test_a_member_that_is_removed_while_it_is_confirmed_stays_away(tmp_pat
 async def test_nobody_is_invited_by_a_name_that_is_taken_but_for_capitals(tmp_path: Path, name: str, told: str) -> None:
     entries = {"parties": [SimpleNamespace(name="clinic")], "key_holders": [SimpleNamespace(name="notary")]}
     settings = cast("Any", SimpleNamespace(name="learner", joining=True, **entries))
-    roster = LiveRoster(settings, UNUSED, UNUSED, {}, UNUSED, RosterStore(tmp_path), {}, dict)
+    roster = LiveRoster(settings, UNUSED, UNUSED, {}, UNUSED, RosterStore(tmp_path), {}, dict, UNUSED)
     with pytest.raises(ConflictError, match=told):
         await roster.invite(InvitationRequest(name=name, studies=("s",)))
 
@@ -87,7 +89,9 @@ def roster_at(folder: Path, **settings: object) -> LiveRoster:
     sums = SimpleNamespace(holders={}, party_keys={})
     studies, stored = {"made-up": made_up(3)}, RosterStore(folder)
     used = cast("Any", SimpleNamespace(**of_learner | settings))
-    return LiveRoster(used, LEARNERS_KEY, Switchboard(), {}, cast("Any", sums), stored, studies, dict)
+    return LiveRoster(
+        used, LEARNERS_KEY, Switchboard(), {}, cast("Any", sums), stored, studies, dict, KnownParties(folder / "known")
+    )
 
 
 async def invited(roster: LiveRoster, name: str) -> Invitation:
@@ -146,6 +150,27 @@ async def test_an_invited_owner_joins_is_confirmed_by_its_words_and_removed(tmp_
     assert (roster.views(), roster.parties, roster.sums.party_keys) == ([], {}, {})
     with pytest.raises(NotFoundError, match="nobody has joined as clinic"):
         await roster.remove("clinic")
+
+
+async def test_a_member_whose_words_nobody_compared_is_named_until_somebody_does(tmp_path: Path) -> None:
+    roster = roster_at(tmp_path)
+    await roster.join("clinic", hash_token((await invited(roster, "clinic")).secret), request_of("clinic"))
+    with capture_logs() as lines:
+        await roster.confirm("clinic", None)
+    assert [(line["event"], line["log_level"]) for line in lines] == [("confirmed unchecked", "warning")]
+    assert [(view.state, view.unchecked) for view in roster.views()] == [("member", True)]
+    secret = hash_token((await invited(roster, "clinic")).secret)
+    await roster.join("clinic", secret, request_of("clinic", "u" * 43))
+    assert RosterStore(tmp_path).members["clinic"].unchecked, "new tokens compare no words"
+    line = roster.parties["clinic"]._line
+    await roster.confirm("clinic", " ".join(words_of(public_hex(KEYS["clinic"]))))
+    assert [(view.state, view.unchecked) for view in roster.views()] == [("member", False)]
+    assert roster.parties["clinic"]._line is line, "its connection stays"
+    await roster.confirm("clinic", None)
+    assert not roster.store.members["clinic"].unchecked, "what was compared stays so"
+    for faulty in ({}, {"words": "a", "unchecked": True}):
+        with pytest.raises(ValidationError, match="say the words, or that they are unchecked"):
+            Confirmation.model_validate(faulty)
 
 
 async def test_an_invitation_counts_once(tmp_path: Path) -> None:
@@ -213,7 +238,7 @@ async def test_a_party_is_invited_for_studies_and_a_key_holder_without(tmp_path:
     roster = roster_at(tmp_path)
     with pytest.raises(InvalidInputError, match="studies: a party must hold rows of at least one: name it"):
         await roster.invite(InvitationRequest(name="clinic"))
-    with pytest.raises(InvalidInputError, match="studies: unknown: other; there are made-up"):
+    with pytest.raises(InvalidInputError, match="unknown study 'other'; there are made-up"):
         await roster.invite(InvitationRequest(name="clinic", studies=("made-up", "other")))
     sealed = await roster.invite(InvitationRequest(name="ward", role="key_holder"))
     invitation = Invitation.opened(sealed.text, datetime.now(UTC))
@@ -242,7 +267,7 @@ async def test_an_invitation_is_kept_with_all_that_it_grants(tmp_path: Path) -> 
         studies=("made-up",),
     )
     assert roster.store.invited == RosterStore(tmp_path).invited == {"clinic": kept}
-    unknown = {"public_key": None, "connected": None, "studies": ()}
+    unknown = {"public_key": None, "connected": None, "studies": (), "unchecked": False}
     assert [view.model_dump() for view in roster.views()] == [
         {"name": "clinic", "role": "party", "state": "invited", "expires": invitation.expires, **unknown}
     ]
@@ -347,7 +372,7 @@ async def test_a_learner_without_joining_or_studies_says_so(tmp_path: Path) -> N
         await roster_at(tmp_path, joining=None).invite(InvitationRequest(name="clinic", studies=("made-up",)))
     roster = roster_at(tmp_path)
     object.__setattr__(roster, "studies", {})
-    with pytest.raises(InvalidInputError, match=r"^studies: unknown: a, b; there are none$"):
+    with pytest.raises(InvalidInputError, match=r"^unknown study 'a'; there are none$"):
         await roster.invite(InvitationRequest(name="clinic", studies=("a", "b")))
 
 

@@ -144,7 +144,7 @@ def test_dropped_rows_have_no_part_in_a_fit_of_own_classes(norm: Norm) -> None:
     X[:, 4], classes[0, 5], classes[:, 4] = 1.0, 4, [1, 4]
     parties = Shard(X, encode_classes(classes, 5), mask, norm)
     assert classes_had(parties, 5).tolist() == [[True, False, True, False, False], [False, True, True, False, False]]
-    found = minimise_own(parties, 5, np.array([0.5, 2.0])).reshape(2, 5, D)
+    found = minimise_own(Softmax(5), parties, np.array([0.5, 2.0])).reshape(2, 5, D)
     for party, strength, own, rows in ((0, 0.5, [0, 2], [0, 1, 2, 3]), (1, 2.0, [1, 2], [0, 1, 2, 3, 5])):
         numbered = np.searchsorted(own, classes[party, rows])
         alone = Shard(X[party, rows], encode_classes(numbered, 2), norm=norm)

@@ -237,7 +237,9 @@ def test_the_defaults_are_a_budget_of_one_and_a_small_delta() -> None:
         "budget": None, "random_state": None,
     }  # fmt: skip
     assert PrivateLinearRegression().get_params() == shared | {"target_bounds": None}
-    assert PrivateLogisticRegression().get_params() == shared | {"row_norm": "own", "classes": None}
+    assert PrivateLogisticRegression().get_params() == shared | {
+        "row_norm": "own", "classes": None, "class_weights": None
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

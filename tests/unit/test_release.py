@@ -140,7 +140,7 @@ def test_the_wheel_works_beside_a_project_that_has_packages_of_the_same_names(pl
     tell = partial(told, cwd=project, PYTHONPATH=str(project))
     for tool in ("parley-learner", "parley-party"):
         assert tell(place / "bin" / tool, "--version") == f"{tool} 0.dev0\n"
-        assert "Commands:" in tell(place / "bin" / tool, "--help")
+        assert "Begin:" in tell(place / "bin" / tool, "--help")
     assert tell(place / "bin" / "python", "-c", FIT) == "True\n"
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
@@ -204,7 +204,7 @@ def test_what_is_ready_is_its_tag(ready: Path) -> None:
         (lambda root: (root / "new").write_text("1"), "- the tree has changes: commit them, or build in a clone"),
         (
             lambda root: git(root, "tag", "--delete", "v9.8.7"),
-            "- this commit must have one tag such as v1.2.3; it has 0",
+            "- this commit must have one tag such as v1.2.3; it has 0 (for a wheel to try it: make wheel)",
         ),
         (
             lambda root: replace(root, "changelog.d/+new.fixed.md", "It works."),

@@ -116,8 +116,14 @@ def test_a_cohort_needs_its_least_in_every_sum(tmp_path: Path) -> None:
         ({"study": "other"}, "^unknown study 'other'; there are held, made-up$"),
         ({"parties": []}, "parties must name at least one party, and none twice"),
         ({"parties": ["party-1", "party-1"]}, "parties must name at least one party, and none twice"),
-        ({"parties": list("gfedcba")}, "^parties: unknown parties: a, b, c, d, e$"),
-        ({"parties": ["party-1"], "budgets": {"party-2": BUDGET}}, "^budgets: unknown parties: party-2$"),
+        (
+            {"parties": list("gfedcba")},
+            "^parties: unknown parties: a, b, c, d, e; there are party-1, party-2, party-3, party-4, party-5$",
+        ),
+        (
+            {"parties": ["party-1"], "budgets": {"party-2": BUDGET}},
+            "^budgets: unknown parties: party-2; the run has party-1$",
+        ),
         ({"answer_every": 2}, "^answer_every above 1 needs minimum_contributors below the number of parties$"),
         ({"cohort": {"least": 6}}, "^cohort.least = 6, and the run names 5 parties$"),
         ({"cohort": {"least": 2}, "minimum_contributors": 3}, "^minimum_contributors = 3 is above cohort.least = 2$"),

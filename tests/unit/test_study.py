@@ -21,7 +21,7 @@ from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.encoding.fixed_point import FEATURE_BITS
 from parley.common.encoding.texts import spelling
 from parley.common.errors import InvalidDataError, InvalidInputError
-from parley.common.learning.losses import Hinge, Huber, Logistic, Softmax, Squared, build_loss
+from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared, build_loss
 from parley.common.strict import faults
 
 FEATURES = (Feature(name="age", lower=0, upper=100), Feature(name="dose", lower=-1, upper=1))
@@ -128,18 +128,16 @@ class TestTerms:
     def test_kind_and_loss_follow_from_the_label(self) -> None:
         many = Study(name="m", features=FEATURES, label=Label(name="y", values=("a", "b", "c")))
         kinds = {study.kind: (build_loss(study), study.n_classes) for study in (STUDY, many, REAL)}
-        assert kinds == {
-            "binary": (Logistic(), 2),
-            "multiclass": (Softmax(3), 3),
-            "regression": (Squared(), 0),
-        }
+        losses: list[Loss] = [Logistic(), Softmax(3), Squared()]
+        assert list(kinds) == ["binary", "multiclass", "regression"]
+        assert list(kinds.values()) == list(zip(losses, (2, 3, 0), strict=True))
         assert json.loads(many.model_dump_json())["loss"] == {"kind": "softmax"}
         assert json.loads(many.model_dump_json())["format"] == "parley-study-2"
         assert Study.model_validate_json(many.model_dump_json()) == many
 
     def test_losses_are_what_they_are_called(self) -> None:
         losses = (LogisticLoss(), HuberLoss(h=0.25), SquaredLoss(), HingeLoss(), SoftmaxLoss())
-        built = [build_loss(STUDY.model_copy(update={"loss": loss})) for loss in losses]
+        built: list[object] = [build_loss(STUDY.model_copy(update={"loss": loss})) for loss in losses]
         assert built == [Logistic(), Huber(0.25), Squared(), Hinge(), Softmax(2)]
 
     @pytest.mark.parametrize("n", [2, 3, 100])

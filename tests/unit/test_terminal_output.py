@@ -408,6 +408,8 @@ NO_FORECAST: dict[str, Any] = {
     "costs": {"answered": 3},
     "majority": None,
     "outcome": None,
+    "without": [],
+    "helps": [],
     "no_forecast": "it trains no model",
 }
 
@@ -509,6 +511,7 @@ def owner(name: str, **more: object) -> dict[str, Any]:
         "fits": None,
         "objections": [],
         "exhausted": None,
+        "away": None,
     } | more
 
 
@@ -561,9 +564,18 @@ ANSWER: dict[str, Any] = {
     "owners": [
         owner("a", exhausted="its budget is spent"),
         owner("b", worth_joining=False, objections=["it does not allow [it]", "its budget is spent"]),
-        owner("c", recommended=False, alone={"estimate": 0.1}, value=None),
+        owner(
+            "c",
+            recommended=False,
+            alone={"estimate": 0.1},
+            value=None,
+            away="c is silent",
+            objections=["it is dear"],
+        ),
     ],
     "key_holders": ["notary is away"],
+    "without": ["d"],
+    "helps": ["--epsilon 1", "--party c"],
     "chosen": {"algorithm": "it does best", "step": "by its theorem"},
     "parameters": {"step": 0.30000000000000004},
     "run_time": {"seconds": 12.3456, "ms_per_round": 6.1728, "basis": "as measured"},
@@ -572,6 +584,7 @@ ANSWER: dict[str, Any] = {
     "outcome": OUTCOME,
     "no_forecast": None,
 }
+NOTHING_ELSE: dict[str, Any] = {"without": [], "helps": []}
 REFUSED = ["by a, b: its budget is spent", "by b: it does not allow [it]"]
 
 
@@ -582,7 +595,8 @@ def test_the_lines_before_a_run_say_all_that_is_foreseen() -> None:
         "warning: an epsilon of 20.5 promises next to nothing: 1 is a strong promise, 10 a weak one",
         "algorithm = dp_gd: it does best",
         "step = 0.3: by its theorem",
-        *(f"warning: refused {line}" for line in REFUSED),
+        "asks a, b, c; d holds other studies",
+        "warning: c is silent: the run waits for c, which may refuse it: it is dear, unless you name others by --party",
         "warning: notary is away",
         "2,000 rounds, about 12.3 s (as measured)",
         *CARRIES,
@@ -604,7 +618,7 @@ def test_the_lines_before_a_run_say_all_that_is_foreseen() -> None:
 def test_the_lines_before_a_run_leave_out_what_is_not_so() -> None:
     outcome = OUTCOME | {"warning": None}
     plain = ANSWER | {"owners": [owner("a")], "costs": COSTS | {"answered": 10**5}, "outcome": outcome, "rounds": 1}
-    plain |= {"key_holders": [], "majority": None, "run_time": {"seconds": None, "basis": "not known"}}
+    plain |= {"key_holders": [], "without": [], "majority": None, "run_time": {"seconds": None, "basis": "not known"}}
     learner: Any = Asked([], (("POST", "/v1/forecasts"), plain))
     assert list(forecast.outlook(learner, {"epsilon": 1, "budgets": {}}, explain=False)) == [
         "1 round",
@@ -664,6 +678,12 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
         "dp_gd, 2,000 rounds, 3 owners",
         "refused                  by a, b: its budget is spent",
         "refused                  by b: it does not allow [it]",
+        "what helps               --epsilon 1, or --party c",
+        "of the parties           asks a, b, c; d holds other studies",
+        (
+            "warning                  c is silent: the run waits for c, which may refuse it: it is dear, unless you "
+            "name others by --party"
+        ),
         "warning                  notary is away",
         "excess fitness with all  0.123 (from 0.0617 to 0.37), in 90% of runs on data like those of its fit",
         (
@@ -702,7 +722,7 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
         " ──────────────────────────────────────────────────────",
         " a         2900   0.988 0.0123 0.346      yes       yes",
         " b         2900   0.988 0.0123 0.346       no   refuses",
-        " c         2900   0.988      -   0.1      yes        no",
+        " c         2900   0.988      -   0.1      yes      away",
         "",
         "epsilon: what the run is charged at most. value: by how much the best coalition",
         "is worse without the owner (below 0: with it). alone: the excess of the owner's",
@@ -716,7 +736,8 @@ def test_a_forecast_with_ledgers_shows_what_would_be_left(monkeypatch: pytest.Mo
     outcome = OUTCOME | dict.fromkeys(("error_lost", "rmse_lost", "r_squared_lost", "constant", "warning", "printed"))
     outcome |= {"left_out": []}
     lines, learner = forecast_printed(
-        monkeypatch, ANSWER | {"owners": owners, "outcome": outcome, "key_holders": [], "costs": {"answered": 1}}
+        monkeypatch,
+        ANSWER | {"owners": owners, "outcome": outcome, "key_holders": [], "costs": {"answered": 1}} | NOTHING_ELSE,
     )
     assert learner[0][2]["owners"] is None
     assert lines == [

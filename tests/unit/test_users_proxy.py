@@ -7,16 +7,20 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from typer.testing import CliRunner
 
 from parley.common.errors import InvalidInputError, UnavailableError
+from parley.common.service.commands import ExitCode
+from parley.learner.cli.main import learner_app
 from parley.learner.client.learner import AsyncLearner, Learner
 
 
 class Proxy:
-    """Notes the head of each request, and ends its connection."""
+    """Notes the head of each request, sends its ``answer``, and ends the connection."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []
+        self.answer = b""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._thread = threading.Thread(target=self._note, daemon=True)
@@ -30,11 +34,13 @@ class Proxy:
                 return
             with line:
                 self.heads.append(line.recv(2**16).decode())
+                line.sendall(self.answer)
 
     def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._listening.shutdown(socket.SHUT_RDWR)
+            self._listening.close()
+            self._thread.join()
 
 
 @pytest.fixture
@@ -82,6 +88,50 @@ async def test_an_event_loop_asks_by_a_proxy(proxy: Proxy) -> None:
             with pytest.raises(UnavailableError):
                 await learner.user()
         assert proxy.heads[0].split("\r\n")[0] == line
+
+
+REFUSED = (
+    ("407 Proxy Authentication Required", "ann:secret@", "the proxy {} does not take this user and password"),
+    (
+        "407 Proxy Authentication Required",
+        "",
+        "the proxy {} asks for a password: name it http://user:password@host:port",
+    ),
+    ("502 Bad Gateway", "", "the proxy {} does not connect to {}: 502 Bad Gateway"),
+)
+
+
+@pytest.mark.parametrize(("status", "user", "words"), REFUSED)
+def test_a_proxy_that_refuses_is_named_at_once(proxy: Proxy, status: str, user: str, words: str) -> None:
+    proxy.answer = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
+    for url in ("https://learner.example", "http://learner.example"):
+        expected = words.format(f"http://{proxy.address}", url)
+        with Learner(url, "t", proxy=f"http://{user}{proxy.address}", patience=0) as learner:
+            for ask in (learner.user, lambda: list(learner.watch("r"))):
+                with pytest.raises(UnavailableError) as refused:
+                    ask()
+                assert refused.value.detail == expected
+
+
+def test_a_proxy_that_is_away_is_named_and_a_lost_password_is_not_asked_again(proxy: Proxy) -> None:
+    proxy.answer = b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n"
+    with Learner("https://learner.example", "t", proxy=f"http://{proxy.address}") as learner:
+        with pytest.raises(UnavailableError, match="asks for a password"):  # without 60 seconds of patience
+            list(learner.watch("r"))
+        assert len(proxy.heads) == 1
+        proxy.close()
+        with pytest.raises(UnavailableError, match=rf"the proxy http://{proxy.address} cannot be reached"):
+            learner.user()
+
+
+def test_a_command_takes_a_proxy(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_TOKEN", "t")
+    done = CliRunner().invoke(
+        learner_app, ["list", "--url", "http://learner.example", "--proxy", f"http://{proxy.address}"]
+    )
+    assert done.exit_code == ExitCode.UNREACHABLE
+    assert f"no learner answers at http://learner.example through the proxy http://{proxy.address}" in done.stderr
+    assert proxy.heads[0].startswith("GET http://learner.example/v1/runs")
 
 
 def test_what_is_no_proxy_is_refused_without_its_password() -> None:

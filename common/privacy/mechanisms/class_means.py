@@ -58,6 +58,7 @@ from parley.common.arrays import BoolArray, FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes, encode_classes
 from parley.common.encoding.fixed_point import UNIT, to_reals
+from parley.common.errors import InvalidInputError
 from parley.common.learning.erm import TOLERANCE, minimise
 from parley.common.learning.losses import Softmax, largest_minimiser
 from parley.common.privacy.events import ApproximateEvent, Event, GaussianEvent, L2LaplaceEvent
@@ -237,6 +238,8 @@ def centroids(terms: SiteTerms) -> Centroids | OutputPerturbation:
     """Set the mechanism for a site; for a loss of one score, `output`. Raises InvalidInputError for unfit terms."""
     if not isinstance(terms.loss, Softmax):
         return output(terms)
+    if terms.loss.class_weights:
+        raise InvalidInputError("means of classes have no loss that class weights could scale: take mechanism = output")
     terms.check("tight", "paper", "jain_thakurta")
     return Centroids(terms, hiding(terms, terms.loss, _MOVED).scale)
 
@@ -256,13 +259,13 @@ def classes_had(shard: Shard, n_classes: int) -> BoolArray:
     return np.asarray((seen & shard.present[..., None]).any(axis=-2))
 
 
-def minimise_own(shard: Shard, n_classes: int, strength: FloatArray) -> FloatArray:
+def minimise_own(loss: Softmax, shard: Shard, strength: FloatArray) -> FloatArray:
     """Return the minimisers (..., K d) of softmax risks over the classes that a party has; zeros for others.
 
     ``strength`` (...) is the regularization on the sum scale. A party of a single class has nothing to distinguish: all
     of its weights are zeros.
     """
-    n, d = shard.X.shape[-2:]
+    (n, d), n_classes = shard.X.shape[-2:], loss.outputs
     X, mask, strength = shard.X.reshape(-1, n, d), shard.mask.reshape(-1, n), strength.reshape(-1)
     has_class, classes = classes_had(shard, n_classes).reshape(-1, n_classes), decode_classes(shard.y, n_classes)
     weights = np.zeros((len(X), n_classes, d))
@@ -272,7 +275,9 @@ def minimise_own(shard: Shard, n_classes: int, strength: FloatArray) -> FloatArr
             members = np.flatnonzero((has_class == pattern).all(axis=1))
             numbered = np.minimum(np.searchsorted(present, classes.reshape(-1, n)[members]), len(present) - 1)
             part = Shard(X[members], encode_classes(numbered, len(present)), mask[members], shard.norm)
-            fit = minimise(Softmax(len(present)), part, strength[members], tolerance=TOLERANCE)
+            weights_of_present = tuple(loss.class_weights[i] for i in present) if loss.class_weights else ()
+            of_present = Softmax(len(present), class_weights=weights_of_present)
+            fit = minimise(of_present, part, strength[members], tolerance=TOLERANCE)
             weights[members[:, None], present] = fit
     return weights.reshape(*shard.y.shape[:-1], n_classes * d)
 

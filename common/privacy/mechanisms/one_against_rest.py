@@ -18,6 +18,7 @@ import numpy as np
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.shard import Shard
 from parley.common.encoding.classes import decode_classes
+from parley.common.errors import InvalidInputError
 from parley.common.learning.losses import Logistic, Softmax
 from parley.common.privacy.events import ApproximateEvent
 from parley.common.privacy.mechanisms.objective import ObjectivePerturbation, objective
@@ -88,6 +89,8 @@ def one_against_rest(terms: SiteTerms) -> OneAgainstRest | ObjectivePerturbation
     """Set the mechanism for a site; for a loss of one score, `objective`. Raises InvalidInputError as that does."""
     if not isinstance(terms.loss, Softmax):
         return objective(terms)
+    if terms.loss.class_weights:
+        raise InvalidInputError("one class against the rest has no weights of the others: take mechanism = output")
     k = terms.loss.outputs
     of_class = objective(replace(terms, loss=Logistic(), epsilon=terms.epsilon / k, delta=terms.delta / k))
     return OneAgainstRest(terms, of_class)

@@ -89,13 +89,13 @@ def solvable(terms: SiteTerms) -> Loss:
     if not isinstance(terms.loss, Hinge):
         return terms.loss
     for half_width in _NARROW:
-        smoothed = replace(terms, loss=Huber(half_width))
+        smoothed = replace(terms, loss=Huber(half_width, class_weights=terms.loss.class_weights))
         try:
             left_by_solver(smoothed, smoothed.strength)
         except InvalidInputError:
             continue
         return smoothed.loss
-    return Huber(_NARROW[-1])
+    return Huber(_NARROW[-1], class_weights=terms.loss.class_weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,16 @@ from urllib.parse import unquote
 from pydantic import HttpUrl, TypeAdapter, UrlConstraints, ValidationError
 
 from parley.common.errors import InvalidInputError
+from parley.common.strict import one_line
 
 if TYPE_CHECKING:
     import httpx
 
 ProxyUrl = Annotated[HttpUrl, UrlConstraints(allowed_schemes=["http"])]
 """The connection to it is not encrypted: the traffic through it is TLS of its own."""
+
+DENIALS = ("401", "407")
+"""How the answers of a proxy begin that wants a password, or another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,16 @@ class ProxyAccess:
             ) from None
         user, password = unquote(url.username or ""), unquote(url.password or "")
         return cls(f"{url.scheme}://{url.host}:{url.port}", f"{user}:{password}" if user or password else "")
+
+    def refusal(self, answer: str, url: str) -> str:
+        """Explain its answer, a status and a reason, to who asked it for ``url``."""
+        if not answer.startswith(DENIALS):
+            words = f"does not connect to {url}: {one_line(answer[:100])}"
+        elif self.password:
+            words = "does not take this user and password"
+        else:
+            words = "asks for a password: name it http://user:password@host:port"
+        return f"the proxy {self.url} {words}"
 
     def for_client(self) -> httpx.Proxy:
         """Return the proxy as an HTTP client takes it."""

@@ -1,4 +1,4 @@
-"""Five parties of different budgets: one that could not answer to the end refuses before the run begins."""
+"""Five parties of different budgets: what one of them would refuse is refused when it is asked for."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ async def left(client: httpx.AsyncClient) -> dict[str, float]:
 
 
 async def problem_of(client: httpx.AsyncClient, **terms: object) -> dict[str, Any]:
-    """Why a run failed, which never began."""
-    events = await watch(client, await submit(client, **terms))
-    assert [kind for kind, _ in events] == ["state"] * 3
-    assert [data["state"] for _, data in events] == ["queued", "recruiting", "failed"]
-    problem: dict[str, Any] = events[-1][1]["problem"]
+    """Why a run is refused, which is not queued."""
+    before = (await client.get("/v1/runs")).json()["runs"]
+    response = await client.post("/v1/runs", json={"study": "made-up", "delta": 1e-5} | terms)
+    problem: dict[str, Any] = response.json()
+    assert (response.status_code, problem["type"]) == (422, "urn:parley:problem:foreseen-refusal"), problem
+    assert (await client.get("/v1/runs")).json()["runs"] == before
     return problem
 
 
@@ -49,9 +50,13 @@ async def test_a_budget_that_would_end_within_the_horizon_is_refused_beforehand(
 
     rounds_before = {name: party.rounds() for name, party in parties.items()}
     problem = await problem_of(client, epsilon=0.2, **WU)  # what party-5 has left would not last for 20 rounds
-    assert (problem["status"], problem["party"], problem["reason"]) == (502, "party-5", "budget-exhausted")
-    assert problem["epsilon_left"] == before["party-5"] < 0.2
-    assert "party-5 refused: epsilon 0.2, delta 1e-05 are asked for; epsilon 0.1" in problem["detail"]
+    reason = "as far as your own runs go, epsilon 0.2, delta 1e-05 are asked for; epsilon 0.1"
+    assert problem["detail"].startswith(f"party-5 would refuse the run: {reason}")
+    assert [refusal["party"] for refusal in problem["refusals"]] == ["party-5"]
+    others = " ".join(f"--party party-{number}" for number in range(1, 5))
+    offered = float(problem["helps"][0].removeprefix("--epsilon "))
+    assert 0.99 * before["party-5"] < offered <= before["party-5"] < 0.2
+    assert problem["helps"][1:] == [others]
     assert await left(client) == before
     assert {name: party.rounds() for name, party in parties.items()} == rounds_before
     print(f"five parties: {problem['detail']}; before round 1, nobody charged")
@@ -76,14 +81,16 @@ async def test_a_horizon_that_costs_more_than_the_ledger_allows_is_refused(clien
     ended = await watch(client, await submit(client, **terms, parameters={"n_rounds": 1}))
     assert ended[-1][1]["state"] == "completed"
     problem = await problem_of(client, **terms, parameters={"n_rounds": 40})
-    assert (problem["party"], problem["reason"]) == ("party-5", "budget-exhausted")
+    assert problem["refusals"][0]["party"] == "party-5"
     assert "are left" in problem["detail"]
 
 
 async def test_a_horizon_longer_than_the_owner_allows_is_refused(client: httpx.AsyncClient) -> None:
     terms = {"calibration": "tight", "n_rounds": 51}
     problem = await problem_of(client, algorithm="wu_subgradient", epsilon=0.1, parameters=terms)
-    assert problem["detail"] == "party-1 refused: a run may have at most 50 rounds"
+    everybody = "party-1, party-2, party-3, party-4, party-5"
+    words = f"{everybody} would refuse the run: a run may have at most 50 rounds; what helps: -p n_rounds=50"
+    assert problem["detail"] == words
 
 
 @pytest.mark.parametrize("owners", [Hasty], indirect=True)
@@ -104,22 +111,32 @@ async def test_rounds_that_are_left_open_are_no_more_than_the_owners_allow(clien
 async def test_what_owners_would_refuse_is_told_before_they_are_asked(
     owners: CrowdSeekers, client: httpx.AsyncClient
 ) -> None:
-    """The forecast uses the words in which the party refuses the run, for each rule."""
+    """The forecast uses the words in which the run is refused, for each rule, and says what helps."""
     long, start = {"n_rounds": 51, "calibration": "tight"}, await upload(client, owners.public_table(1))
-    for terms, reason in (
-        ({"epsilon": 11.0, **WU}, "at most epsilon 10"),
-        ({"epsilon": 0.2, "delta": 1e-4, **WU}, "at most delta 1e-05"),
-        ({"epsilon": 0.2, "algorithm": "average"}, "the owner does not allow average"),
-        ({"epsilon": 0.2, "minimum_contributors": 1, **WU}, "each sum needs at least 3 contributors"),
-        ({"epsilon": 0.2, "algorithm": "wu_subgradient", "parameters": long}, "a run may have at most 50 rounds"),
-        ({"epsilon": 0.2, "algorithm": "dp_gd", "public": start["digest"]}, "these public rows"),
-        ({"epsilon": 9.0, "algorithm": "psgd", "parameters": {"n_rounds": 40}}, "one may cost 10"),
+    for terms, reason, helps in (
+        ({"epsilon": 11.0, **WU}, "at most epsilon 10", "--epsilon 0.3"),
+        ({"epsilon": 0.2, "delta": 1e-4, **WU}, "at most delta 1e-05", "--delta 1e-05"),
+        ({"epsilon": 0.2, "algorithm": "average"}, "the owner does not allow average", "--algorithm dp_gd or psgd"),
+        (
+            {"epsilon": 0.2, "minimum_contributors": 1, **WU},
+            "each sum needs at least 3 contributors",
+            "--minimum-contributors 3",
+        ),
+        (
+            {"epsilon": 0.2, "algorithm": "wu_subgradient", "parameters": long},
+            "a run may have at most 50 rounds",
+            "-p n_rounds=50",
+        ),
+        ({"epsilon": 0.2, "algorithm": "dp_gd", "public": start["digest"]}, "these public rows", None),
+        ({"epsilon": 9.0, "algorithm": "psgd", "parameters": {"n_rounds": 40}}, "one may cost 10", None),
     ):
         request = {"study": "made-up", "delta": 1e-5} | terms
         answer = (await client.post("/v1/forecasts", json=request)).raise_for_status().json()
         (objection,) = answer["owners"][0]["objections"]
         assert reason in objection, (terms, objection)
         problem = await problem_of(client, **terms)
-        assert problem["detail"] == f"party-1 refused: {objection}"
+        assert objection in problem["refusals"][0]["reasons"]
+        assert problem["helps"] == answer["helps"]
+        assert helps in problem["helps"] or helps is None, problem["detail"]
     fine = (await client.post("/v1/forecasts", json={"study": "made-up", "epsilon": 0.2, "delta": 1e-5, **WU})).json()
     assert not any(owner["objections"] for owner in fine["owners"])

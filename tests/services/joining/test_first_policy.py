@@ -20,10 +20,11 @@ from parley.common.runs.certificate import SignedStudy
 from parley.common.secure_sum.envelope import public_hex
 from parley.common.wire.membership import Invitation, KnownKey
 from parley.party.cli.join import _warned
-from parley.party.invited import BUDGET, InvitedParty
+from parley.party.invited import BUDGET, Addition, InvitedParty
 from parley.party.policy import first_algorithms, refused_for_sums, trained_by_sums
 from parley.party.settings import PartySettings
 
+GRADIENTS, VOTES = ("dp_gd", "psgd", "wu_subgradient", "wu_strongly_convex"), ("ensemble_vote", "ensemble_soft")
 SPARSE = (SparseFeatures(name="entries", columns=50, entries=5),)
 DENSE = (Feature(name="x", lower=0, upper=1),)
 KEY = Ed25519PrivateKey.generate()
@@ -45,7 +46,7 @@ def written(agreed: Study, root: Path, *key_holders: KnownKey) -> tuple[PartySet
     joining = InvitedParty.find(invited, root, None)
     joining.folder.begin(invited)
     entry = joining.entry(agreed, parse_source("rows.parquet", ()), clip=False, people=None)
-    text = joining.first_text(entry, agreed, BUDGET, (), None, (1, 2, 3))
+    text = joining.first_text([Addition(signed, entry)], BUDGET, (), None, (1, 2, 3))
     (root / "party.toml").write_text(text)
     return PartySettings.load(root / "party.toml"), text
 
@@ -53,8 +54,8 @@ def written(agreed: Study, root: Path, *key_holders: KnownKey) -> tuple[PartySet
 @pytest.mark.parametrize(
     ("terms", "algorithms"),
     [
-        ({}, ("dp_gd", "release", "average", "evaluate", "describe")),
-        ({"features": SPARSE}, ("dp_gd", "release", "average", "evaluate")),
+        ({}, (*GRADIENTS, "release", "average", *VOTES, "evaluate", "describe")),
+        ({"features": SPARSE}, (*GRADIENTS, "release", "average", "evaluate")),
         ({"norm": "max"}, ("simplex", "evaluate", "describe")),
         ({"features": SPARSE, "norm": "max"}, ("simplex", "evaluate")),
     ],
@@ -73,7 +74,7 @@ def test_a_policy_that_requires_sums_says_what_that_refuses(norm: str, refused: 
     settings, text = written(study(norm=norm), tmp_path, HOLDER)
     assert settings.policy.require_secure_sum
     assert f"require_secure_sum = true  # so {refused} is refused" in text
-    assert trained_by_sums(study(norm=norm)) == (("dp_gd", "average") if norm == "euclidean" else ())
+    assert trained_by_sums(study(norm=norm)) == ((*GRADIENTS, "average", *VOTES) if norm == "euclidean" else ())
     warnings = [*_warned(settings.policy, study(norm=norm), 100)]
     assert "only simplex trains" in warnings[0] if norm == "max" else not warnings
     assert "published whole" in next(_warned(settings.policy, study(norm=norm), 10**5)), "of a delta of 1e-4"

@@ -93,8 +93,9 @@ class Scene:
     def party(self, name: str) -> PartySettings:
         return PartySettings.load(self.root / name / "party.toml")
 
-    def confirm(self, name: str) -> Result:
-        return self.learner("roster", "confirm", name, *words_of(self.party(name).identity.key))
+    def confirm(self, *names: str) -> Result:
+        said = [word for name in names for word in (name, *words_of(self.party(name).identity.key))]
+        return self.learner("roster", "confirm", *said)
 
     def roster(self) -> dict[str, dict[str, Any]]:
         return {entry["name"]: entry for entry in json.loads(self.learner("roster", "list", "--format", "json").stdout)}
@@ -173,7 +174,7 @@ def test_two_owners_join_by_one_line_each_and_train(tmp_path: Path) -> None:
             assert "HTTP status 403" in made.owner(*listed).output
             for name in NAMES:
                 assert made.learner("roster", "confirm", name, *["abandon"] * 6).exit_code == 3
-                assert made.confirm(name).exit_code == 0
+            assert made.confirm(*NAMES).stdout.splitlines() == [f"{name} takes part" for name in NAMES]
             assert made.owner(*listed).output.splitlines()[0] == "hospital-b (a party)"
             made.until(lambda: all(member["connected"] for member in made.roster().values()))
             run = made.learner("submit", "made-up", "--epsilon", 1, "--delta", 1e-5, "-p", "n_rounds=5").stdout.strip()
@@ -334,6 +335,11 @@ class Tomorrow(datetime):
     @classmethod
     def now(cls, tz: Any = None) -> Any:  # noqa: ANN401 -- as datetime has it
         return datetime.now(tz) + timedelta(days=1)
+
+
+def test_several_are_confirmed_by_a_name_and_six_words_each() -> None:
+    done = CliRunner().invoke(learner_app, ["roster", "confirm", "a", *["word"] * 6, "b", *["word"] * 5])
+    assert (done.exit_code, "words too many or too few" in done.output) == (3, True)
 
 
 def no_room(path: Path, content: bytes) -> None:

@@ -19,6 +19,7 @@ from parley.common.wire.party_api import RunProposal
 from parley.party.answers.party import open_store
 from parley.party.settings import PartySettings
 from tests.services.joining.test_joining import NAMES, Scene, scene
+from tests.support.cluster import made_up
 from tests.support.processes import start_party, stopped_at_exit
 
 NAME, TABLE = NAMES[0], NAMES[1]
@@ -104,13 +105,54 @@ def test_a_study_is_added_by_one_line_and_no_token_changes(
 def test_an_invitation_to_two_studies_is_used_for_one_after_the_other(two: tuple[Scene, Scene], folder: Path) -> None:
     one = two[0]
     invitation = invited(one, folder, "other", "third")
-    done = add(one, folder, invitation)
-    assert "--study: say which study your table is for, and the same again for others: other, third" in done.stderr
-    for study in ("third", "other"):
-        done = add(one, folder, invitation, "--study", study)
-        assert done.exit_code == 0, done.output
-        assert f"{study} is added to" in done.stdout
+    done = one.owner("join", invitation, "--out", folder)
+    assert "name your table for other, third: --data other=TABLE --data third=TABLE, or some of them" in done.stderr
+    done = one.owner("join", invitation, "--out", folder, "--data", f"third={one.tables[TABLE]}")
+    assert (done.exit_code, "third is added to" in done.stdout) == (0, True), done.output
+    done = add(one, folder, invitation, "--study", "other")
+    assert (done.exit_code, "other is added to" in done.stdout) == (0, True), done.output
     assert [entry.name for entry in settings_of(folder).studies] == ["made-up", "third", "other"]
+
+
+def test_a_member_joins_for_several_studies_by_one_line(two: tuple[Scene, Scene], folder: Path) -> None:
+    one = two[0]
+    invitation = invited(one, folder, "other", "third")
+    twice = [word for _ in range(2) for word in ("--data", one.tables[TABLE])]
+    assert "two tables without a study" in one.owner("join", invitation, "--out", folder, *twice).stderr
+    done = add(one, folder, invitation)
+    assert (done.exit_code, "other, third are added to" in done.stdout) == (0, True), done.output
+    assert [entry.name for entry in settings_of(folder).studies] == ["made-up", "other", "third"]
+    assert one.roster()[NAME]["studies"] == ["made-up", "other", "third"]
+
+
+def test_a_new_owner_joins_for_several_studies_each_with_its_table(two: tuple[Scene, Scene], tmp_path: Path) -> None:
+    one, name = two[0], "new"
+    studies = ("--study", "made-up", "--study", "other")
+    done = one.learner("invite", name, *studies, "--out", tmp_path / "new.json")
+    line = "parley-party join new.json --data made-up=TABLE --data other=TABLE"
+    assert (done.exit_code, line in done.stdout) == (0, True), done.output
+    tables = dict(zip(("made-up", "other"), one.tables.values(), strict=True))
+    data = [word for study, table in tables.items() for word in ("--data", f"{study}={table}")]
+    words = ("--words", " ".join(words_of(one.key)))
+    done = one.owner("join", tmp_path / "new.json", "--out", tmp_path / name, *words, *data)
+    assert done.exit_code == 0, done.output
+    settings = PartySettings.load(tmp_path / name / "party.toml")
+    assert {entry.name: Path(entry.data.source) for entry in settings.studies} == tables
+    assert one.learner("roster", "remove", name).exit_code == 0
+
+
+def test_a_study_that_a_serving_learner_is_given_is_there_at_once(two: tuple[Scene, Scene], folder: Path) -> None:
+    one = two[0]
+    file = one.root / "learner" / "studies" / "late.json"
+    file.write_text("{")
+    done = one.learner("invite", NAME, "--study", "late", "--out", folder / "late.json")
+    assert "unknown study 'late'; there are made-up, other, third; study " in done.stderr
+    assert str(file) in done.stderr
+    file.write_text(made_up(3).model_copy(update={"name": "late"}).model_dump_json())
+    done = add(one, folder, invited(one, folder, "late"))
+    assert (done.exit_code, "late is added to" in done.stdout) == (0, True), done.output
+    file.unlink()
+    assert "unknown study 'late'" in one.learner("submit", "late", *MOST).stderr
 
 
 def test_another_learner_has_its_own_files_and_its_own_studies(two: tuple[Scene, Scene], folder: Path) -> None:
@@ -293,9 +335,8 @@ def test_parties_that_run_take_all_of_it_up(two: tuple[Scene, Scene], tmp_path: 
         join_both(another, folders, "abroad", "--words", " ".join(words_of(another.key)))
         confirm(another, folders)
         assert "completed after 3 rounds" in ended(another, submitted(another, "abroad", 3))
-        assert "it has no study" in ended(another, submitted(another, "made-up", 3)), (
-            "nor is it shown that there is one"
-        )
+        done = another.learner("submit", "made-up", *MOST, "--party", RUNNING[0])
+        assert (done.exit_code, f"{RUNNING[0]} does not hold made-up; nobody holds it yet" in done.stderr) == (3, True)
         run = submitted(one, "made-up", 200)
         join_both(one, folders, "made-up")
         assert "completed after 200 rounds" in ended(one, run), "tokens are renewed"

@@ -88,12 +88,13 @@ def test_watches_several_runs_at_once(command: Commands) -> None:
         assert (news[0], news[-1]) == ("queued", "completed")
         assert news[-2].startswith("round 3 of 3, epsilon spent at most ")
     assert len(lines) == 2 * 7
-    bad = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5").stdout.strip()
+    bad = command(*SUBMIT[:-1], "n_rounds=3000").stdout.strip()
+    command("cancel", bad)
     events = [
         json.loads(line) for line in command("watch", good[0], bad, "--format", "json", status=1).stdout.splitlines()
     ]
     ends = {event["run"]: event["state"] for event in events if event["kind"] == "state"}
-    assert ends == {good[0]: "completed", bad: "failed"}
+    assert ends == {good[0]: "completed", bad: "cancelled"}
     assert "there is no run 'nobody'" in command("watch", good[0], "nobody", status=3).stderr
     assert command("watch").stdout == "", "no run is active"
 
@@ -165,14 +166,17 @@ def test_who_stops_to_watch_is_told_how_to_go_on(command: Commands, monkeypatch:
     assert "completed after 3 rounds" in command("watch", run).stdout
 
 
-def test_a_failed_run_is_a_failed_command(command: Commands) -> None:
-    result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=1)
+def test_a_run_that_owners_would_refuse_is_a_failed_command_and_no_run(command: Commands) -> None:
+    before = command.json("list")
+    result = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--watch", status=3)
     assert result.stderr.startswith("warning: an epsilon of 1000 promises next to nothing")  # before all else
-    assert "party-1 refused: one run may cost at most epsilon 100" in result.stdout.replace("\n", " ")
-    run = next(view["id"] for view in command.json("list") if view["state"] == "failed")
-    assert "is failed" in command("cancel", run, status=3).stderr
-    error = command("cancel", run, "--format", "json", status=3)
-    assert (error.stdout, json.loads(error.stderr)["type"]) == ("", "conflict")
+    words = "would refuse the run: one run may cost at most epsilon 100; what helps: --epsilon "
+    assert words in result.stderr.splitlines()[-1]
+    error = command("submit", "made-up", "--epsilon", "1000", "--delta", "1e-5", "--format", "json", status=3)
+    assert json.loads(error.stderr.splitlines()[-1])["type"] == "foreseen-refusal"
+    assert command.json("list") == before
+    mistyped = command(*SUBMIT, "--party", "party-9", status=3).stderr
+    assert "unknown parties: party-9; there are party-1, party-2, party-3" in mistyped
 
 
 def test_reads_the_token_from_a_file(command: Commands, tmp_path: Path) -> None:
@@ -276,7 +280,7 @@ def test_explains_a_forecast_and_a_simulation(command: Commands) -> None:
     assert "momentum = " in foreseen
     private = ("made-up", "--epsilon", "8", "--delta", "1e-5", "--algorithm", "average", "--explain")
     assert "mechanism = o" in command("forecast", *private).stdout, "a word, not a number"
-    assert "mechanism = o" in command("submit", *private).stderr
+    assert "mechanism = o" in command("submit", *private, status=3).stderr
     tried = command("simulate", "--data", "wdbc", "--repeat", "2", "--explain").stdout
     assert "clip_norm = 0.5: noise is scaled to it" in tried
     assert "beside it, over 2 repetitions: the majority 0." in tried

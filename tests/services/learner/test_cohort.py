@@ -104,7 +104,7 @@ async def test_of_more_than_most_some_are_drawn_and_the_others_left_alone(
     assert len(run_view["parties"]) == 3
     assert set(run_view["absent"].values()) == {"not drawn: the cohort has at most 3 parties"}
     for name in run_view["absent"]:
-        assert parties[name].seen == ["GET /v1/party"]
+        assert parties[name].seen == ["GET /v1/party"] * 2, "before the run, and as it recruits"
 
 
 async def test_an_evaluation_follows_among_the_members_by_the_same_rule(

@@ -19,7 +19,7 @@ from parley.common.data.study import Study
 from parley.common.privacy.account import MICRO
 from parley.common.runs.pricing import price
 from parley.learner.cli.main import learner_app
-from tests.support.cluster import LEARNER, USER, Cluster, dealt, submit, watch
+from tests.support.cluster import LEARNER, USER, Cluster, dealt, refused, submit, watch
 from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
 from tests.support.rounds import run_spec
@@ -126,11 +126,8 @@ async def test_an_owner_who_does_not_allow_it_is_not_asked_again(tmp_path: Path)
     cluster = cluster_of(Cluster, tmp_path)
     cluster.algorithms = ("dp_gd",)
     async with serving(cluster) as (client, services):
-        run = await submit(client, **DESCRIBE)
-        events = await watch(client, run)
-        assert "the owner does not allow describe" in events[-1][1]["problem"]["detail"]
-        missing = await client.get(f"/v1/runs/{run}/description")
-        assert (missing.status_code, missing.json()["detail"]) == (409, f"run {run} is failed; it has no model")
+        everybody = {name: ["the owner does not allow describe"] for name in cluster.names}
+        assert await refused(client, **DESCRIBE) == everybody
         assert [await spent(services, name) for name in cluster.names] == [[0] * 4] * PARTIES
 
 
@@ -213,5 +210,5 @@ def test_the_command_says_what_is_wrong_in_a_line(url: str, arguments: tuple[str
 
 
 def test_a_refused_description_is_a_failed_command(url: str) -> None:
-    error = command(url, "--epsilon", "1000", status=1)
-    assert "refused: one run may cost at most epsilon 100" in error.stderr.replace("\n", " ")
+    error = command(url, "--epsilon", "1000", status=3)
+    assert "would refuse the run: one run may cost at most epsilon 100" in error.stderr.replace("\n", " ")

@@ -27,8 +27,8 @@ from parley.common.privacy.account import MICRO
 from parley.common.privacy.noise import NoNoise
 from parley.common.runs.evaluation import divide, evaluation_of, evaluation_spec, statistics_of, weights_of
 from parley.common.runs.specification import Budget, PublicRows, RunSpec
-from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
-from tests.support.intercepted import Intercepted, intercepted_parties, learner_of
+from tests.support.cluster import Cluster, asgi_cluster, refused, submit, train, watch
+from tests.support.intercepted import Intercepted, intercepted_parties, learner_of, unreachable
 from tests.support.rounds import run_spec
 from tests.support.secure_cluster import SUMS, Hang, SecureCluster, charges, due, secure_services
 
@@ -328,34 +328,43 @@ async def test_what_evaluated_a_model_is_no_model(cluster: Cluster) -> None:
         assert "of the kind 'statistics', and predicts for nobody" in refused.json()["detail"]
 
 
-async def test_an_owner_who_allows_no_evaluation_refuses_it_and_the_model_stays(tmp_path: Path) -> None:
+async def test_an_owner_who_allows_no_evaluation_is_known_beforehand(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=2, algorithms=("dp_gd",), hold_out=0.25)
-    async with asgi_cluster(cluster) as client:
+    async with intercepted_parties(cluster) as parties, learner_of(cluster, parties) as client:
+        everybody = {name: ["the owner does not allow evaluate"] for name in cluster.names}
+        assert await refused(client, evaluate=0.1) == everybody
+        order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "evaluate": 0.1}
+        answer = (await client.post("/v1/forecasts", json=order)).json()
+        assert [owner["objections"] for owner in answer["owners"]] == [*everybody.values()]
+        assert answer["helps"] == ["to leave --evaluate out"]
+        for party in parties.values():  # owners that were away have not been asked before
+            party.intercept = unreachable("/v1/party", times=1)
         run = await submit(client, evaluate=0.1)
         follower = (await watch(client, run))[-1][1]["evaluated_by"]
         ended = (await watch(client, follower))[-1][1]
         assert ended["state"] == "failed"
         assert "the owner does not allow evaluate" in ended["problem"]["detail"]
         assert (await model_of(client, run))["evaluation"] is None
+        refusal = await client.post(f"/v1/runs/{run}/evaluation", json=ORDER)
+        assert "would refuse the run: the owner does not allow evaluate" in refusal.json()["detail"]
     assert charges(cluster, follower) == {name: [] for name in cluster.names}
 
 
-async def test_a_party_that_holds_another_share_out_refuses(cluster: Cluster) -> None:
+async def test_a_study_that_holds_another_share_out_is_held_by_nobody(cluster: Cluster) -> None:
     studied = cluster.study.model_copy(update={"hold_out": 0.5})
     async with asgi_cluster(cluster) as client:
-        cluster.study_path.write_text(studied.model_dump_json())
-        run = await submit(client, study=studied.model_dump(mode="json"))
-        problem = (await watch(client, run))[-1][1]["problem"]
-        assert problem["reason"] == "wrong-study"
+        order = {"study": studied.model_dump(mode="json"), "epsilon": 1.0, "delta": 1e-5}
+        answer = await client.post("/v1/runs", json=order)
+        assert answer.status_code == 422
+        assert answer.json()["detail"].startswith("no party holds made-up yet: invite owners of such rows")
 
 
-async def test_too_few_rows_to_hold_any_out_fail_a_run_before_any_charge(tmp_path: Path) -> None:
+async def test_too_few_rows_to_hold_any_out_are_refused_at_once(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=2, algorithms=ALLOWED, hold_out=0.02)
     async with asgi_cluster(cluster) as client:
-        run = await submit(client)
-        problem = (await watch(client, run))[-1][1]["problem"]
-    assert problem["detail"] == "the study's hold_out = 0.02 leaves none of the 40 rows of party-1 to evaluate on"
-    assert charges(cluster, run) == {name: [] for name in cluster.names}
+        answer = await client.post("/v1/runs", json={"study": "made-up", "epsilon": 1.0, "delta": 1e-5})
+    words = "the study's hold_out = 0.02 leaves none of the 40 rows of party-1 to evaluate on"
+    assert (answer.status_code, answer.json()["detail"]) == (422, words)
 
 
 STUDIES = {

@@ -14,7 +14,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from parley.common.errors import ConflictError, InvalidInputError, NotFoundError, PartyRefusedError, UnauthorizedError
+from parley.common.errors import (
+    ConflictError,
+    ForeseenRefusalError,
+    InvalidInputError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from parley.common.runs.model_document import LinearModel
 from parley.learner.client import AsyncLearner, Learner
 from parley.learner.estimators import FederatedClassifier, FederatedRegressor
@@ -91,8 +97,9 @@ def test_refusals_are_exceptions(url: str) -> None:
             learner.submit("made-up", epsilon=0, delta=1e-5)
         with pytest.raises(NotFoundError):
             learner.wait("none")
-        with pytest.raises(PartyRefusedError, match="one run may cost at most epsilon 100"):
-            learner.wait(learner.submit("made-up", epsilon=1000, delta=1e-5).id)
+        with pytest.raises(ForeseenRefusalError, match="one run may cost at most epsilon 100") as foreseen:
+            learner.submit("made-up", epsilon=1000, delta=1e-5)
+        assert "--epsilon " in str(foreseen.value.facts["helps"])
         run = learner.submit("made-up", epsilon=1, delta=1e-5)
         learner.wait(run.id)
         with pytest.raises(ConflictError) as caught:

@@ -97,7 +97,10 @@ async def test_refuses_rows_of_an_unknown_study_and_too_many(cluster: Cluster, m
     cluster.learner = {"limits": {"body_bytes": 2000}}
     async with asgi_cluster(cluster) as client:
         unknown = await put(client, GOOD, "nobodys")
-        assert (unknown.status_code, unknown.json()["detail"]) == (422, "unknown study 'nobodys'")
+        assert (unknown.status_code, unknown.json()["detail"]) == (
+            422,
+            "unknown study 'nobodys'; there are ward",
+        )
         many = await put(client, GOOD)
         assert many.status_code == 422
         assert "may take 32 bytes, 8 a number, and at least one: not 2 rows of 4 numbers" in many.json()["detail"]

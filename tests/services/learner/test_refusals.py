@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from parley.common.encoding.npy import pack_array
 from parley.common.wire.party_api import PartyFacts, StudyFacts
 from tests.support.alone import learner_alone
-from tests.support.cluster import DEADLINE, Cluster, submit, watch
+from tests.support.cluster import DEADLINE, Cluster, refused, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, unreachable
 
 Parties = dict[str, Intercepted]
@@ -255,16 +255,6 @@ async def test_asks_everybody_for_a_token(cluster: Cluster, parties: dict[str, I
             "party-2 cannot take part: it calls itself party-1",
         ),
         (
-            always(200, FACTS.model_dump_json().encode(), "/v1/party"),
-            "party-refused",
-            "for this learner (it has 000000000000): a run names its parties",
-        ),
-        (
-            always(200, FACTS.model_copy(update={"studies": ()}).model_dump_json().encode(), "/v1/party"),
-            "party-refused",
-            "for this learner (it has none): a run names its parties",
-        ),
-        (
             always(200, FACTS.model_dump_json().replace("41", str(2**31)).encode(), "/v1/party"),
             "party-refused",
             "party-2 refused: its answer is not PartyFacts",
@@ -339,15 +329,25 @@ async def test_a_run_fails_naming_the_party_and_why(
         assert (await client.get(f"/v1/runs/{run}")).json()["problem"] == problem
 
 
-async def test_a_run_fails_with_the_owners_own_reason(cluster: Cluster, parties: Parties) -> None:
+async def test_what_owners_refuse_is_refused_at_once_with_their_own_reason(cluster: Cluster, parties: Parties) -> None:
     async with learner_of(cluster, parties) as client:
-        for terms, word in (
-            ({"algorithm": "wu_subgradient"}, "party-1 refused: the owner does not allow wu_subgradient"),
-            ({"epsilon": 1000.0}, "party-1 refused: one run may cost at most epsilon 100"),
-        ):
-            events = await watch(client, await submit(client, **terms))
-            assert word in events[-1][1]["problem"]["detail"]
-            assert events[-1][1]["problem"]["party"] == "party-1"
+        everybody = {name: ["the owner does not allow wu_subgradient"] for name in cluster.names}
+        assert await refused(client, algorithm="wu_subgradient") == everybody
+        dear = {"party-2": {"epsilon": 1000.0, "delta": 1e-5}}
+        assert await refused(client, budgets=dear) == {"party-2": ["one run may cost at most epsilon 100"]}
+        assert (await client.get("/v1/runs")).json()["runs"] == []
+    assert not any("/v1/runs" in seen for party in parties.values() for seen in party.seen)
+
+
+async def test_a_run_fails_with_the_reason_of_an_owner_that_was_away_when_it_was_asked_for(
+    cluster: Cluster, parties: Parties
+) -> None:
+    parties["party-1"].intercept = unreachable("/v1/party", times=1)
+    async with learner_of(cluster, parties) as client:
+        run = await submit(client, budgets={"party-1": {"epsilon": 1000.0, "delta": 1e-5}})
+        problem = (await watch(client, run))[-1][1]["problem"]
+        assert problem["detail"] == "party-1 refused: one run may cost at most epsilon 100"
+        assert problem["party"] == "party-1"
     assert all(party.rounds() == [] for party in parties.values())
 
 

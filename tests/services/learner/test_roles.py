@@ -22,6 +22,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/runs"): ORDER,
     ("POST", "/v1/forecasts"): ORDER,
     ("POST", "/v1/runs/{run}/evaluation"): {"epsilon": 1.0, "delta": 1e-5},
+    ("PUT", "/v1/runs/{run}/threshold"): {"rule": "none"},
     ("POST", "/v1/runs/{run}/predictions"): {"records": [{"x0": 0.1, "x1": 0.2, "x2": 0.3}]},
 }
 ENDLESS = {("GET", "/v1/events")}  # asked for in process, its answer is waited for as a whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,7 +25,7 @@ from parley.common.runs import specification
 from parley.common.runs.pricing import guarantees, schedule
 from parley.common.service.tokens import hash_token
 from parley.party.answers.party import open_store
-from tests.support.cluster import Cluster, submit, train, watch
+from tests.support.cluster import Cluster, asgi_cluster, submit, train, watch
 from tests.support.intercepted import Intercepted, always, learner_of
 from tests.support.rounds import run_spec
 
@@ -201,13 +202,15 @@ async def test_a_run_fails_where_work_on_a_partys_data_does_and_others_are_free_
     assert spent["party-1"] == spent["party-3"] < spent["party-2"]
 
 
-async def test_a_run_says_what_its_delta_allows(client: httpx.AsyncClient) -> None:
-    """Once the sizes of all shards are known; owners refuse this one."""
-    risky, usual = await submit(client, delta=0.5), await submit(client)
-    for run in (risky, usual):
-        await watch(client, run)
-    assert "published whole" in (await view(client, risky))["cautions"][0]
-    assert (await view(client, usual))["cautions"] == []
+async def test_a_run_says_what_its_delta_allows(tmp_path: Path) -> None:
+    """Once the sizes of all shards are known."""
+    generous = {"delta": 0.9, "max_delta_per_run": 0.5}
+    async with asgi_cluster(Cluster(tmp_path, n_parties=2, policy=generous)) as client:
+        risky, usual = await submit(client, delta=0.5), await submit(client)
+        for run in (risky, usual):
+            await watch(client, run)
+        assert "published whole" in (await view(client, risky))["cautions"][0]
+        assert (await view(client, usual))["cautions"] == []
 
 
 async def test_what_has_ended_cannot_be_cancelled(client: httpx.AsyncClient) -> None:

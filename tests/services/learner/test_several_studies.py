@@ -14,7 +14,8 @@ from parley.learner.cli.display import promises
 from parley.learner.models.card import model_card
 from parley.learner.models.verification import verification_of, verify_document
 from parley.party.settings import PartySettings
-from tests.support.cluster import Cluster, asgi_cluster, made_up, train
+from tests.support.cluster import Cluster, asgi_cluster, made_up, submit, train, watch
+from tests.support.intercepted import intercepted_parties, learner_of, pass_on, unreachable
 
 WARD = (
     "nobody among ward-7, of party-1, is in its owner's tables of other people, as the owner says: what all runs "
@@ -64,12 +65,63 @@ async def test_each_study_of_a_party_is_listed_with_the_account_that_pays_for_it
     order = {"study": "wards", "epsilon": 1.0, "delta": 1e-5}
     (owner,) = (await client.post("/v1/forecasts", json=order | {"parties": ["party-1"]})).json()["owners"]
     assert (owner["n_examples"], owner["fits"], owner["epsilon_now"] < 100) == (41, True, True)
-    refused = (await client.post("/v1/forecasts", json=order)).json()
-    assert refused["detail"] == (
-        f"party-2 cannot take part: it has no study {WARDS.digest[:12]} for this learner (it has "
-        f"{made_up(3).digest[:12]}): a run names its parties where not all hold its study"
+    assert owner["away"] is None
+
+
+ORDER = {"study": "wards", "epsilon": 1.0, "delta": 1e-5}
+
+
+async def test_only_parties_that_hold_a_study_are_asked_for_it(client: httpx.AsyncClient) -> None:
+    answer = (await client.post("/v1/forecasts", json=ORDER)).raise_for_status().json()
+    assert ([owner["name"] for owner in answer["owners"]], answer["without"]) == (["party-1"], ["party-2"])
+    run = await submit(client, study="wards", parameters={"n_rounds": 2})
+    ended = (await watch(client, run))[-1][1]
+    assert ended["state"] == "completed"
+    assert (await client.get(f"/v1/runs/{run}")).json()["parties"] == ["party-1"]
+    for path in ("/v1/runs", "/v1/forecasts"):
+        refusal = await client.post(path, json=ORDER | {"parties": ["party-1", "party-2"]})
+        assert refusal.status_code == 422
+        assert refusal.json()["detail"] == (
+            "parties: party-2 does not hold wards; it is held by party-1; to have an owner hold it: parley-learner "
+            "invite party-2 --study wards"
+        )
+    unheld = WARDS.model_copy(update={"name": "beds"}).model_dump(mode="json")
+    refusal = await client.post("/v1/runs", json=ORDER | {"study": unheld})
+    assert refusal.status_code == 422
+    assert refusal.json()["detail"] == (
+        "no party holds beds yet: invite owners of such rows, new ones or of those that hold other studies here "
+        "(party-1, party-2): parley-learner invite NAME --study beds"
     )
-    assert (refused["party"], refused["reason"]) == ("party-2", "wrong-study")
+
+
+async def test_a_party_that_is_away_is_known_by_what_it_said_last(tmp_path: Path) -> None:
+    cluster = Wards(tmp_path, n_parties=2)
+    async with intercepted_parties(cluster) as parties:
+        async with learner_of(cluster, parties) as client:
+            (await client.post("/v1/forecasts", json=ORDER)).raise_for_status()
+            for party in parties.values():
+                party.intercept = unreachable()
+            answer = (await client.post("/v1/forecasts", json=ORDER)).raise_for_status().json()
+            (owner,) = answer["owners"]
+            assert (owner["name"], owner["n_examples"], owner["fits"]) == ("party-1", 41, None)
+            assert owner["away"] == "party-1 cannot be reached (ConnectError)"
+            refusal = await client.post("/v1/runs", json=ORDER | {"parties": ["party-2"]})
+            assert "party-2 does not hold wards; it is held by party-1" in refusal.json()["detail"]
+        async with learner_of(cluster, parties, patience_seconds=60) as client:  # started again
+            run = await submit(client, study="wards", parameters={"n_rounds": 2})
+            assert (await client.get(f"/v1/runs/{run}")).json()["parties"] == ["party-1"], "it waits for its owner"
+            parties["party-1"].intercept = pass_on
+            assert (await watch(client, run))[-1][1]["state"] == "completed"
+
+
+async def test_the_same_request_again_is_not_refused_for_what_it_spent_itself(client: httpx.AsyncClient) -> None:
+    order = {"study": "made-up", "epsilon": 90.0, "delta": 1e-5, "parameters": {"n_rounds": 2}}
+    key = {"Idempotency-Key": "once"}
+    first = (await client.post("/v1/runs", json=order, headers=key)).raise_for_status().json()["id"]
+    assert (await watch(client, first))[-1][1]["state"] == "completed"
+    refusal = (await client.post("/v1/runs", json=order)).json()
+    assert refusal["type"] == "urn:parley:problem:foreseen-refusal"
+    assert (await client.post("/v1/runs", json=order, headers=key)).json()["id"] == first
 
 
 async def test_what_an_owner_says_of_its_people_is_repeated_wherever_a_model_states_what_it_promises(

@@ -106,7 +106,7 @@ def test_an_older_store_is_migrated(tmp_path: Path) -> None:
     terms = RunTerms.of(spec, 60.0, {}).model_dump_json()
     newer = ("TABLE copied", "TABLE restores")
     older = [table for table in statements.STORE_SCHEMA.tables if not any(name in table for name in newer)]
-    later = ("approvals", "weights", "model_digest", "ended_at")
+    later = ("approvals", "weights", "model_digest", "ended_at", "threshold")
     older[0] = "\n".join(line for line in older[0].splitlines() if not any(word in line for word in later))
     with closing(sqlite3.connect(path)) as file:
         for table in older:
@@ -300,7 +300,7 @@ def test_a_new_run_is_kept_with_all_that_it_was_asked_for(store: RunStore, spec:
         "terms": RunTerms.of(spec, 5.0, {}, any_algorithm=True, cohort=cohort).model_dump_json(),
         "evaluates": first,
         "evaluation": spec.model_dump_json(),
-        **dict.fromkeys(("approvals", "plan", "problem", "pause", "model", "weights", "model_digest")),
+        **dict.fromkeys(("approvals", "plan", "problem", "pause", "model", "weights", "model_digest", "threshold")),
     }
     plain = row_of(store, first)
     assert (plain["purpose"], plain["idempotency_key"], plain["evaluates"], plain["evaluation"]) == ("", *[None] * 3)
@@ -455,6 +455,43 @@ def test_an_evaluated_model_has_the_figures_of_the_newest_evaluation_that_can_be
         }
     change(store, "UPDATE runs SET model_digest = '' WHERE id = ?", evaluation.id)
     assert store.evaluated_model(model.id) == store.model(model.id)
+
+
+def test_a_threshold_is_chosen_by_the_rule_and_the_newest_evaluation_whenever_the_model_is_read(
+    store: RunStore, spec: RunSpec
+) -> None:
+    def point(score: float, recall: float) -> dict[str, Any]:
+        return {"score": score, "recall": {"estimate": recall}}
+
+    def end(run: Run, evaluation: object) -> None:
+        model = {"kind": "linear", "study": spec.study.model_dump(mode="json"), "evaluation": evaluation}
+        store.complete(run, model | {"weights": None}, np.array([0.5]), {})
+
+    run = running(store, spec, threshold="recall=0.5")
+    assert (run.threshold, row_of(store, run.id)["draft"]) == ("recall=0.5", spec.digest + "recall=0.5")
+    assert not store.will_be_evaluated(run.id)
+    end(run, None)
+    waiting = store.evaluated_model(run.id)["threshold"]
+    assert waiting["unmet"] == "the model has no evaluation to choose by"
+    assert "threshold" not in store.model(run.id), "it is no part of what was signed"
+    for scores in ((-2.0, -1.0), (-4.0, -3.0)):
+        evaluation = running(store, spec, evaluates=run.id)
+        assert store.will_be_evaluated(run.id)
+        end(evaluation, {"points": [point(scores[0], 0.7), point(scores[1], 0.6), point(1.0, 0.1)]})
+        stated = {"rule": "recall=0.5", "score": scores[1], "estimated": True}
+        assert store.evaluated_model(run.id)["threshold"] == stated
+    store.set_threshold(run.id, "recall=0.65")
+    assert store.evaluated_model(run.id)["threshold"] == stated | {"rule": "recall=0.65", "score": -4.0}
+    store.set_threshold(run.id, None)
+    assert (store.run(run.id).threshold, "threshold" in store.evaluated_model(run.id)) == (None, False)
+    with pytest.raises(NotFoundError):
+        store.set_threshold("nobody", "f1")
+    failed = running(store, spec, evaluates=(other := running(store, spec)).id)
+    store.enter(failed.id, "failed")
+    assert not store.will_be_evaluated(other.id)
+    change(store, "UPDATE runs SET threshold = 'f2' WHERE id = ?", run.id)
+    with pytest.raises(DamagedError, match=run.id):
+        store.evaluated_model(run.id)
 
 
 def test_a_settled_run_has_its_specification_plan_and_terms(store: RunStore, spec: RunSpec) -> None:

@@ -28,7 +28,7 @@ from tests.support.cluster import (
     train,
     watch,
 )
-from tests.support.intercepted import learner_of
+from tests.support.intercepted import Intercepted, learner_of, unreachable
 from tests.support.prometheus import needs_prometheus
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
 
@@ -173,7 +173,7 @@ async def test_budget_rounds_and_refusals_are_counted(tmp_path: Path) -> None:
 async def test_a_refusal_of_the_owner_is_counted_by_its_rule(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=1, policy={"max_epsilon_per_run": 0.5})
     async with party_apps(cluster) as apps:
-        party = httpx.ASGITransport(apps["party-1"])
+        party = Intercepted(httpx.ASGITransport(apps["party-1"]), unreachable("/v1/party", times=1))
         async with asgi_learner(cluster.learner_settings(), lambda _: party) as client:
             events = await watch(client, await submit(client))
         text = apps["party-1"].state.metrics.render().decode()

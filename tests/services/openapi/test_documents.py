@@ -128,6 +128,7 @@ def test_the_names_of_the_learners_operations_stay(learner: dict[str, Any]) -> N
         "remove_member",
         "renew_certificate",
         "resume_run",
+        "set_threshold",
         "show_card",
         "show_description",
         "show_keys",

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from parley.common.encoding.canonical_json import canonical_digest
 from parley.common.encoding.key_words import words_of
 from parley.common.errors import InvalidInputError
+from parley.common.learning.threshold import chosen_threshold
 from parley.common.runs.certificate import signed_certificate
 from parley.common.runs.model_document import Promise, read_document
 from parley.common.runs.pricing import is_of_sums
@@ -91,6 +92,23 @@ def test_a_document_of_a_version_that_said_less_holds_and_is_told_what_else_it_a
     assert "guarantees: not what follows from the specification" in verify_document(document).faults
 
 
+def test_a_threshold_is_repeated_from_what_is_signed(document: Document) -> None:
+    study = read_document(document).study
+    for rule, from_what in (
+        ("probability=0.2", "the rule probability=0.2 and the study"),
+        ("f1", "the evaluation and"),
+    ):
+        document["threshold"] = chosen_threshold(rule, study, document["evaluation"]).model_dump(mode="json")
+        verdict = verify_document(document, known())
+        assert verdict.faults == ()
+        assert any(f"the threshold follows from {from_what}" in words for words in verdict.holds)
+        document["threshold"]["score"] += 0.01
+        (fault,) = verify_document(document, known()).faults
+        assert f"threshold: not what the rule {rule} chooses" in fault
+    document["threshold"]["rule"] = "f2"
+    assert "threshold 'f2' is no rule" in verify_document(document, known()).faults[0]
+
+
 def _of(*path: str | int) -> Callable[[Document], Any]:
     def part(document: Document) -> Any:  # noqa: ANN401 -- a part of JSON
         for step in path:
@@ -131,6 +149,10 @@ ALTERATIONS: dict[str, tuple[Callable[[Document], None], str]] = {
     "column": (_altered("column_names", 0, by=lambda _: "age"), "column_names: not what the specification says"),
     "adjacency": (_altered("adjacency", by=lambda _: "whole_party"), "adjacency: whole_party"),
     "algorithm": (_altered("algorithm", by=lambda _: "psgd"), "algorithm: not what the specification says"),
+    "class weights": (
+        lambda document: document.update(class_weights={"no": 0.5, "yes": 1.0}),
+        "class_weights: not what the specification says",
+    ),
     "study": (_altered("study_digest", by=_flipped), "study_digest: not what"),
     "specification": (
         _altered(*CERTIFICATE, "specification", "parameters", "n_rounds", by=lambda it: it + 1),
@@ -207,6 +229,7 @@ ALL_FAULTS: dict[str, tuple[str, ...]] = {
         "adjacency: whole_party, and the algorithm's is replace_one",
     ),
     "algorithm": ("algorithm: not what the learner signed", "algorithm: not what the specification says"),
+    "class weights": ("class_weights: not what the learner signed", "class_weights: not what the specification says"),
     "study": ("study_digest: not what the learner signed", "study_digest: not what the specification says"),
     "specification": (
         "certificate: not what the learner signed",

@@ -14,7 +14,7 @@ from parley.learner.cli.client import LearnerClient
 from parley.learner.cli.forecast import outlook
 from parley.party.keyholder.settings import KeyHolderSettings
 from parley.party.settings import PartySettings
-from tests.support.cluster import submit, until_paused, watch
+from tests.support.cluster import refused, submit, until_paused, watch
 from tests.support.intercepted import Intercepted, learner_of, pass_on, unreachable
 from tests.support.secure_cluster import KEY_BITS, SUMS, SecureCluster, charges, secure_services
 
@@ -109,8 +109,7 @@ async def test_whom_an_owner_does_not_trust_is_told_as_its_party_refuses_it(
         assert told in objection
         assert [owner["objections"] for owner in others] == [[], []]
         assert not any(owner["objections"] for owner in (await foreseen(client, secure_sum="none"))["owners"])
-        run = await submit(client, **TERMS)
-        assert (await watch(client, run))[-1][1]["problem"]["detail"] == f"party-1 refused: {objection}"
+        assert await refused(client, **TERMS) == {"party-1": [objection]}
 
 
 @pytest.mark.parametrize(
@@ -126,9 +125,7 @@ async def test_a_pin_of_another_key_is_told(tmp_path: Path, changed: Change, tol
         first, *others = (await foreseen(client, colluders=2))["owners"]
         assert first["objections"] == [told]
         assert [other["objections"] for other in others] == [[], []]
-        run = await submit(client, **TERMS, colluders=2)
-        assert (await watch(client, run))[-1][1]["problem"]["party"] == "party-1"
-        assert list(charges(cluster, run).values()) == [[], [], []]
+        assert await refused(client, **TERMS, colluders=2) == {"party-1": [told]}
 
 
 async def test_pins_are_told_to_the_learner_and_not_with_what_users_see(

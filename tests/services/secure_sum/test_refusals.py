@@ -14,7 +14,7 @@ import pytest
 from parley.common.secure_sum.envelope import Signed
 from parley.common.secure_sum.errors import OwnKeyError
 from parley.learner.settings import LearnerSettings
-from tests.support.cluster import LEARNER, submit, watch
+from tests.support.cluster import LEARNER, refused, submit, watch
 from tests.support.intercepted import Intercept, Intercepted, always, learner_of, pass_on, silent, unreachable
 from tests.support.secure_cluster import SUMS, Hang, SecureCluster, charges, secure_services
 
@@ -43,6 +43,13 @@ async def problem_of(client: httpx.AsyncClient, **terms: object) -> dict[str, An
     assert ended["state"] == "failed", ended
     problem: dict[str, Any] = ended["problem"]
     return problem
+
+
+def be_away_at_first(services: Services) -> None:
+    """Have parties not answer when a run is asked for, so that they refuse it only later, as they check it."""
+    for name, service in services.items():
+        if name.startswith("party-"):
+            service.intercept = unreachable("/v1/party", times=1)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +99,7 @@ def pinned(cluster: SecureCluster, kind: str, name: str) -> list[dict[str, Any]]
 
 async def test_refuses_a_key_holder_whose_key_is_not_the_pinned_one(cluster: SecureCluster, services: Services) -> None:
     async with learner_of(cluster, services, key_holders=pinned(cluster, "key_holders", "key-holder-1")) as client:
+        be_away_at_first(services)
         problem = await problem_of(client)
     assert problem["type"] == "urn:parley:problem:key-holder-refused"
     assert (problem["key_holder"], problem["reason"]) == ("key-holder-1", "wrong_pin")
@@ -113,6 +121,7 @@ async def test_every_party_refuses_a_roster_with_another_key_in_the_name_of_one(
 async def test_others_refuse_a_learner_whose_key_is_not_the_pinned_one(tmp_path: Path, changed: str) -> None:
     cluster = WrongPins(tmp_path, n_parties=2, changed=changed)
     async with secure_services(cluster) as services, learner_of(cluster, services) as client:
+        be_away_at_first(services)
         problem = await problem_of(client)
     if changed == "party":
         assert (problem["party"], problem["reason"]) == ("party-1", "bad_signature")
@@ -124,6 +133,9 @@ async def test_others_refuse_a_learner_whose_key_is_not_the_pinned_one(tmp_path:
 async def test_a_party_refuses_key_holders_that_its_owner_did_not_pin(tmp_path: Path) -> None:
     cluster = WrongPins(tmp_path, n_parties=2, changed="key holders of a party")
     async with secure_services(cluster) as services, learner_of(cluster, services) as client:
+        told = "the key holders are not the pinned ones: key-holder-1 has another key than was compared"
+        assert await refused(client, **SUMS) == {"party-1": [told]}
+        be_away_at_first(services)
         problem = await problem_of(client)
     assert (problem["party"], problem["reason"]) == ("party-1", "wrong_pin")
 
@@ -288,6 +300,7 @@ async def test_a_run_whose_key_holder_is_gone_from_the_settings_fails_by_its_nam
         await hang.reached.wait()
     services["key-holder-1"].intercept = pass_on
     async with learner_of(cluster, services, key_holders=pinned(cluster, "key_holders", "key-holder-1")) as client:
+        be_away_at_first(services)
         problem = (await watch(client, run))[-1][1]["problem"]
     assert problem["type"] == "urn:parley:problem:not-found"
     assert "key holder key-holder-1" in problem["detail"]

@@ -1,0 +1,281 @@
+"""``parley-learner quickstart``: from a table to a learner that serves, and an invitation for each owner."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from parley.common.errors import ConflictError, InvalidInputError, UnavailableError
+from parley.common.service.commands import CsvOption, Printer, TableOption, deferred
+from parley.learner.api import routes
+from parley.learner.cli.begin import environment_of, exported, make_learner
+from parley.learner.cli.options import HERE, SETTINGS
+from parley.learner.cli.roster import unused_file, write_invitation
+from parley.learner.cli.serve import serve_command
+from parley.learner.cli.study import AuthorOptions, prompt, write_study
+
+with deferred():
+    from parley.common.client import peer
+    from parley.common.encoding import key_words
+    from parley.common.files import sources, studies
+    from parley.common.secure_sum import envelope
+    from parley.common.service import logs, prometheus
+    from parley.learner import settings
+    from parley.learner.api import membership, service
+    from parley.learner.cli import client, drafting
+
+if TYPE_CHECKING:
+    from parley.learner.cli.study import Drafted
+    from parley.learner.settings import LearnerSettings
+
+QUICKSTARTS = (
+    "Examples:\n\n"
+    "parley-learner quickstart adult.csv --public --label income --owners hospital-a,hospital-b --serve\n\n"
+    "parley-learner quickstart diabetes.csv --public --label readmitted --owners hospital-a,hospital-b   (a second "
+    "study, at the same learner)"
+)
+"""The command's examples, for its help."""
+
+HERE_ALONE = "https://127.0.0.1:8100"
+"""The learner's URL unless another is said: no other machine reaches it."""
+
+_HOURS = 72.0
+_IS_PUBLIC = "is the table public or made up, so that all owners may see its values and ranges?"
+_PRIVATE = (
+    "then only names and kinds of its columns are read: say bounds and values that are public knowledge, never the "
+    "least and largest of private rows: all owners see them"
+)
+
+
+def quickstart_command(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE",
+            help="a table with columns as the owners have them: an example of it that is public or made up, or rows of "
+            "your own; a CSV or Parquet file, folder/*.parquet, file.sqlite::table, or a query",
+        ),
+    ],
+    *,
+    table: TableOption = None,
+    csv: CsvOption = None,
+    owners: Annotated[
+        list[str] | None,
+        typer.Option("--owners", metavar="NAME,NAME", help="the owners to invite, with commas between"),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", help=f"where owners will reach this learner, https://host:port; {HERE_ALONE} if not given"
+        ),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="the learner's folder, which is made if it is not there")
+    ] = HERE,
+    start: Annotated[
+        bool | None,
+        typer.Option("--serve/--no-serve", help="start the learner here, until Ctrl-C; default: asked at a terminal"),
+    ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind a proxy that has TLS")
+    ] = False,
+    words: AuthorOptions,
+    ask: Annotated[
+        bool | None, typer.Option("--ask/--no-ask", help="ask for what is missing; default: at a terminal")
+    ] = None,
+    out: Printer,
+) -> None:
+    """Begin with a table: make a study of it and a learner, invite the owners, and start the learner.
+
+    Each question has an option, so that scripts need no terminal. At a learner that is there already, a further table
+    becomes a further study, also while the learner runs.
+
+    Unless the table is --public, only names and kinds of its columns are read: you give the bounds and values, which
+    all owners will see, so they must be public knowledge, never taken from private rows.
+    """
+    is_asked = sys.stdin.isatty() if ask is None else ask
+    root, source = folder.resolve(), sources.parse_source(data, table or (), csv)
+    is_new = not (root / SETTINGS).exists()
+    if is_asked and not words.public:
+        words = replace(words, public=typer.confirm(_IS_PUBLIC, default=False, err=True))
+        if not words.public:
+            out.aside(_PRIVATE)
+    drafted = words.draft(source, out, (_ask_least if words.public else prompt) if is_asked else None)
+    file = root / "studies" / f"{drafted.study.name}.json"
+    if file.exists() and studies.read_study(file) != drafted.study:
+        raise ConflictError(
+            f"{file} is another study of this name: say --name NAME; or invite more owners to that one: "
+            f"parley-learner invite NAME --study {drafted.study.name}"
+        )
+    if is_new and url is None:
+        url = prompt("where owners will reach this learner", HERE_ALONE) if is_asked else HERE_ALONE
+    if owners is None and is_asked:
+        owners = [typer.prompt("owners to invite, with commas between", default="", show_default=False, err=True)]
+    asked = _requests(_split(owners or ()), drafted.study.name)
+    if is_new and url:
+        _check_port(url)
+        make_learner(root, url, "learner", None, plain_http=plain_http, compose=False)
+    learner = LearnerHere.of(root, url)
+    write_study(file, drafted.study)
+    invited = learner.invite(asked)
+    if start is None and is_asked and not learner.is_running():
+        start = typer.confirm("start the learner now, until Ctrl-C?", default=True, err=True)
+    _report(learner, drafted, file, invited, is_started=bool(start), out=out)
+    if start and not learner.is_running():
+        serve_command(root / SETTINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerHere:
+    """A learner in a folder of this machine, which may run or not."""
+
+    root: Path
+    settings: LearnerSettings
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, root: Path, url: str | None) -> LearnerHere:
+        """Find the learner in a folder; raises InvalidInputError where it invites nobody, or has another URL."""
+        found = settings.LearnerSettings.load(root / SETTINGS)
+        if found.joining is None:
+            raise InvalidInputError(f"{root / SETTINGS}: without [joining], this learner invites nobody")
+        has = str(found.joining.url).rstrip("/")
+        if url is not None and url.rstrip("/") != has:
+            raise ConflictError(f"--url: the learner in {root} is at {has}; leave the option out, or say another --out")
+        return cls(root, found, environment_of(root, has, plain_http=found.joining.authority is None))
+
+    @property
+    def words(self) -> str:
+        """The six words of the learner's key."""
+        return " ".join(key_words.words_of(envelope.public_hex(self.settings.signing_key())))
+
+    def connect(self) -> client.LearnerClient:
+        """Connect to the learner as its operator."""
+        named = {name: Path(self.environment[name]) for name in self.environment if name != "PARLEY_URL"}
+        return client.LearnerClient(
+            self.environment["PARLEY_URL"], token_file=named["PARLEY_TOKEN_FILE"], ca=named.get("PARLEY_CA")
+        )
+
+    def is_running(self) -> bool:
+        """Say whether the learner answers."""
+        try:
+            with self.connect() as connection:
+                connection.ask(*routes.SHOW_ROSTER.to())
+        except UnavailableError:
+            return False
+        return True
+
+    def invite(self, asked: Sequence[membership.InvitationRequest]) -> dict[str, Path]:
+        """Write an invitation for each request; returns the files by the owner's name."""
+        if not asked:
+            return {}
+        if self.is_running():
+            with self.connect() as connection:
+                texts = [connection.ask(*routes.INVITE.to(), each.model_dump(mode="json"))["text"] for each in asked]
+        else:
+            logs.configure(self.settings.log_format, logging.WARNING)
+            built = service.LearnerService.build(self.settings, peer.Line, prometheus.Metrics(all_public=True))
+            with closing(built.store):
+                texts = [asyncio.run(built.members.invite(each)).text for each in asked]
+        files = {}
+        for each, text in zip(asked, texts, strict=True):
+            files[each.name] = unused_file(each.name)
+            write_invitation(files[each.name], text)
+        return files
+
+
+def _ask_least(question: str, proposed: str) -> str:
+    """Ask for the label, and for what a public table does not say; the rest is as the table has it."""
+    return proposed if proposed and question != drafting.LABEL_QUESTION else prompt(question, proposed)
+
+
+def _requests(names: Sequence[str], study: str) -> list[membership.InvitationRequest]:
+    """Return the requests to invite these owners to a study; raises InvalidInputError for a name that cannot be one."""
+    try:
+        return [
+            membership.InvitationRequest(name=name, studies=(study,), hours=_HOURS) for name in dict.fromkeys(names)
+        ]
+    except ValueError:
+        raise InvalidInputError(
+            "--owners: names have letters, digits, '.', '_' and '-', and begin with a letter or digit"
+        ) from None
+
+
+def _split(texts: Sequence[str]) -> list[str]:
+    """Split texts into the names that they have, with commas between."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def _check_port(url: str) -> None:
+    """Raise ConflictError where another program listens at a loopback URL: the learner could not start."""
+    where = urlsplit(url)
+    if not _is_here_alone(url) or where.port is None:
+        return
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        if probe.connect_ex(("127.0.0.1", where.port)) == 0:
+            other = f"{where.scheme}://{where.hostname}:{where.port + 1}"
+            raise ConflictError(f"another program listens at {url}: say another port, such as --url {other}")
+
+
+def _is_here_alone(url: str) -> bool:
+    """Say whether no other machine reaches a URL."""
+    return urlsplit(url).hostname in {"127.0.0.1", "localhost"}
+
+
+def _report(
+    learner: LearnerHere, drafted: Drafted, file: Path, invited: Mapping[str, Path], *, is_started: bool, out: Printer
+) -> None:
+    """Print what was made, what to send to whom, the words to read out, and what comes next."""
+    study, url = drafted.study.name, learner.environment["PARLEY_URL"]
+    config = learner.root / SETTINGS
+    serving = f"parley-learner serve --config {quote(str(config))}"
+    export = exported(learner.environment)
+    lines = [f"a learner in {learner.root}, at {url}", f"{file}: {drafted.summary}"]
+    if invited:
+        lines += ["send each owner its file, as you would a password: it counts once, for 72 hours"]
+        lines += [f"  {name}: {path}" for name, path in invited.items()]
+        lines += ["read these words out to each by telephone; they type them:", f"  {learner.words}"]
+        lines += ["each owner then runs, where its table is, with Parley and its extra files installed:"]
+        lines += [
+            f"  parley-party join {quote(path.name)} --data TABLE; parley-party serve --config {quote(name)}/party.toml"
+            for name, path in invited.items()
+        ]
+    following = [
+        *([] if is_started or learner.is_running() else [serving]),
+        *(f"parley-learner roster confirm {name} WORDS   (the six that its owner reads to you)" for name in invited),
+        *([] if invited else [f"parley-learner invite NAME --study {study}"]),
+        f"parley-learner forecast {study} --epsilon 1 --delta 1e-5",
+        f"parley-learner submit {study} --epsilon 1 --delta 1e-5 --watch",
+    ]
+    out.done(
+        "\n".join(lines),
+        folder=str(learner.root),
+        url=url,
+        study=study,
+        file=str(file),
+        words=learner.words,
+        invitations={name: str(path) for name, path in invited.items()},
+        start=serving,
+        environment=dict(learner.environment),
+        next=following,
+    )
+    drafted.print_notes(out)
+    if _is_here_alone(url):
+        out.aside(f"note: owners on other machines do not reach {url}; for them, begin with --url https://HOST:PORT")
+    where = f" in another terminal, from {Path.cwd()}" if is_started else ""
+    if learner.root != HERE.resolve():
+        where += f", after: {export}"
+    out.aside("\n".join([f"next{where}:", *(f"  {line}" for line in following)]))
+    sys.stdout.flush()

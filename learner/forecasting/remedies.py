@@ -1,0 +1,185 @@
+"""What helps where owners would refuse a run: options of ``parley-learner submit`` with which they would not.
+
+Each is tried before it is offered: by the rules that owners state, and by their accounts as far as they are told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from parley.common.algorithms import REGISTRY
+from parley.common.encoding.texts import first_names
+from parley.common.errors import BudgetExhaustedError, ForeseenRefusalError, InvalidInputError
+from parley.common.privacy.account import Account, Cost
+from parley.common.privacy.calibration import LEAST_EPSILON
+from parley.common.runs.evaluation import EVALUATE
+from parley.common.runs.specification import RunSpec
+from parley.common.wire.party_api import StudyFacts
+
+Refusals = Mapping[str, Mapping[str, str]]
+"""Why parties would refuse a run, by party and by the owner's rule."""
+Reviewed = tuple[Mapping[str, Cost | BudgetExhaustedError], Refusals]
+"""What a run would be charged to each party, and what parties object to, by party and rule."""
+_MOST_PARTIES = 10
+_DIGITS = 3  # of an epsilon that is offered
+
+
+def foreseen_refusal(
+    spec: RunSpec,
+    refused: Refusals,
+    facts: Mapping[str, StudyFacts],
+    accounts: Mapping[str, Account],
+    review: Callable[[RunSpec], Reviewed],
+) -> ForeseenRefusalError:
+    """Return the error that says who would refuse a run, why, and what helps."""
+    helps = helpful_options(spec, refused, facts, accounts, review)
+    told = {name: _told(reasons) for name, reasons in refused.items()}
+    by_reason: dict[str, list[str]] = {}
+    for name, words in told.items():
+        for reason in words:
+            by_reason.setdefault(reason, []).append(name)
+    detail = "; ".join(f"{first_names(names)} would refuse the run: {reason}" for reason, names in by_reason.items())
+    if helps:
+        detail += f"; what helps: {', or '.join(helps)}"
+    refusals = [{"party": name, "reasons": words} for name, words in told.items()]
+    return ForeseenRefusalError(detail, refusals=refusals, helps=[*helps])
+
+
+def _told(reasons: Mapping[str, str]) -> list[str]:
+    """Return the reasons to tell: that the budget is too small is no news beside a rule that is broken."""
+    broken = [reason for rule, reason in reasons.items() if rule != BudgetExhaustedError.kind]
+    return broken or [*reasons.values()]
+
+
+def helpful_options(
+    spec: RunSpec,
+    refused: Refusals,
+    facts: Mapping[str, StudyFacts],
+    accounts: Mapping[str, Account],
+    review: Callable[[RunSpec], Reviewed],
+) -> tuple[str, ...]:
+    """Return the options that help, each by itself, the most useful first; none if nothing is known to help.
+
+    ``refused`` says who would refuse the settled run and why; ``review`` reviews another one among the same parties.
+    """
+    rules = {rule for reasons in refused.values() for rule in reasons}
+    helps = [*_other_terms(spec, refused, facts, accounts, review)]
+    if "algorithms" in rules:
+        helps += _other_algorithm(spec, facts)
+    if any(rule.startswith(f"{EVALUATE}.") for rule in rules):
+        helps.append("to leave --evaluate out")
+    rest = tuple(name for name in spec.names if name not in refused)
+    fewest = 1 if spec.secure_sum == "none" else 2  # a sum of one hides nothing
+    if fewest <= len(rest) <= _MOST_PARTIES and spec.algorithm != EVALUATE and _may_run(spec, rest, review):
+        helps.append(" ".join(f"--party {name}" for name in rest))
+    return tuple(helps)
+
+
+def _other_terms(
+    spec: RunSpec,
+    refused: Refusals,
+    facts: Mapping[str, StudyFacts],
+    accounts: Mapping[str, Account],
+    review: Callable[[RunSpec], Reviewed],
+) -> Iterator[str]:
+    """Yield the options that meet all rules together, if they are known to."""
+    changed: RunSpec | None = spec
+    for name, reasons in refused.items():
+        for rule in reasons:
+            changed = changed and _met(rule, changed, facts[name], accounts.get(name))
+    if changed is not None and (
+        changed.secure_sum != spec.secure_sum or _meets(changed, set(refused), accounts, review)
+    ):
+        yield " ".join(_options(spec, changed))
+
+
+def _met(rule: str, spec: RunSpec, stated: StudyFacts, account: Account | None) -> RunSpec | None:
+    """Return the run on terms that meet one rule of an owner; None if it is not known which do."""
+    update: dict[str, Any] = {}
+    match rule:
+        case "max_epsilon_per_run" | "max_delta_per_run":
+            return _at_most(spec, stated.max_epsilon_per_run, stated.max_delta_per_run)
+        case BudgetExhaustedError.kind if account is not None:
+            return _at_most(spec, _rounded(account.epsilon_left), account.delta_left)
+        case "minimum_contributors" if stated.minimum_contributors <= len(spec.parties):
+            update = {rule: max(spec.minimum_contributors, stated.minimum_contributors)}
+        case "colluders":
+            update = {rule: max(spec.colluders, stated.colluders)}
+        case "max_rounds" if "n_rounds" in spec.parameters:
+            update = {"parameters": spec.parameters | {"n_rounds": stated.max_rounds}}
+        case "require_secure_sum":
+            update = {"secure_sum": "paillier"}
+    return spec.model_copy(update=update) if update else None
+
+
+def _at_most(spec: RunSpec, epsilon: float, delta: float) -> RunSpec | None:
+    """Return the run at a budget within these limits; None if there is none, or its parties have unlike budgets."""
+    budgets = {member.budget for member in spec.parties}
+    budget = budgets.pop()
+    epsilon, delta = min(budget.epsilon, epsilon), min(budget.delta, delta)
+    if budgets or epsilon < LEAST_EPSILON or (delta <= 0) != (budget.delta <= 0):
+        return None
+    lower = budget.model_copy(update={"epsilon": epsilon, "delta": delta})
+    return spec.model_copy(
+        update={"parties": tuple(member.model_copy(update={"budget": lower}) for member in spec.parties)}
+    )
+
+
+def _rounded(epsilon: float) -> float:
+    """Round an epsilon down to a few digits, or to 0."""
+    if epsilon <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - _DIGITS + 1)
+    return float(f"{math.floor(epsilon / unit + 1e-9) * unit:.12g}")
+
+
+def _options(before: RunSpec, after: RunSpec) -> Iterator[str]:
+    """Yield the options that change the terms of a run into those of another."""
+    budgets = before.parties[0].budget, after.parties[0].budget
+    for name in ("epsilon", "delta"):
+        if getattr(budgets[0], name) != (value := getattr(budgets[1], name)):
+            yield f"--{name} {value:.12g}"
+    if before.parameters != after.parameters:
+        yield f"-p n_rounds={after.parameters['n_rounds']}"
+    for name in ("minimum_contributors", "colluders", "secure_sum"):
+        if getattr(before, name) != (value := getattr(after, name)):
+            yield f"--{name.replace('_', '-')} {value}"
+
+
+def _meets(
+    spec: RunSpec, names: set[str], accounts: Mapping[str, Account], review: Callable[[RunSpec], Reviewed]
+) -> bool:
+    """Say whether these parties would not refuse a run, as far as they tell."""
+    try:
+        charges, objected = review(spec)
+    except InvalidInputError:
+        return False
+    fits = all(
+        isinstance(charge := charges[name], Cost) and accounts[name].fits(charge) for name in names & accounts.keys()
+    )
+    return fits and not any(objected.get(name) for name in names)
+
+
+def _may_run(spec: RunSpec, rest: tuple[str, ...], review: Callable[[RunSpec], Reviewed]) -> bool:
+    """Say whether the rest of the parties would not refuse the run among themselves."""
+    changes = {
+        "minimum_contributors": min(spec.minimum_contributors, len(rest)),
+        "colluders": min(spec.colluders, len(rest) - 1),
+    }
+    return _meets(spec.among(rest).model_copy(update=changes), set(rest), {}, review)
+
+
+def _other_algorithm(spec: RunSpec, facts: Mapping[str, StudyFacts]) -> Iterator[str]:
+    """Yield the option that names algorithms that all owners allow, if some train on the study's rows."""
+    named = [
+        name
+        for name, kind in REGISTRY.items()
+        if kind.trains
+        and not kind.curator
+        and kind.takes(spec.study.norm, sparse=spec.study.sparse is not None)
+        and all(name in stated.algorithms for stated in facts.values())
+    ]
+    if named and REGISTRY[spec.algorithm].trains:
+        yield f"--algorithm {' or '.join(named[:2])}"
