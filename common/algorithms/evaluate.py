@@ -21,6 +21,7 @@ from pydantic import Field
 
 from parley.common.algorithms._parameters import algorithm
 from parley.common.arrays import FloatArray, IntArray
+from parley.common.data.class_weights import prior_offset
 from parley.common.data.shard import Shard
 from parley.common.data.study import Rows
 from parley.common.encoding.fixed_point import NORMS, Norm
@@ -121,7 +122,10 @@ class Evaluate(Algorithm):
 
     def fixed_tally(self, facts: FederationFacts) -> ClassCells | Errors:
         """Return which sums are counted of more than two classes, or a real label."""
-        return ClassCells(facts.loss.outputs) if facts.loss.outputs > 1 else Errors(self.largest_error)
+        if (k := facts.loss.outputs) == 1:
+            return Errors(self.largest_error)
+        weights = facts.loss.class_weights
+        return ClassCells(k, tuple(prior_offset(weights, k).tolist()) if weights else ())
 
     def tally(self, query: Query, facts: FederationFacts) -> Tally:
         """Return which sums a query asks for."""

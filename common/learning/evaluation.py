@@ -155,10 +155,12 @@ _CLASS_BINS = len(CLASS_EDGES) + 1
 class ClassCells:
     """Counts of K classes by true and predicted class, (K, K); then by class, whether true, and probability.
 
-    Those are (K, 2, bins), and have the weight 1 / (2 K): an example is in one of them for every class.
+    Those are (K, 2, bins), and have the weight 1 / (2 K): an example is in one of them for every class. Probabilities
+    are of the whole population: what class weights add to scores, ``offsets`` (K,), is taken from them.
     """
 
     n_classes: int
+    offsets: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
@@ -179,7 +181,7 @@ class ClassCells:
         """Return the counts, weighted."""
         k, true = self.n_classes, decode_classes(y, self.n_classes)
         confusion = _counts(k * true + scores.argmax(axis=-1), counted, k * k) * UNIT
-        logs = log_softmax(scores, axis=-1)
+        logs = log_softmax(scores - np.array(self.offsets) if self.offsets else scores, axis=-1)
         with np.errstate(divide="ignore"):
             log_odds = logs - np.log(-np.expm1(logs))
         by_class = [
@@ -377,7 +379,7 @@ class NoisyCounts:
 
     ``values`` (m,) are the counts as they were asked for, in reals, ``law`` that of their noise; of two classes they
     are by class and bin, and ``edges`` are the scores between bins; of more, those of `ClassCells`. The model's
-    ``threshold`` is a score for two classes.
+    ``threshold`` is a score for two classes, and ``offset`` what scores have too much for probabilities.
     """
 
     values: FloatArray
@@ -385,6 +387,7 @@ class NoisyCounts:
     classes: tuple[str, ...]
     edges: FloatArray | None = None
     threshold: float = 0.0
+    offset: float = 0.0
 
     @cached_property
     def noise(self) -> FloatArray:
@@ -501,7 +504,7 @@ class NoisyCounts:
         """The counts by score of the positive class of two, or of each of more classes against the others."""
         if self.edges is not None:
             negative, positive = self.values.reshape(2, -1)
-            return (RankedCounts(self.edges, negative, positive, self.law),)
+            return (RankedCounts(self.edges, negative, positive, self.law, self.offset),)
         kind, k = ClassCells(len(self.classes)), len(self.classes)
         counts = self.values[k * k :].reshape(k, 2, -1) / kind.weight
         law = self.law.times(1 / kind.weight)
@@ -520,7 +523,7 @@ class NoisyCounts:
 
 def _calibration(counts: RankedCounts) -> tuple[CalibrationBin, ...]:
     """Return the examples of each bin, from the lowest scores up."""
-    ends, bins = [0.0, *expit(counts.edges).tolist(), 1.0], len(counts.edges) + 1
+    ends, bins = [0.0, *expit(counts.edges - counts.offset).tolist(), 1.0], len(counts.edges) + 1
     noise, found = counts.law.draws(2 * bins), []
     for place in range(bins):
         negative, positive = float(counts.negative[place]), float(counts.positive[place])

@@ -70,12 +70,16 @@ def counts_above(counts: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class RankedCounts:
-    """Noisy counts of negative and positive rows, each (bins,), by bins of the score between ``edges`` (bins - 1,)."""
+    """Noisy counts of negative and positive rows, each (bins,), by bins of the score between ``edges`` (bins - 1,).
+
+    Scores less ``offset`` are log odds of the whole population, as class weights leave them (`prior_offset`).
+    """
 
     edges: FloatArray
     negative: FloatArray
     positive: FloatArray
     law: SummedLaplace
+    offset: float = 0.0
 
     @property
     def is_known(self) -> bool:
@@ -108,7 +112,7 @@ class RankedCounts:
         """Return the mean squared difference of the logistic probability and the class, 0 or 1."""
 
         def mean(worlds: PossibleCounts) -> FloatArray:
-            p = expit(worlds.scores)
+            p = expit(worlds.scores - self.offset)
             of_all = worlds.negative.sum(axis=1) + worlds.positive.sum(axis=1)
             return np.asarray((worlds.negative @ p**2 + worlds.positive @ (1 - p) ** 2) / np.maximum(of_all, 1e-9))
 

@@ -14,6 +14,7 @@ from pydantic import Field, create_model
 
 from parley.common.algorithms.evaluate import Evaluate
 from parley.common.arrays import FloatArray
+from parley.common.data.class_weights import prior_offset
 from parley.common.data.columns import AnyLabel, RealLabel
 from parley.common.encoding.fixed_point import MAX_NORM
 from parley.common.errors import InvalidInputError
@@ -183,7 +184,9 @@ def noisy_of(
     law = algorithm.noise_law(len(algorithm.questions(facts)), facts, answered)
     if isinstance(label, RealLabel):
         return NoisyErrors(model.weights, law, algorithm.largest_error, (label.upper - label.lower) / 2)
-    return NoisyCounts(model.weights, law, tuple(label.values), model.made_of.get("edges"), algorithm.threshold)
+    offset = float(prior_offset(facts.loss.class_weights, 1)) if facts.loss.outputs == 1 else 0.0
+    edges, classes = model.made_of.get("edges"), tuple(label.values)
+    return NoisyCounts(model.weights, law, classes, edges, algorithm.threshold, offset)
 
 
 def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
