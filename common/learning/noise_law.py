@@ -41,7 +41,7 @@ class SummedLaplace:
     @cached_property
     def deviation(self) -> float:
         """The standard deviation."""
-        return math.sqrt(math.fsum(2 * shape * scale**2 for scale, shape in self.parts))
+        return math.hypot(*(math.sqrt(2 * shape) * scale for scale, shape in self.parts))
 
     def draws(self, width: int) -> FloatArray:
         """Return draws (2000, width), the same for the same law: they say what noise does, and hide nothing."""

@@ -133,8 +133,8 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
     assert f"  {heading}\n    accuracy " in saved
     assert saved.count(" at 95%") == 12  # six of both classes; precision, recall and F1 of each
     assert command.json("model", run)["evaluation"]["run"] == follower
-    again = command("evaluate", run, "--epsilon", "40", "--delta", "0.01", "-p", "threshold=0.5", "--watch").stdout
-    assert "at epsilon 40, delta 0:" in again
+    again = command("evaluate", run, "--epsilon", "10", "--delta", "0.01", "-p", "threshold=0.5", "--watch").stdout
+    assert "at epsilon 10, delta 0:" in again
     queued = command.json("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6", "--idempotency-key", "evaluated")
     assert queued["evaluates"] == run
     assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)

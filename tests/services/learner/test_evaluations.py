@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from scipy.special import logit
+from scipy.special import expit, logit
 
 from parley.common.algorithms.evaluate import Evaluate
 from parley.common.arrays import FloatArray
@@ -214,7 +214,7 @@ async def test_the_newest_evaluation_is_shown_and_a_key_queues_one_alone(cluster
         run = await submit(client)
         await watch(client, run)
         first, second = await evaluate(client, run), await evaluate(client, run, parameters={"threshold": 0.5})
-        assert 0.5 in [point["score"] for point in second["evaluation"]["points"]]
+        assert any(each["high"] == pytest.approx(expit(0.5)) for each in second["evaluation"]["calibration"])
         assert (await model_of(client, run))["evaluation"]["run"] == second["id"]
         keyed = [
             (await client.post(f"/v1/runs/{run}/evaluation", json=ORDER, headers={"Idempotency-Key": "k"})).json()["id"]
