@@ -225,6 +225,11 @@ STATISTICS: Registry[Statistic] = Registry(
 )
 
 
+def _is_figure(value: object) -> bool:
+    """Whether a part of an evaluation is a figure, in JSON or not: those of classes are mappings to figures."""
+    return not isinstance(value, float | int | None)
+
+
 def figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the title and the value of each figure that an evaluation has, those of single classes last."""
     of_classes = []
@@ -232,7 +237,7 @@ def figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         value = evaluation.get(name)
         if statistic.title is None or value is None:
             continue
-        if not isinstance(value, Mapping) or "estimate" in value:
+        if not isinstance(value, Mapping) or not all(map(_is_figure, value.values())):
             yield statistic.title, value
             continue
         title = statistic.title if "{}" in statistic.title else f"{statistic.title} of {{}}"
