@@ -59,6 +59,11 @@ class Algorithm(ABC):
     norms: ClassVar[frozenset[Norm]] = frozenset({"euclidean"})
     sparse: ClassVar[bool] = False
 
+    @property
+    def makes_one_model(self) -> bool:
+        """Whether a run trains one model for all, not one a party or none: only such a model can be evaluated."""
+        return self.trains
+
     @classmethod
     def choose(
         cls,

@@ -24,6 +24,7 @@ from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import predict
+from parley.common.runs.self_evaluation import keep_for_evaluation
 from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
 from parley.common.service.http.pages import page_headers
@@ -145,10 +146,11 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
 
     async def foresee(order: ForecastRequest) -> ForecastView:
         draft = await asyncio.to_thread(order.draft, learner.studies, order.owners or learner.roster, learner.rows)
-        order.evaluation(draft)  # raises as it would for a run
+        evaluation = order.evaluation(draft)  # raises as it would for a run
+        keep = partial(keep_for_evaluation, asked=evaluation, if_useful=order.may_evaluate)
         settle = partial(settled, any_algorithm=order.any_algorithm)
         if order.owners is not None:
-            foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle)
+            foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle, keep=keep)
         else:
             learner.sums.check(draft)
             parties = [learner.roster[name] for name in draft.names]
@@ -160,6 +162,7 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
                 deadline,
                 order.seconds,
                 settle=settle,
+                keep=keep,
                 sums=learner.sums,
                 cohort=order.cohort,
             )
@@ -191,6 +194,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
                 order.purpose,
                 order.seconds,
                 evaluation=evaluation,
+                may_evaluate=order.may_evaluate,
                 any_algorithm=order.any_algorithm,
                 cohort=order.cohort,
                 share=learner.fair.queued_runs,
@@ -397,7 +401,7 @@ def _add_evaluations(app: FastAPI, learner: LearnerService) -> None:
         No party is asked.
         """
         trained = learner.store.run(run)
-        if trained.state != "completed" or not trained.spec.build().trains:
+        if trained.state != "completed" or not trained.spec.build().makes_one_model:
             raise ConflictError(f"run {run} has no model", state=trained.state)
         draft = EvaluationRequest(epsilon=epsilon, delta=delta, budgets={}, parameters={}).draft(trained)
         sizes = {member.name: member.n_examples for member in trained.spec.parties}

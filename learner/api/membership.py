@@ -57,7 +57,7 @@ from parley.learner.api.roles import check_certified, invited_name, peer_name
 from parley.learner.api.schemas import MemberName
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 from parley.learner.settings import Joining, KeyHolderEntry, LearnerSettings
-from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
+from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore, check_agreed
 
 if TYPE_CHECKING:
     from parley.learner.secure_sum.coordinator import SecureSumCoordinator
@@ -180,6 +180,7 @@ class LiveRoster:
                 secret_hash=hash_token(secret),
                 expires=expires,
                 studies=request.studies,
+                digests={name: self.studies[name].digest for name in request.studies},
             )
         )
         return SealedInvitation(text=invitation.sealed(self.key), words=words_of(public_hex(self.key)))
@@ -207,6 +208,7 @@ class LiveRoster:
             raise ConflictError("this invitation does not count any more")
         if earlier is not None and earlier.public_key != request.public_key:
             raise ConflictError(f"{name} has joined with another key: have it removed first")
+        check_agreed(self.studies, [invited])
         taken = {member.public_key: member.name for member in self.store.members.values() if member.name != name}
         if request.public_key in taken:
             raise ConflictError(f"this key is {taken[request.public_key]}'s: each party needs its own")
@@ -219,6 +221,7 @@ class LiveRoster:
             joined=datetime.now(UTC),
             confirmed=earlier is not None and earlier.confirmed,
             studies=tuple(dict.fromkeys((*(earlier.studies if earlier else ()), *invited.studies))),
+            digests=(earlier.digests if earlier else {}) | invited.digests,
             secret_hash=invited.secret_hash,
             expires=invited.expires,
         )

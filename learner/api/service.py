@@ -31,7 +31,7 @@ from parley.learner.runs.states import ENDS
 from parley.learner.secure_sum.coordinator import SecureSumCoordinator
 from parley.learner.settings import LearnerSettings, load_studies
 from parley.learner.storage.public_rows import PublicRowStore
-from parley.learner.storage.roster_store import RosterStore
+from parley.learner.storage.roster_store import RosterStore, check_agreed
 from parley.learner.storage.run_store import RunStore
 
 Connect = Callable[[PeerEntry], Line]
@@ -77,6 +77,7 @@ class LearnerService:
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
             purge = Purge(store, rows, settings.retention, engine.is_carrying)
             stored = RosterStore(settings.state / "roster")
+            check_agreed(studies, stored.members.values())
             members = LiveRoster(settings, sums.key, board, roster, sums, stored, studies, store.receipts)
             members.begin()
             fair = FairUse.by(settings.shares)

@@ -50,6 +50,8 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     yield from (f"warning: refused {line}" for line in refusals(answer))
     yield from (f"warning: {line}" for line in answer["key_holders"])
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
+    if answer["evaluation"]:
+        yield answer["evaluation"]
     yield from costly(answer)
     if answer["majority"] is not None:
         yield f"the commonest class makes up {answer['majority']:.3f}: to predict it for all rows is right so often"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -170,7 +170,7 @@ class RunOptions(TypedDict, total=False):
     public: str
     answer_every: int
     cohort: Mapping[str, Any]
-    evaluate: float
+    evaluate: float | Literal["auto"]
     purpose: str
     seconds: float
 

@@ -30,6 +30,7 @@ from parley.common.protocol.algorithm import Algorithm
 from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.pricing import costs_of, highest_charge, limit_of
+from parley.common.runs.self_evaluation import SelfEvaluation
 from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
@@ -73,6 +74,15 @@ Choosing = Callable[[RunSpec, Mapping[str, StudyFacts] | None, int], tuple[RunSp
 """Chooses what a run leaves open, within so many rounds, and gives the reasons; `settled` is one."""
 
 
+Keeping = Callable[[RunSpec, Mapping[str, OwnerRules]], SelfEvaluation]
+"""Keeps a part of a run's budget for its evaluation; `keep_for_evaluation` is one."""
+
+
+def _keep_nothing(run: RunSpec, _rules: Mapping[str, OwnerRules]) -> SelfEvaluation:
+    """Keep no part of the budget: a `Keeping` of runs that nothing evaluates."""
+    return SelfEvaluation(run)
+
+
 AskRoom = Callable[[Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
 """Asks the parties whether their charges, by name, fit what all runs have left; their answers are by name."""
 
@@ -95,12 +105,14 @@ class _Answers:
     room: Mapping[str, bool] = field(default_factory=dict)
 
 
-async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
+async def foresee_owners(
+    draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing, keep: Keeping = _keep_nothing
+) -> ForecastView:
     """Return the forecast of a run among owners of these sizes, without asking them; raises InvalidInputError.
 
     ``seconds`` is how long the run's rounds may take.
     """
-    return await _foresee(with_sizes(draft, sizes), _Answers(), UNKNOWN, seconds, settle=settle)
+    return await _foresee(with_sizes(draft, sizes), _Answers(), UNKNOWN, seconds, settle=settle, keep=keep)
 
 
 async def foresee_parties(  # noqa: PLR0913 -- the run, its parties, the store, and limits of time
@@ -111,6 +123,7 @@ async def foresee_parties(  # noqa: PLR0913 -- the run, its parties, the store, 
     seconds: float,
     *,
     settle: Choosing,
+    keep: Keeping = _keep_nothing,
     sums: SecureSumCoordinator,
     cohort: Cohort | None = None,
 ) -> ForecastView:
@@ -131,7 +144,7 @@ async def foresee_parties(  # noqa: PLR0913 -- the run, its parties, the store, 
     foreseen = None if draft.secure_sum == "none" else await sums.foresee(members, deadline)
     time = await round_time(recruited.spec, members, store, deadline)
     answers, ask_room = _Answers(recruited.facts, budgets, foreseen), partial(_ask_room, members, study, deadline)
-    return await _foresee(recruited.spec, answers, time, seconds, settle=settle, ask_room=ask_room)
+    return await _foresee(recruited.spec, answers, time, seconds, settle=settle, keep=keep, ask_room=ask_room)
 
 
 async def _ask_room(
@@ -151,11 +164,13 @@ async def _foresee(  # noqa: PLR0913 -- the run, what is known of its parties, a
     seconds: float,
     *,
     settle: Choosing,
+    keep: Keeping = _keep_nothing,
     ask_room: AskRoom = _ask_nobody,
 ) -> ForecastView:
     """Return the forecast of a run. Its parts run in threads, because a thousand owners take a second."""
     most_rounds, views = time.rounds_in(seconds), views_of(answers.facts or {})
-    spec, reasons = await asyncio.to_thread(settle, draft, answers.facts, most_rounds)
+    kept = await asyncio.to_thread(keep, draft, answers.facts or {})
+    spec, reasons = await asyncio.to_thread(settle, kept.run, answers.facts, most_rounds)
     algorithm, facts = spec.build(), spec.facts()
     outcome = await asyncio.to_thread(_forecast, algorithm, facts)
     charges = await asyncio.to_thread(_charges, algorithm, facts, views)
@@ -166,6 +181,7 @@ async def _foresee(  # noqa: PLR0913 -- the run, what is known of its parties, a
         parameters=spec.parameters,
         chosen=reasons,
         rounds=len(spec.questions()),
+        evaluation=kept.words,
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=tuple(_owners(spec, facts, outcome, charges, answers)),

@@ -226,6 +226,13 @@ class ForecastView(BaseModel):
     parameters: dict[str, JsonValue]
     chosen: Annotated[dict[str, str], Field(description="which parameters were chosen, and why")]
     rounds: int
+    evaluation: Annotated[
+        str | None,
+        Field(
+            description="in words: what part of the budget would evaluate the model on how many held-out rows, or why "
+            "none would. Null if there is nothing to say: the study holds no row out, or none was asked for"
+        ),
+    ] = None
     majority: Annotated[
         Figure,
         Field(description="the commonest class's share: as the study states it, or of the learner's public examples"),

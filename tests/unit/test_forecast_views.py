@@ -351,7 +351,8 @@ def test_parties_state_their_sizes_budgets_and_sums_within_the_deadline(
         monkeypatch.setattr(report, name, stand_in)
     settle: Any = object()
     sums: Any = SimpleNamespace(foresee=foresee)
-    given: Any = {"settle": settle, "sums": sums, "cohort": cohort}
+    keep: Any = object()
+    given: Any = {"settle": settle, "keep": keep, "sums": sums, "cohort": cohort}
     any_store: Any = store
     found: Any = asyncio.run(report.foresee_parties(draft, parties, any_store, 0.5, 9.0, **given))
     assert found == "the forecast"
@@ -362,7 +363,7 @@ def test_parties_state_their_sizes_budgets_and_sums_within_the_deadline(
         ("ask", members, 0.5),
         *([("sums", members, 0.5)] if is_sum else []),
         ("time", sized, members, store, 0.5),
-        ("whole", sized, answers, UNKNOWN, 9.0, {"settle": settle}),
+        ("whole", sized, answers, UNKNOWN, 9.0, {"settle": settle, "keep": keep}),
     ]
 
 

@@ -163,6 +163,34 @@ async def test_a_run_may_end_with_its_evaluation_within_its_budget(cluster: Clus
     assert model["evaluation"]["epsilon"] == pytest.approx(0.25, abs=1e-6)
 
 
+async def test_a_tenth_is_kept_by_itself_where_it_is_of_use_and_all_is_said_before(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5}
+    few = "the model is not evaluated: 30 held-out rows are too few at epsilon 0.1; ask for it later"
+    enough = "a tenth of the budget (epsilon 0.1) evaluates the model on 30 held-out rows"
+    async with asgi_cluster(cluster) as client:
+        assert few in (await client.post("/v1/forecasts", json=order)).json()["evaluation"]
+        run = await submit(client)
+        assert "evaluated_by" not in (await watch(client, run))[-1][1]
+        shown = (await client.get(f"/v1/runs/{run}")).json()
+        assert (few in shown["evaluation"], set(shown["epsilon"].values())) == (True, {1.0})
+        monkeypatch.setattr("parley.common.runs.self_evaluation.is_of_use", lambda _: True)
+        foreseen = (await client.post("/v1/forecasts", json=order)).json()
+        assert (foreseen["evaluation"], foreseen["owners"][0]["epsilon"] <= 0.9) == (enough, True)
+        assert (await client.post("/v1/forecasts", json=order | {"evaluate": 0})).json()["evaluation"] is None
+        run = await submit(client)
+        follower = (await watch(client, run))[-1][1]["evaluated_by"]
+        assert (await watch(client, follower))[-1][1]["state"] == "completed"
+        shown = (await client.get(f"/v1/runs/{run}")).json()
+        assert (shown["evaluation"], set(shown["epsilon"].values())) == (enough, {0.9})
+        run = await submit(client, evaluate=0)
+        assert "evaluated_by" not in (await watch(client, run))[-1][1]
+    spent = [sum(rounds) for run_id in (shown["id"], follower) for rounds in charges(cluster, run_id).values()]
+    assert max(spent[:3]) <= 900_000
+    assert max(spent[3:]) <= 100_000
+
+
 async def test_an_evaluation_survives_a_stop_between_the_two(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
     async with learner_of(cluster, parties) as client:
         run = await submit(client, evaluate=0.5)
@@ -216,7 +244,7 @@ async def test_one_key_is_not_for_two_orders_that_differ_in_their_evaluation(clu
         assert (await client.post("/v1/runs", json=half, headers=headers)).status_code == 409
 
 
-@pytest.mark.parametrize("share", [0, 0.0, 1, 1.0, 1.5, -0.1, "0.1", math.nan])
+@pytest.mark.parametrize("share", [1, 1.0, 1.5, -0.1, "0.1", math.nan])
 async def test_a_share_that_is_none_is_refused(cluster: Cluster, share: object) -> None:
     async with asgi_cluster(cluster) as client:
         order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "evaluate": share if share == share else "NaN"}  # noqa: PLR0124
@@ -335,13 +363,19 @@ async def test_a_party_that_holds_another_share_out_refuses(cluster: Cluster) ->
         cluster.study_path.write_text(studied.model_dump_json())
         run = await submit(client, study=studied.model_dump(mode="json"))
         problem = (await watch(client, run))[-1][1]["problem"]
-        assert problem["reason"] == "wrong-study"
+        assert problem["reason"] == "changed-study"
+        assert (
+            "party-1 cannot take part: its study 'made-up' has other settings than this learner's" in problem["detail"]
+        )
+        assert "Give the changed study a new name" in problem["detail"]
 
 
-async def test_too_few_rows_to_hold_any_out_fail_a_run_before_any_charge(tmp_path: Path) -> None:
+async def test_too_few_rows_to_hold_any_out_fail_a_run_that_is_to_be_evaluated_before_any_charge(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster(tmp_path, n_parties=2, algorithms=ALLOWED, hold_out=0.02)
     async with asgi_cluster(cluster) as client:
-        run = await submit(client)
+        run = await submit(client, evaluate=0.5)
         problem = (await watch(client, run))[-1][1]["problem"]
     assert problem["detail"] == "the study's hold_out = 0.02 leaves none of the 40 rows of party-1 to evaluate on"
     assert charges(cluster, run) == {name: [] for name in cluster.names}

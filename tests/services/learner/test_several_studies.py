@@ -66,8 +66,8 @@ async def test_each_study_of_a_party_is_listed_with_the_account_that_pays_for_it
     assert (owner["n_examples"], owner["fits"], owner["epsilon_now"] < 100) == (41, True, True)
     refused = (await client.post("/v1/forecasts", json=order)).json()
     assert refused["detail"] == (
-        f"party-2 cannot take part: it has no study {WARDS.digest[:12]} for this learner (it has "
-        f"{made_up(3).digest[:12]}): a run names its parties where not all hold its study"
+        "party-2 cannot take part: it has no study 'wards' for this learner (it has made-up): "
+        "a run names its parties where not all hold its study"
     )
     assert (refused["party"], refused["reason"]) == ("party-2", "wrong-study")
 
