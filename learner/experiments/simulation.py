@@ -108,10 +108,11 @@ class SimulationSettings:
 
     ``reveal`` is what the learner sees of a sum: ``sum`` (secure sum: each party adds its share of the noise) or
     ``each`` answer (each party adds all of it); ``colluders`` are parties whose shares do not count. ``skew`` is
-    that of `parley.learner.experiments.datasets.shard_sizes`; ``shares`` (K,) replace it, or ``random`` shares, uniform on the simplex and new in each repetition. ``public_rows``
-    of the training examples (if None, a fifth but at most 2,000) are set aside for algorithms that ask about public
-    rows, with their labels if the algorithm needs them. With ``folds`` repetition i tests on the i-th of so many parts
-    of the examples; their order is drawn again after each part was tested on.
+    that of `parley.learner.experiments.datasets.shard_sizes`; ``shares`` (K,) replace it, or ``random`` shares, uniform
+    on the simplex and new in each repetition. ``public_rows`` of the training examples (if None, a fifth but at most
+    2,000) are set aside for algorithms that ask about public rows, with their labels if the algorithm needs them. With
+    ``folds`` repetition i tests on the i-th of so many parts of the examples; their order is drawn again after each
+    part was tested on.
     """
 
     data: str = "wdbc"
