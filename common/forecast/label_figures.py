@@ -20,10 +20,11 @@ Nobody has seen the data: worlds differ in how much can be learnt, and intervals
 tenth, or less, of that can be learnt here, for what people do is often nearly noise.
 
 *How often the intervals hold*, by ``scripts/benchmarks/forecast_quality.py`` with 10,000 rows of a set, half of them
-at five owners, and epsilon .3, 1 and 3: R^2 and RMSE .98 (diabetes .96, loans 1), accuracy .93, AUC .94, recall at .5 .98
-and at the balanced threshold .90, over 17 sets. The worst of them: card frauds .80, .83, 1, .97; MNIST's 3 or 7 .80,
-.87, .83, .80; KDD99 .87, 1, 1, .40. Of the four that were looked at last, MNIST (accuracy .89), iris (.94) and simulated
-rows (.87, .90, .87, .87) had no part in the choices above; after hospital readmissions (1 each), the last was made.
+at five owners, and epsilon .3, 1 and 3: R^2 and RMSE .98 (diabetes .96, loans 1), accuracy .93, AUC .94, recall at .5
+.98 and at the balanced threshold .90, over 17 sets. The worst of them: card frauds .80, .83, 1, .97; MNIST's 3 or 7
+.80, .87, .83, .80; KDD99 .87, 1, 1, .40. Of the four that were looked at last, MNIST (accuracy .89), iris (.94) and
+simulated rows (.87, .90, .87, .87) had no part in the choices above; after hospital readmissions (1 each), the last
+was made.
 """
 
 from __future__ import annotations
