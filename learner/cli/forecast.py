@@ -115,8 +115,8 @@ def _time(run_time: Mapping[str, Any]) -> str:
 
 def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
     """Yield the excess to expect together and alone, and a warning for owners who do better alone."""
-    for title, words in _figures(answer["outcome"]):
-        yield f"{title} {words}"
+    for title, words in (*_figures(answer["outcome"]), *_lost(answer["outcome"])):
+        yield f"{title}: {words}"
     excess = answer["outcome"]["excess"]
     yield f"excess fitness to expect {excess['estimate']:.3g} (from {excess['low']:.3g} to {excess['high']:.3g})"
     if warning := answer["outcome"]["warning"]:
@@ -251,7 +251,7 @@ def _figures(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if outcome["figures"]:
         yield "all data pooled", "without privacy they reach what nobody knows: nobody has seen the data"
     if outcome["unstated"]:
-        yield "note:", outcome["unstated"]
+        yield "note", outcome["unstated"]
 
 
 def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
