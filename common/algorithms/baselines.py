@@ -27,6 +27,11 @@ class Local(Exact):
 
     regularization: Regularization = 0.001
 
+    @property
+    def makes_one_model(self) -> bool:
+        """Each party gets a model of its own."""
+        return False
+
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask one question, for each party's minimiser."""
         return (ask_minimiser(facts, "each")[0],)

@@ -468,6 +468,11 @@ class FeatureMethod(Releases):
     step: Step = 1.0
     momentum: Momentum = 0.0
 
+    @property
+    def makes_one_model(self) -> bool:
+        """The aggregator's owner alone weighs its models, unless the second level is another one."""
+        return self.second != "own"
+
     @classmethod
     def choose(cls, facts: FederationFacts, given: Mapping[str, Any], most_rounds: int) -> dict[str, Choice]:
         """Choose the parameters of the releases, and those of the second level."""

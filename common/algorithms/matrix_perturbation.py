@@ -35,6 +35,11 @@ class MatrixPerturbation(Algorithm):
 
     regularization: Regularization = 0.01
 
+    @property
+    def makes_one_model(self) -> bool:
+        """Each party gets a model of its own."""
+        return False
+
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask each site one question, for its model."""
         check_single_score(facts.loss)

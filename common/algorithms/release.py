@@ -429,6 +429,11 @@ class PrivateRelease(Releases):
     sparse: ClassVar[bool] = True
     weighs_classes: ClassVar[bool] = True
 
+    @property
+    def makes_one_model(self) -> bool:
+        """Each party gets a model of its own."""
+        return False
+
     def questions(self, facts: FederationFacts) -> tuple[Question, ...]:
         """Ask each site one question, for its release."""
         self.check_sites(facts)

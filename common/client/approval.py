@@ -18,11 +18,12 @@ from parley.common.client.peer import all_of, ask_all
 from parley.common.errors import AwaitingOwnerError, ParleyError, PartyRefusedError, UnavailableError
 from parley.common.privacy.guarantee import View
 from parley.common.runs.certificate import SignedApproval
-from parley.common.runs.specification import Cohort, Member, RunSpec
+from parley.common.runs.specification import CHANGED_STUDY, Cohort, Member, RunSpec
 from parley.common.wire.party_api import Approval, PartyFacts, RunProposal, StudyFacts
 
 if TYPE_CHECKING:
     from parley.common.client.party import PartyClient
+    from parley.common.data.study import Study
 
 _T = TypeVar("_T")
 
@@ -60,7 +61,8 @@ async def recruit(
 
     With a cohort, the first two are raised only if too few parties can take part.
     """
-    study = await asyncio.to_thread(lambda: draft.study.digest)  # of many columns it takes long
+    study = draft.study
+    await asyncio.to_thread(lambda: study.digest)  # of many columns it takes long
 
     async def ask_facts(party: PartyClient) -> StudyFacts:
         return facts_about(study, party.name, await party.facts())
@@ -221,16 +223,18 @@ def _shortened(absent: Mapping[str, str]) -> str:
     return "; ".join([*islice(absent.values(), _MOST_NAMED), *more])
 
 
-def facts_about(study: str, name: str, facts: PartyFacts) -> StudyFacts:
-    """Return what a party states about the study with this digest.
+def facts_about(study: Study, name: str, facts: PartyFacts) -> StudyFacts:
+    """Return what a party states about a study.
 
     Raises PartyRefusedError if it has another name than the roster's ``name`` for it, or holds nothing of the study.
     """
     if facts.name != name:
         raise _refused(name, "wrong-name", f"it calls itself {facts.name}")
-    if (about := facts.about(study)) is None:
-        others = ", ".join(held.study_digest[:12] for held in facts.studies[:_MOST_NAMED]) or "none"
-        reason = f"it has no study {study[:12]} for this learner (it has {others}): "
+    if (about := facts.about(study.digest)) is None:
+        if any(held.study == study.name for held in facts.studies):
+            raise _refused(name, "changed-study", CHANGED_STUDY.format(f"its study {study.name!r}"))
+        others = ", ".join(held.study or held.study_digest[:12] for held in facts.studies[:_MOST_NAMED]) or "none"
+        reason = f"it has no study {study.name!r} for this learner (it has {others}): "
         raise _refused(name, "wrong-study", f"{reason}a run names its parties where not all hold its study")
     if about.n_examples < 1:
         raise _refused(name, "wrong-facts", "it reports no examples")

@@ -60,7 +60,8 @@ class Response:
 
     ``start`` (W,) is the excess without any load. ``fresh``, ``once``, ``sample`` (m,) are the excess in one direction,
     of each of the worlds' curvatures, by noise of unit variance, and by a sample of one example; ``scale`` (W,) is
-    psi's A. ``middle`` has medians over worlds: of start, of A, and of what units of the three come to.
+    psi's A; ``learnt`` (m,) is the part that is learnt of what there is. ``middle`` has medians over worlds: of start,
+    of A, and of what units of the three come to.
     """
 
     worlds: Worlds
@@ -71,6 +72,7 @@ class Response:
     scale: FloatArray
     middle: tuple[float, float, float, float, float]
     limits: LinearRange
+    learnt: FloatArray
 
     def disturbance(self, fresh: FloatArray, once: FloatArray, sample: FloatArray) -> FloatArray:
         """Return the linear form that an estimate rises with, for loads of these variances and samples, (...)."""
@@ -91,6 +93,14 @@ class Response:
             fitting, _ = self._ends(self._disturbed(load, self.limits.room))
             low = min(low, fitting, self.limits.saturated)
         return self._interval(low, estimate, high)
+
+    def disturbed(self, load: Load) -> FloatArray:
+        """Return the disturbance by a load in each world at each of the chi-squares' levels, (W, levels)."""
+        return self._disturbed(load, load.fresh)
+
+    def outcomes(self, load: Load) -> FloatArray:
+        """Return the excess in each world at each of the levels, (W, levels)."""
+        return np.minimum(self.start[:, None] + _saturated(self.disturbed(load), self.scale[:, None]), self.limits.most)
 
     def by_samples(self, n_examples: FloatArray) -> list[Interval]:
         """Return the excess for samples of so many examples, (K,), without noise."""
@@ -135,7 +145,7 @@ def response_of(method: Method, problem: Problem) -> Response:
     start = start + method.excess_at_rest(problem, worlds.least_loss) * _gone(start, worlds.energy.sum(axis=1)) ** 2
     by_fresh, by_once, by_sample = worlds.rough * (worlds.counts @ np.stack([fresh, once, sample], axis=1)).T
     middle = np.median([start, scale, by_fresh, by_once, worlds.variance * by_sample], axis=1).tolist()
-    return Response(worlds, start, fresh, once, sample, scale, tuple(middle), method.limits(problem))
+    return Response(worlds, start, fresh, once, sample, scale, tuple(middle), method.limits(problem), pull * reach)
 
 
 def excess_of_constant(problem: Problem) -> Interval | None:

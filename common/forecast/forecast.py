@@ -28,9 +28,10 @@ import numpy as np
 
 from parley.common.arrays import FloatArray
 from parley.common.forecast.coalitions import CoalitionRun, Coalitions, Members
-from parley.common.forecast.dynamics import Problem, Tilt
-from parley.common.forecast.excess_risk import RATE, Interval, excess_of_constant, response_of
+from parley.common.forecast.dynamics import Load, Problem, Tilt
+from parley.common.forecast.excess_risk import RATE, Interval, Response, excess_of_constant, response_of
 from parley.common.forecast.forecasters import forecaster_of, in_place_of_forecast
+from parley.common.forecast.label_figures import LabelFigure, label_figures, what_to_state
 from parley.common.forecast.weighted_classes import as_unweighted
 from parley.common.learning.losses import Logistic, Loss, Softmax, Squared
 from parley.common.protocol.algorithm import Algorithm
@@ -85,7 +86,8 @@ class Forecast:
     ``error_lost`` is at most how much more error of classification than the least a run with all owners has,
     ``rmse_lost`` of a regression's root mean squared error, and ``r_squared_lost`` by how much its R^2 is less than the
     largest, as long as the excess is in its interval; None where nothing is known. ``constant`` is the excess of the
-    best model that looks at no feature, None where the study does not tell enough of its label. ``cautions`` are
+    best model that looks at no feature, None where the study does not tell enough of its label. ``figures`` are in
+    the label's own terms, with all owners; ``unstated`` says what the study lacks for them. ``cautions`` are
     those of the run's parameters and budgets.
     """
 
@@ -98,6 +100,8 @@ class Forecast:
     rmse_lost: float | None = None
     r_squared_lost: float | None = None
     constant: Interval | None = None
+    figures: tuple[LabelFigure, ...] = ()
+    unstated: str | None = None
     cautions: tuple[str, ...] = ()
     rate: float = RATE
     assumptions: tuple[str, ...] = ASSUMPTIONS
@@ -162,8 +166,22 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         if problem.constant and isinstance(facts.loss, Squared)
         else None,
         constant=excess_of_constant(problem),
+        figures=_figures(everyone, problem),
+        unstated=what_to_state(facts.study),
         cautions=warnings,
     )
+
+
+def _figures(run: CoalitionRun, problem: Problem) -> tuple[LabelFigure, ...]:
+    """Return the figures of a run with all owners, in the label's own terms."""
+    if run.facts.study is None or what_to_state(run.facts.study) is not None:
+        return ()
+    least = run.facts.minimum_contributors
+    most_rows = run.facts.n_examples.astype(np.float64).max(keepdims=True)
+    (alone,) = _best_alone(problem, most_rows, run.method.regularization)
+    loads = run.load(least, 1), run.load(least, -1)
+    own = Load(sample=1 / float(most_rows[0]))
+    return label_figures(run.facts.study, problem, (run.response, *loads), (alone, own))
 
 
 def _owners(coalitions: Coalitions, excess: float, members: Members, regularization: float) -> Iterator[OwnerForecast]:
@@ -179,14 +197,20 @@ def _owners(coalitions: Coalitions, excess: float, members: Members, regularizat
 def _alone(problem: Problem, n_examples: FloatArray, regularization: float) -> list[Interval]:
     """Return the excess of minimisers on so many examples, (K,), each by the regularisation expected to do best."""
     sizes, which = np.unique(n_examples, return_inverse=True)
+    chosen = _best_alone(problem, sizes, regularization)
+    intervals: dict[int, Interval] = {}
+    for minimiser in set(chosen):
+        places = [place for place, own in enumerate(chosen) if own is minimiser]
+        intervals |= dict(zip(places, minimiser.by_samples(sizes[places]), strict=True))
+    return [intervals[place] for place in which.tolist()]
+
+
+def _best_alone(problem: Problem, sizes: FloatArray, regularization: float) -> list[Response]:
+    """Return for so many examples, (K,), the response of the minimiser that is expected to do best."""
     minimisers = [response_of(Tilt(strength), problem) for strength in (regularization, *_OWN_LAMBDAS)]
     none = np.zeros(len(sizes))
     chosen = np.argmin([minimiser.estimate(none, none, 1 / sizes) for minimiser in minimisers], axis=0)
-    intervals: dict[int, Interval] = {}
-    for index, minimiser in enumerate(minimisers):
-        places = np.flatnonzero(chosen == index)
-        intervals |= dict(zip(places.tolist(), minimiser.by_samples(sizes[places]), strict=True))
-    return [intervals[place] for place in which.tolist()]
+    return [minimisers[index] for index in chosen.tolist()]
 
 
 def _error_lost(loss: Loss, excess: float) -> float | None:

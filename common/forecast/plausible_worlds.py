@@ -61,15 +61,17 @@ class Worlds:
     """W worlds on a grid of m curvatures.
 
     ``curvature`` (m,) is that of the data alone, without regularisation; ``counts`` (W, m) are how many directions have
-    it, and ``energy`` (W, m) how much of the mean loss is to be learnt along them; ``least_loss`` (W,) is the least
-    mean loss. ``variance`` (W,) is that of one example's slope, in units of the curvature: 1 of a likelihood that is
-    right (Fisher's information), twice the least loss of the squared loss. ``bend`` (W,) is the curvature at the best
-    model in units of that at zero. ``rough`` (W,) is by what factor more harm is done than a paraboloid says.
+    it, and ``energy`` (W, m) how much of the mean loss is to be learnt along them; ``at_once`` (W, m) is the part
+    that the best constant gains. ``least_loss`` (W,) is the least mean loss. ``variance`` (W,) is that of one example's
+    slope, in units of the curvature: 1 of a likelihood that is right (Fisher's information), twice the least loss of
+    the squared loss. ``bend`` (W,) is the curvature at the best model in units of that at zero. ``rough`` (W,) is by
+    what factor more harm is done than a paraboloid says.
     """
 
     curvature: FloatArray
     counts: FloatArray
     energy: FloatArray
+    at_once: FloatArray
     least_loss: FloatArray
     variance: FloatArray
     bend: FloatArray
@@ -98,6 +100,7 @@ def worlds_of(problem: Problem) -> Worlds:
     return Worlds(
         curvature=grid,
         counts=_on_grid(grid, places * (at_zero * bend * size)[:, None], counts),
+        at_once=at_once,
         energy=(loss * learnt / density.sum(axis=1))[:, None] * density + at_once,
         least_loss=loss * (1 - learnt),
         variance=2 * loss * (1 - learnt) if parabola else np.ones_like(bend),

@@ -61,6 +61,11 @@ class Algorithm(ABC):
     sparse: ClassVar[bool] = False
     weighs_classes: ClassVar[bool] = False
 
+    @property
+    def makes_one_model(self) -> bool:
+        """Whether a run trains one model for all, not one a party or none: only such a model can be evaluated."""
+        return self.trains
+
     @classmethod
     def choose(
         cls,

@@ -195,23 +195,35 @@ def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
     Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out, as many of each
     class, or labels that spread evenly; None for a run that evaluates nothing.
     """
+    return evaluation_of(spec, _flawless(spec), spec.names) if isinstance(spec.build(), Evaluate) else None
+
+
+def flawless_counts(spec: RunSpec) -> NoisyCounts | NoisyErrors:
+    """Return the counts or sums that `flawless_evaluation` is of, for a run that evaluates."""
     algorithm, facts = spec.build(), spec.facts()
-    if not isinstance(algorithm, Evaluate):
-        return None
+    assert isinstance(algorithm, Evaluate)  # noqa: S101 -- as said above
+    everybody = tuple(range(len(spec.parties)))
+    return noisy_of(algorithm, facts, spec.study.label, _flawless(spec), everybody)
+
+
+def _flawless(spec: RunSpec) -> Model:
+    """Return the sums of a model without any error."""
+    algorithm, facts = spec.build(), spec.facts()
+    assert isinstance(algorithm, Evaluate)  # noqa: S101 -- of evaluations alone
     n = facts.examples(tuple(range(len(spec.parties))))
     if isinstance(spec.study.label, RealLabel):
         sums = np.array([n / 2, 0.0, n / 6, 0.0, 0.0])
-        return evaluation_of(spec, Model(sums, "statistics"), spec.names)
+        return Model(sums, "statistics")
     if not algorithm.has_scores(facts):
         kind = ClassCells(k := facts.loss.outputs)
         by_class = np.zeros((k, 2, (kind.width - k * k) // (2 * k)))
         by_class[:, 0, 0], by_class[:, 1, -1] = n * (k - 1) / k * kind.weight, n / k * kind.weight
         sums = np.concatenate([n / k * np.eye(k).ravel(), by_class.ravel()])
-        return evaluation_of(spec, Model(sums, "statistics"), spec.names)
+        return Model(sums, "statistics")
     edges = algorithm.threshold + np.linspace(-1, 1, algorithm.n_edges(facts))
     edges[np.abs(edges - algorithm.threshold).argmin()] = algorithm.threshold
     by_label = np.zeros((2, len(edges) + 1))
     by_label[0, : np.searchsorted(edges, algorithm.threshold) + 1] = 1.0
     by_label[1] = 1.0 - by_label[0]
     sums = n / 2 * by_label / by_label.sum(axis=1, keepdims=True)
-    return evaluation_of(spec, Model(sums.ravel(), "statistics", {"edges": edges}), spec.names)
+    return Model(sums.ravel(), "statistics", {"edges": edges})

@@ -318,11 +318,11 @@ class RunSpec(RunOutline):
         )
 
     def check_hold_out(self) -> None:
-        """Raise InvalidInputError that names a party, of known size, whose rows are too few to hold any out.
+        """Raise InvalidInputError that names a party, of known size, which holds out none of the rows of this run.
 
         Every party has rows left to train on, because a share is below 1.
         """
-        if (share := self.study.hold_out) is None:
+        if (share := self.study.hold_out) is None or build_algorithm(self.algorithm).rows != "held_out":
             return
         for member in self.parties:
             if not count_held_out(member.n_examples, share):
@@ -348,6 +348,13 @@ class RunSpec(RunOutline):
         if party not in self.names:
             raise InvalidInputError(f"the run does not name the party {party!r}")
         return self.names.index(party)
+
+
+CHANGED_STUDY = (
+    "{} has other settings than this learner's: they changed (hold_out, a bound, a value ...) after owners had agreed. "
+    "Give the changed study a new name and invite owners to it, or put its old file back"
+)
+"""The refusal of a study, named by ``{}``, that is no longer what an owner agreed on."""
 
 
 class Cohort(Strict):

@@ -28,6 +28,7 @@ class StudyFacts(OwnerRules):
     """
 
     study_digest: Digest
+    study: Annotated[PlainName | None, Field(description="its name; null from parties of older versions")] = None
     n_examples: Annotated[int, Field(le=MAX_EXAMPLES)]
     people: PlainName | None
 

@@ -20,12 +20,13 @@ from parley.common.encoding.number_lines import document_lines
 from parley.common.errors import ConflictError, DamagedError, InvalidInputError, NotFoundError, ParleyError
 from parley.common.extras import MissingExtraError
 from parley.common.learning.description import Description
-from parley.common.learning.threshold import Threshold, chosen_threshold
+from parley.common.learning.threshold import Threshold, ThresholdRule, chosen_threshold
 from parley.common.privacy.calibration import LEAST_EPSILON, MOST_EPSILON
 from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import Predictor, predict
+from parley.common.runs.self_evaluation import keep_for_evaluation
 from parley.common.runs.specification import Cohort, RunSpec
 from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
@@ -159,13 +160,20 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
     async def foresee(order: ForecastRequest) -> ForecastView:
         if order.owners is not None:
             draft = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
-            order.threshold_rule(draft, order.evaluation(draft))  # raises as it would for a run
+            evaluation = order.evaluation(draft)
+            order.threshold_rule(draft, evaluation)  # raises as it would for a run
+            keep = partial(keep_for_evaluation, asked=evaluation, if_useful=order.may_evaluate)
             settle = partial(settled, any_algorithm=order.any_algorithm)
-            foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle)
+            foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle, keep=keep)
         else:
             prospect = await learner.prospect(order)
             foreseen = await learner.foresight(order.any_algorithm).forecast(
-                prospect.draft, prospect.heard, order.seconds, cohort=order.cohort, evaluation=prospect.evaluation
+                prospect.draft,
+                prospect.heard,
+                order.seconds,
+                cohort=order.cohort,
+                evaluation=prospect.evaluation,
+                keep=partial(keep_for_evaluation, asked=prospect.evaluation, if_useful=order.may_evaluate),
             )
             foreseen = foreseen.model_copy(update={"without": prospect.without})
             draft = prospect.draft
@@ -200,6 +208,7 @@ def _add_runs(app: FastAPI, learner: LearnerService) -> None:
                 order.purpose,
                 order.seconds,
                 evaluation=evaluation,
+                may_evaluate=order.may_evaluate,
                 any_algorithm=order.any_algorithm,
                 cohort=order.cohort,
                 threshold=order.threshold_rule(draft, evaluation),
@@ -468,7 +477,7 @@ def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> Non
         No party is asked.
         """
         trained = learner.store.run(run)
-        if trained.state != "completed" or not trained.spec.build().trains:
+        if trained.state != "completed" or not trained.spec.build().makes_one_model:
             raise ConflictError(f"run {run} has no model", state=trained.state)
         draft = EvaluationRequest(epsilon=epsilon, delta=delta, budgets={}, parameters={}).draft(trained)
         sizes = {member.name: member.n_examples for member in trained.spec.parties}
@@ -492,7 +501,7 @@ def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> Non
         if order.threshold is not None:
             await roles.check_owner(request)
 
-        def drafted() -> tuple[RunSpec, Cohort | None, str | None]:
+        def drafted() -> tuple[RunSpec, Cohort | None, ThresholdRule | None]:
             weights = learner.rows.add_weights(weights_of(learner.store.model(run)))
             trained = learner.store.run(run)
             draft = order.draft(trained, weights)

@@ -58,7 +58,7 @@ from parley.learner.api.schemas import MemberName
 from parley.learner.secure_sum.key_holder_client import KeyHolderClient
 from parley.learner.settings import Joining, KeyHolderEntry, LearnerSettings
 from parley.learner.storage.known_parties import KnownParties
-from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
+from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore, check_agreed
 from parley.learner.storage.study_folder import find_study
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ class LiveRoster:
                 secret_hash=hash_token(secret),
                 expires=expires,
                 studies=tuple(study.name for study in studies),
+                digests={study.name: study.digest for study in studies},
             )
         )
         return SealedInvitation(text=invitation.sealed(self.key), words=words_of(public_hex(self.key)))
@@ -216,6 +217,7 @@ class LiveRoster:
             raise ConflictError("this invitation does not count any more")
         if earlier is not None and earlier.public_key != request.public_key:
             raise ConflictError(f"{name} has joined with another key: have it removed first")
+        check_agreed(self.studies, [invited])
         taken = {member.public_key: member.name for member in self.store.members.values() if member.name != name}
         if request.public_key in taken:
             raise ConflictError(f"this key is {taken[request.public_key]}'s: each party needs its own")
@@ -229,6 +231,7 @@ class LiveRoster:
             confirmed=earlier is not None and earlier.confirmed,
             unchecked=earlier is not None and earlier.unchecked,
             studies=tuple(dict.fromkeys((*(earlier.studies if earlier else ()), *invited.studies))),
+            digests=(earlier.digests if earlier else {}) | invited.digests,
             secret_hash=invited.secret_hash,
             expires=invited.expires,
         )

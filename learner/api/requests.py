@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -17,6 +17,7 @@ from parley.common.learning.threshold import NO_RULE, RULES, ThresholdRule
 from parley.common.privacy.calibration import check_budget
 from parley.common.privacy.guarantee import Adjacency
 from parley.common.runs.evaluation import divide, evaluation_spec
+from parley.common.runs.self_evaluation import USUAL_SHARE
 from parley.common.runs.specification import (
     MOST_PARTIES,
     Budget,
@@ -113,14 +114,13 @@ class RunRequest(Strict):
     ] = None
 
     evaluate: Annotated[
-        float | None,
+        Annotated[float, Field(ge=0, lt=1)] | Literal["auto"],
         Field(
-            gt=0,
-            lt=1,
             description="the share of the budget that is kept to evaluate the model on held-out rows, which then "
-            "follows by itself; the study must hold rows out",
+            "follows by itself; the study must hold rows out. 0: none. auto: a tenth, if owners allow it and it tells "
+            "enough of so many rows; once their sizes are known, the run's `evaluation` says what was decided"
         ),
-    ] = None
+    ] = "auto"
     threshold: RuleText | None = None
     purpose: Purpose = ""
 
@@ -180,13 +180,13 @@ class RunRequest(Strict):
         return self.algorithm == AUTO
 
     def evaluation(self, draft: RunSpec) -> RunSpec | None:
-        """Draft the evaluation that follows the run of a draft, and costs the remaining budget; None without.
+        """Draft the evaluation that follows the run of a draft, and costs the share asked for; None without one.
 
         Raises InvalidInputError if the run makes no model that can be evaluated.
         """
-        if self.evaluate is None:
+        if self._share is None:
             return None
-        if not draft.build().trains:
+        if not draft.build().makes_one_model:
             raise InvalidInputError(f"{draft.algorithm} makes no model that can be evaluated")
         remaining = {name: budgets[1] for name, budgets in self._budgets(draft.names).items()}
         return evaluation_spec(draft, remaining, {})
@@ -199,16 +199,33 @@ class RunRequest(Strict):
         rule = read_rule(self.threshold, draft)
         if rule is not None and rule.estimated and evaluation is None:
             raise InvalidInputError(
-                f"the threshold {rule} is chosen by an evaluation, and none follows this run: add --evaluate 0.1 "
+                f"the threshold {rule} is chosen by an evaluation, and none follows this run: say --evaluate 0.1 "
                 f"(evaluate), or take a public rule, such as probability=.1"
             )
         return None if rule is None else str(rule)
+
+    @property
+    def may_evaluate(self) -> bool:
+        """Whether a part of the budget is kept for an evaluation where that is of use."""
+        return self.evaluate == AUTO and self._share is None
+
+    @property
+    def _share(self) -> float | None:
+        """The share of the budget that is kept for an evaluation anyway; None for none, and where it is left open.
+
+        A threshold that an evaluation chooses asks for one: the usual share, unless another is said.
+        """
+        if self.evaluate == AUTO:
+            chooses = self.threshold not in {None, NO_RULE} and ThresholdRule.read(self.threshold or "").estimated
+            return USUAL_SHARE if chooses else None
+        return self.evaluate if isinstance(self.evaluate, float) and self.evaluate > 0 else None
 
     def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
         """Return what the run may cost each party, and what its evaluation may; by name."""
         common = Budget(epsilon=self.epsilon, delta=self.delta)
         totals = {name: self.budgets.get(name, common) for name in names}
-        return {name: (b, b) if self.evaluate is None else divide(b, self.evaluate) for name, b in totals.items()}
+        share = self._share
+        return {name: (b, b) if share is None else divide(b, share) for name, b in totals.items()}
 
     def _check_program(self, draft: RunSpec) -> None:
         """Raise InvalidInputError if the algorithm cannot be run among these parties on these terms."""

@@ -89,6 +89,13 @@ class RunView(BaseModel):
     cohort: Cohort | None
     absent: Annotated[dict[str, str], Field(description="by party: why one that was asked takes no part")]
     cautions: Annotated[tuple[str, ...], Field(description="what parameters and budgets do that may not be meant")] = ()
+    evaluation: Annotated[
+        str | None,
+        Field(
+            description="in words: what part of the budget evaluates the model on how many held-out rows, or why none "
+            "does. Null until sizes are known, and for a run that has nothing to say of it"
+        ),
+    ] = None
     rounds: RoundsView
     problem: ProblemDocument | None
     pause: PauseView | None
@@ -110,7 +117,7 @@ class RunView(BaseModel):
             pause=pause and PauseView(**pause.to_json(), written=unwritten is None),
             rounds=RoundsView(done=run.rounds, of=run.terms.n_rounds),
             problem=None if run.problem is None else ProblemDocument.model_validate(run.problem),
-            **{name: term for name, term in run.terms if name not in {"n_rounds", "any_algorithm"}},
+            **{name: term for name, term in run.terms if name not in {"n_rounds", "any_algorithm", "may_evaluate"}},
         )
 
 

@@ -17,6 +17,7 @@ from parley.common.client.party import PartyClient
 from parley.common.client.peer import Line, Peer
 from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
+from parley.common.runs.self_evaluation import keep_for_evaluation
 from parley.common.runs.specification import RunSpec
 from parley.common.service.prometheus import Metrics
 from parley.learner.api.membership import LiveRoster
@@ -38,7 +39,7 @@ from parley.learner.secure_sum.coordinator import SecureSumCoordinator
 from parley.learner.settings import LearnerSettings
 from parley.learner.storage.known_parties import KnownParties
 from parley.learner.storage.public_rows import PublicRowStore
-from parley.learner.storage.roster_store import RosterStore
+from parley.learner.storage.roster_store import RosterStore, check_agreed
 from parley.learner.storage.run_store import RunStore
 from parley.learner.storage.study_folder import StudyFolder
 
@@ -99,6 +100,8 @@ class LearnerService:
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
             purge = Purge(store, rows, settings.retention, engine.is_carrying)
             stored = RosterStore(settings.state / "roster")
+            studies.check_agreed = lambda read: check_agreed(read, stored.members.values())
+            studies.check_agreed(studies)
             known = KnownParties(settings.state / "roster" / "known")
             members = LiveRoster(settings, sums.key, board, roster, sums, stored, studies, store.receipts, known)
             members.begin()
@@ -182,6 +185,7 @@ class LearnerService:
             order.seconds,
             cohort=order.cohort,
             evaluation=found.evaluation,
+            keep=partial(keep_for_evaluation, asked=found.evaluation, if_useful=order.may_evaluate),
             any_algorithm=order.any_algorithm,
         )
         return found.draft, found.evaluation

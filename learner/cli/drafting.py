@@ -40,7 +40,7 @@ class AuthorChoices:
     """What the author of a study chose, by column; ``columns`` are taken though they look like identifiers.
 
     ``public`` says whether the table is public. ``shares``, ``mean`` and ``deviation`` are public knowledge about the
-    label.
+    label. ``hold_out`` is the share of rows that are kept for evaluation, None for none.
     """
 
     name: str
@@ -62,6 +62,7 @@ class AuthorChoices:
     class_weights: Mapping[str, float] | str | None = None
     mean: float | None = None
     deviation: float | None = None
+    hold_out: float | None = None
 
     @property
     def requested(self) -> frozenset[str]:
@@ -118,6 +119,7 @@ def draft_study(columns: Sequence[SurveyedColumn], choices: AuthorChoices, ask: 
         "class_weights": choices.class_weights,
         # nothing stands in for a label: where a public one has blanks, its rows are kept as empty ones, not refused
         "missing": "drop" if choices.missing == "value" and by_name[label].blank else choices.missing,
+        "hold_out": choices.hold_out,
     }
     try:
         return StudyDraft(Study.model_validate(terms), left_out, doubtful)

@@ -50,6 +50,8 @@ def outlook(client: LearnerClient, body: Mapping[str, Any], *, explain: bool) ->
     yield from _asked(answer)
     yield from (f"warning: {line}" for line in (*_away(answer), *answer["key_holders"]))
     yield f"{so_many(answer['rounds'], 'round')}{_time(answer['run_time'])}"
+    if answer["evaluation"]:
+        yield answer["evaluation"]
     yield from costly(answer)
     if answer["majority"] is not None:
         yield f"the commonest class makes up {answer['majority']:.3f}: to predict it for all rows is right so often"
@@ -130,6 +132,8 @@ def _time(run_time: Mapping[str, Any]) -> str:
 
 def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
     """Yield the excess to expect together and alone, and a warning for owners who do better alone."""
+    for title, words in (*_figures(answer["outcome"]), *_lost(answer["outcome"])):
+        yield f"{title}: {words}"
     excess = answer["outcome"]["excess"]
     yield f"excess fitness to expect {excess['estimate']:.3g} (from {excess['low']:.3g} to {excess['high']:.3g})"
     if warning := answer["outcome"]["warning"]:
@@ -231,9 +235,12 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("of the parties", line) for line in _asked(answer))
     yield from (("warning", line) for line in _away(answer))
     yield from (("warning", line) for line in answer["key_holders"])
+    if answer["evaluation"]:
+        yield "evaluation", answer["evaluation"]
     if (outcome := answer["outcome"]) is None:
         yield "no forecast", answer["no_forecast"]
     else:
+        yield from _figures(outcome)
         yield (
             "excess fitness with all",
             f"{_interval(outcome['excess'])}, in {outcome['rate']:.0%} of runs on data like those of its fit",
@@ -254,6 +261,21 @@ def _summary(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "time", f"{seconds}{took['basis']}"
     for line in costly(answer):
         yield "carries", line
+
+
+def _figures(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what to expect in the label's own terms beside its baselines, or what the study lacks for it."""
+    for figure in outcome["figures"]:
+        unit = f" {figure['unit']}" if figure["unit"] else ""
+        beside = (
+            f"without any feature {_figure(figure['constant'])}, the largest owner alone {_figure(figure['alone'])}"
+        )
+        ends = f"from {_figure(figure['low'])} to {_figure(figure['high'])}"
+        yield figure["title"], f"{_figure(figure['estimate'])}{unit} ({ends}); {beside}"
+    if outcome["figures"]:
+        yield "all data pooled", "without privacy they reach what nobody knows: nobody has seen the data"
+    if outcome["unstated"]:
+        yield "note", outcome["unstated"]
 
 
 def _lost(outcome: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -48,6 +48,7 @@ from parley.learner.cli.options import (
     SubmitOptions,
     ThresholdOption,
     TrainingOptions,
+    read_share,
 )
 from parley.learner.cli.public_rows import BOUNDS, PROJECTIONS, bounds_command, project_command
 from parley.learner.cli.queueing import EVALUATIONS, evaluate_command, queue_run, watch_run, watch_runs
@@ -174,7 +175,7 @@ def submit(
     terms: TrainingOptions,
     *,
     cohort: CohortOption = None,
-    evaluate: EvaluateOption = None,
+    evaluate: EvaluateOption = "auto",
     threshold: ThresholdOption = None,
     submission: SubmitOptions,
     explain: ExplainOption = False,
@@ -185,7 +186,8 @@ def submit(
 
     The command first prints on standard error what to expect of the run, what owners would get alone, and its time.
     """
-    body = terms.body(cohort=read_cohort(cohort), evaluate=evaluate, threshold=threshold, purpose=submission.purpose)
+    share = read_share(evaluate)
+    body = terms.body(cohort=read_cohort(cohort), evaluate=share, threshold=threshold, purpose=submission.purpose)
     with learner.open() as client:
         for line in outlook(client, body, explain=explain):
             typer.echo(line, err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from parley.common.errors import InvalidInputError
 from parley.common.service.commands import deferred, read_budgets, read_class_weights, read_parameters
 
 with deferred():
@@ -20,6 +21,7 @@ with deferred():
 if TYPE_CHECKING:
     from parley.learner.cli.client import LearnerClient
 
+_AUTO = "auto"
 DEFAULT_URL = "http://127.0.0.1:8000"
 HERE = Path("learner")
 """The folder in which a learner is made, and looked for, unless another is said."""
@@ -81,11 +83,12 @@ PurposeOption = Annotated[str, typer.Option("--purpose", help="what the model is
 KeyOption = Annotated[str | None, typer.Option("--idempotency-key", help="repeat a submission without a second run")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="stay and watch the run")]
 EvaluateOption = Annotated[
-    float | None,
+    str,
     typer.Option(
         "--evaluate",
         metavar="SHARE",
-        help="keep this share of the budget, between 0 and 1, to evaluate the model on rows that the owners hold out",
+        help="keep this share of the budget to evaluate the model on rows that the owners hold out; 0: none; auto: a "
+        "tenth, if that tells enough",
     ),
 ]
 ThresholdOption = Annotated[
@@ -169,6 +172,22 @@ SecondsOption = Annotated[
 ExplainOption = Annotated[
     bool, typer.Option("--explain", help="say which parameters were chosen, why, and what to expect of them")
 ]
+
+
+def read_share(text: str) -> float | str:
+    """Parse the share of a budget that evaluates a run's model, or "auto"; raises InvalidInputError.
+
+    >>> read_share("0.1")
+    0.1
+    """
+    if text == _AUTO:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInputError(
+            f"--evaluate {text}: say a share of the budget such as 0.1, 0 for none, or auto"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

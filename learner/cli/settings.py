@@ -24,6 +24,7 @@ with deferred():
     from parley.learner.api.sign_in import provider as identity
     from parley.learner.client import token
     from parley.learner.secure_sum import key_holder_client
+    from parley.learner.storage import roster_store
 
 if TYPE_CHECKING:
     from parley.learner.settings import LearnerSettings
@@ -156,6 +157,7 @@ def _check_settings(settings: LearnerSettings) -> dict[str, Any]:
     studies = learner_settings.load_studies(settings.studies)
     if settings.studies and not settings.studies.is_dir():
         raise InvalidInputError(f"studies: {settings.studies} is no directory")
+    roster_store.check_agreed(studies, roster_store.RosterStore(settings.state / "roster").members.values())
     for name, path in settings.public_data.items():
         if name not in studies:
             raise InvalidInputError(f"public_data: there is no study {name!r}")

@@ -55,8 +55,11 @@ def simulate_command(
     ] = 0.0,
     reveal: Annotated[
         Literal["sum", "each"],
-        typer.Option(help="what the learner sees: the sum (secure sum, noise in shares), or each answer"),
-    ] = "sum",
+        typer.Option(
+            help="what the learner sees: each answer, with all of its owner's noise, as in runs by default; or the "
+            "sum, with noise in shares, as by --secure-sum paillier"
+        ),
+    ] = "each",
     epsilon: Annotated[float, typer.Option(help="each party's budget")] = 1.0,
     delta: Annotated[float, typer.Option(help="each party's budget")] = 1e-5,
     repeat: Annotated[int, typer.Option(min=1, help="repetitions, each with a split and noise of its own")] = 20,
@@ -96,6 +99,7 @@ def simulate_command(
         public_rows,
         tables=tuple(table or ()),
         csv=csv,
+        colluders=int(reveal == "sum" and parties > 1),  # as a run's by default
     )
     for warning in hardly_private(epsilon):
         out.aside(warning)
@@ -109,12 +113,19 @@ def simulate_command(
         out.aside(f"warning: {warning}")
 
 
+_NOISE = {
+    "each": "each owner adds all of its noise, as in a run by default; --reveal sum is as by --secure-sum paillier",
+    "sum": "owners add noise in shares, as in a run by --secure-sum paillier; without it a run has more noise",
+}
+
+
 def _lines(result: SimulationResult, *, explain: bool) -> Iterator[str]:
     """Yield the lines that show a simulation's result."""
     settings = result.settings
     yield f"{settings.algorithm}: {display.measured(result.metrics)}, over {so_many(settings.repeat, 'repetition')}"
     if result.baselines:
         yield f"  {display.beside(result.baselines, result.kind)}"
+    yield f"  {_NOISE[settings.reveal]}"
     if result.n_dropped:
         yield f"  {result.n_dropped:,} of the table's {result.n_rows:,} rows miss a value and are empty ones"
     yield from (f"  {name} = {choice}" for name, choice in result.choices.items() if explain or name == "algorithm")

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from parley.common.files.sources import DataSource
     from parley.learner.cli.drafting import AuthorChoices, Prompt, PublicRowsFit, StudyDraft
 
+DEFAULT_HOLD_OUT = 0.1
+
 study_app = CommandLine(
     help="Make a study of a table, or check a table against one.",
     epilog="Example: parley-learner study init adult.csv --public --label income --positive '>50K'",
@@ -99,6 +101,15 @@ class AuthorOptions:
         float | None, typer.Option("--mean", help="the mean of a label that is a number, if it is public knowledge")
     ] = None
     deviation: Annotated[float | None, typer.Option("--deviation", help="its standard deviation, in its units")] = None
+    hold_out: Annotated[
+        float,
+        typer.Option(
+            "--hold-out",
+            metavar="SHARE",
+            help="the share of each owner's rows that no run trains on, so that models can be evaluated on them; 0 for "
+            "none",
+        ),
+    ] = DEFAULT_HOLD_OUT
     other: Annotated[bool, typer.Option("--other", help="categories take values that are not declared")] = False
     public: Annotated[bool, typer.Option("--public", help="the file is public: its values and ranges may be used")] = (
         False
@@ -109,6 +120,8 @@ class AuthorOptions:
 
         Raises InvalidInputError for an option that cannot be read.
         """
+        if not 0 <= self.hold_out < 1:
+            raise InvalidInputError(f"--hold-out {self.hold_out:g}: say a share below 1, such as 0.1, or 0 for none")
         bounds, values = _pairs("--bounds", self.bounds, names), _pairs("--values", self.values, names)
         return drafting.AuthorChoices(
             name=self.name or name,
@@ -130,6 +143,7 @@ class AuthorOptions:
             class_weights=read_class_weights(self.class_weights),
             mean=self.mean,
             deviation=self.deviation,
+            hold_out=self.hold_out or None,
         )
 
     def draft(self, source: DataSource, out: Printer, ask: Prompt | None) -> Drafted:
@@ -306,3 +320,13 @@ def prompt(question: str, proposed: str) -> str:
     """Ask at the terminal; Enter takes what is proposed."""
     answer: str = typer.prompt(question, default=proposed or None, err=True)
     return answer
+
+
+def _held_out(share: float | None) -> str:
+    """Say which rows are kept for evaluation."""
+    if share is None:
+        return "no row is held out: nobody can evaluate a model on rows that it was not trained on"
+    return (
+        f"{share:.3g} of each owner's rows are held out: no run trains on them, so that models can be evaluated on "
+        "them (--hold-out 0: none)"
+    )

@@ -173,7 +173,7 @@ class RunOptions(TypedDict, total=False):
     answer_every: int
     class_weights: Mapping[str, float] | str
     cohort: Mapping[str, Any]
-    evaluate: float
+    evaluate: float | Literal["auto"]
     threshold: str
     purpose: str
     seconds: float

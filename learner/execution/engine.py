@@ -60,6 +60,7 @@ from parley.common.protocol.messages import Query, Question, Reply
 from parley.common.protocol.receipts import Receipt
 from parley.common.runs.evaluation import weights_of
 from parley.common.runs.model_document import certify, model_document
+from parley.common.runs.self_evaluation import keep_for_evaluation
 from parley.common.runs.specification import RunSpec
 from parley.common.service import logs, problems
 from parley.common.service.fair_use import CallerTurns, Turn
@@ -422,11 +423,10 @@ class Engine:
 
     def _settle(self, run: Run, recruited: Recruited, time: RoundTime) -> None:
         """Choose what the run leaves open, and plan it. Call it in a thread."""
-        most_rounds = time.rounds_in(run.terms.seconds)
-        spec, reasons = self._settled(
-            recruited.spec, recruited.facts, most_rounds, any_algorithm=run.terms.any_algorithm
-        )
-        self._store.settle(run, spec, Plan.of(spec, views_of(recruited.facts)), reasons, recruited.absent)
+        most_rounds, asked = time.rounds_in(run.terms.seconds), self._store.evaluation(run.id)
+        kept = keep_for_evaluation(recruited.spec, recruited.facts, asked, if_useful=run.terms.may_evaluate)
+        spec, reasons = self._settled(kept.run, recruited.facts, most_rounds, any_algorithm=run.terms.any_algorithm)
+        self._store.settle(run, spec, Plan.of(spec, views_of(recruited.facts)), reasons, recruited.absent, kept=kept)
 
     async def _train(self, turn: Turn, run: Run) -> None:
         """Drive the program to its model; each round is a slice of its user's turn."""

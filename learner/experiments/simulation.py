@@ -107,11 +107,12 @@ class SimulationSettings:
     """What to simulate: ``data``, ``tables``, ``csv`` as `load_dataset` takes them, on K parties.
 
     ``reveal`` is what the learner sees of a sum: ``sum`` (secure sum: each party adds its share of the noise) or
-    ``each`` answer (each party adds all of it). ``skew`` is that of `parley.learner.experiments.datasets.shard_sizes`;
-    ``shares`` (K,) replace it, or ``random`` shares, uniform on the simplex and new in each repetition. ``public_rows``
-    of the training examples (if None, a fifth but at most 2,000) are set aside for algorithms that ask about public
-    rows, with their labels if the algorithm needs them. With ``folds`` repetition i tests on the i-th of so many parts
-    of the examples; their order is drawn again after each part was tested on.
+    ``each`` answer (each party adds all of it); ``colluders`` are parties whose shares do not count. ``skew`` is
+    that of `parley.learner.experiments.datasets.shard_sizes`; ``shares`` (K,) replace it, or ``random`` shares, uniform
+    on the simplex and new in each repetition. ``public_rows`` of the training examples (if None, a fifth but at most
+    2,000) are set aside for algorithms that ask about public rows, with their labels if the algorithm needs them. With
+    ``folds`` repetition i tests on the i-th of so many parts of the examples; their order is drawn again after each
+    part was tested on.
     """
 
     data: str = "wdbc"
@@ -130,6 +131,7 @@ class SimulationSettings:
     folds: int | None = None
     tables: tuple[str, ...] = ()
     csv: str | None = None
+    colluders: int = 0
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -357,6 +359,7 @@ def deal_repetition(
         n_features=train.n_features,
         loss=dataset.loss,
         secure_sum=settings.reveal == "sum",
+        colluders=settings.colluders,
         norm=train.norm,
         study=dataset.study,
         row_entries=dataset.study.row_entries if dataset.study else None,

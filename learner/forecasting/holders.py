@@ -15,6 +15,7 @@ from parley.common.client.peer import ask_all
 from parley.common.data.study import Study
 from parley.common.encoding.texts import first_names
 from parley.common.errors import InvalidInputError, ParleyError
+from parley.common.runs.specification import CHANGED_STUDY
 from parley.common.wire.party_api import PartyFacts, StudyFacts
 from parley.learner.storage.known_parties import KnownParties
 
@@ -43,9 +44,12 @@ class Heard:
     def holders(self, names: Iterable[str], study: Study) -> tuple[str, ...]:
         """Return those of the parties that hold a study, and those that are away and may hold it.
 
-        Raises InvalidInputError, which says who could be invited, if there is none.
+        Raises InvalidInputError, which says who could be invited, if there is none, and for one that has another study
+        of this name.
         """
         names = tuple(names)
+        if changed := [name for name in names if self._has_another(name, study)]:
+            raise InvalidInputError(CHANGED_STUDY.format(f"the study {study.name!r} of {first_names(changed)}"))
         holders = tuple(name for name in names if self.holds(name, study) is not False)
         if names and not holders:
             raise InvalidInputError(
@@ -54,10 +58,18 @@ class Heard:
             )
         return holders
 
+    def _has_another(self, name: str, study: Study) -> bool:
+        """Whether a party holds a study of this name that has other settings."""
+        said = self.now.get(name) or self.earlier.get(name)
+        named = said is not None and any(held.study == study.name for held in said.studies)
+        return named and self.holds(name, study) is False
+
     def check_held(self, names: Iterable[str], study: Study, roster: Iterable[str]) -> None:
         """Raise InvalidInputError for named parties that do not hold a study; it names those of the roster that do."""
         if not (wrong := [name for name in names if self.holds(name, study) is False]):
             return
+        if changed := [name for name in wrong if self._has_another(name, study)]:
+            raise InvalidInputError(CHANGED_STUDY.format(f"the study {study.name!r} of {first_names(changed)}"))
         holders = [name for name in roster if self.holds(name, study)]
         held = f"it is held by {first_names(holders)}" if holders else "nobody holds it yet"
         raise InvalidInputError(
@@ -72,7 +84,7 @@ class Heard:
         if (said := self.now.get(name) or self.earlier.get(name)) is None:
             return self.silent[name]
         try:
-            return facts_about(study.digest, name, said)
+            return facts_about(study, name, said)
         except ParleyError as error:
             return error
 

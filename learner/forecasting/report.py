@@ -32,6 +32,7 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.evaluation import EVALUATE
 from parley.common.runs.pricing import costs_of, highest_charge, limit_of
+from parley.common.runs.self_evaluation import SelfEvaluation
 from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
@@ -77,6 +78,15 @@ Choosing = Callable[[RunSpec, Mapping[str, StudyFacts] | None, int], tuple[RunSp
 """Chooses what a run leaves open, within so many rounds, and gives the reasons; `settled` is one."""
 
 
+Keeping = Callable[[RunSpec, Mapping[str, OwnerRules]], SelfEvaluation]
+"""Keeps a part of a run's budget for its evaluation; `keep_for_evaluation` is one."""
+
+
+def _keep_nothing(run: RunSpec, _rules: Mapping[str, OwnerRules]) -> SelfEvaluation:
+    """Keep no part of the budget: a `Keeping` of runs that nothing evaluates."""
+    return SelfEvaluation(run)
+
+
 AskRoom = Callable[[Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
 """Asks the parties whether their charges, by name, fit what all runs have left; their answers are by name."""
 
@@ -105,7 +115,8 @@ class Review:
     """A run with all chosen that was left open, and ``chosen`` says why; the rest is by party's name.
 
     ``charges`` are for the evaluation too that follows the run, if there is one, and ``room`` says whether they fit
-    what all runs have left. ``objections`` are by the owner's rule.
+    what all runs have left. ``objections`` are by the owner's rule. ``evaluation`` says in words what the run keeps of
+    its budget to evaluate its model.
     """
 
     spec: RunSpec
@@ -114,6 +125,7 @@ class Review:
     objections: Mapping[str, dict[str, str]]
     room: Mapping[str, bool]
     answers: PartyAnswers
+    evaluation: str | None
 
     @property
     def accounts(self) -> dict[str, Account]:
@@ -146,14 +158,15 @@ class Review:
         return refused
 
 
-async def foresee_owners(draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing) -> ForecastView:
+async def foresee_owners(
+    draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing, keep: Keeping = _keep_nothing
+) -> ForecastView:
     """Return the forecast of a run among owners of these sizes, without asking them; raises InvalidInputError.
 
     ``seconds`` is how long the run's rounds may take.
     """
-    return await _foresee(
-        await _review(with_sizes(draft, sizes), PartyAnswers(), UNKNOWN, seconds, settle=settle), UNKNOWN
-    )
+    sized = with_sizes(draft, sizes)
+    return await _foresee(await _review(sized, PartyAnswers(), UNKNOWN, seconds, settle=settle, keep=keep), UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +182,7 @@ class Foresight:
     deadline: float
     settle: Choosing
 
-    async def forecast(
+    async def forecast(  # noqa: PLR0913 -- a run, and how it is evaluated
         self,
         draft: RunSpec,
         heard: Heard,
@@ -177,11 +190,13 @@ class Foresight:
         *,
         cohort: Cohort | None = None,
         evaluation: RunSpec | None = None,
+        keep: Keeping = _keep_nothing,
     ) -> ForecastView:
         """Return the forecast of a run among its parties; of those that are away, by what they said last.
 
         For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
-        budgets of parties that report none are left out. ``evaluation`` is the draft of the evaluation that follows.
+        budgets of parties that report none are left out. ``evaluation`` is the draft of the evaluation that follows,
+        if one was asked for; otherwise ``keep`` may keep one.
 
         Raises the errors of `enlist`, and InvalidInputError.
         """
@@ -193,7 +208,7 @@ class Foresight:
         answers = await self._ask(recruited.spec, recruited.facts, heard)
         members = [self.roster[name] for name in recruited.spec.names if name not in answers.away]
         time = await round_time(recruited.spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, evaluation)
+        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, evaluation, keep)
         return await _foresee(reviewed, time)
 
     async def check(  # noqa: PLR0913 -- as above
@@ -204,6 +219,7 @@ class Foresight:
         *,
         cohort: Cohort | None = None,
         evaluation: RunSpec | None = None,
+        keep: Keeping = _keep_nothing,
         any_algorithm: bool = False,
     ) -> None:
         """Raise ForeseenRefusalError for a run that its parties would refuse, InvalidInputError for one that cannot be.
@@ -221,7 +237,7 @@ class Foresight:
         time = UNKNOWN
         if any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]:
             time = await round_time(spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(spec, answers, time, seconds, evaluation, budgets=cohort is None)
+        reviewed = await self._reviewed(spec, answers, time, seconds, evaluation, keep, budgets=cohort is None)
         refused = reviewed.refusals()
         if refused and (cohort is None or len(draft.names) - len(refused) < cohort.least):
             raise await asyncio.to_thread(
@@ -245,13 +261,14 @@ class Foresight:
         told = {payer.name: report for payer, report in answered if isinstance(report, BudgetReport)}
         return PartyAnswers(facts, told, foreseen, away)
 
-    async def _reviewed(  # noqa: PLR0913 -- a run, and all that is known of it
+    async def _reviewed(  # noqa: PLR0913, PLR0917 -- a run, and all that is known of it
         self,
         spec: RunSpec,
         answers: PartyAnswers,
         time: RoundTime,
         seconds: float,
         evaluation: RunSpec | None,
+        keep: Keeping,
         *,
         budgets: bool = True,
     ) -> Review:
@@ -259,7 +276,16 @@ class Foresight:
         payers = (answers.facts or {}) if budgets else ()
         members = [self.roster[name] for name in payers if name not in answers.away]
         ask_room = partial(_ask_room, members, spec.study.digest, self.deadline)
-        return await _review(spec, answers, time, seconds, settle=self.settle, ask_room=ask_room, evaluation=evaluation)
+        return await _review(
+            spec,
+            answers,
+            time,
+            seconds,
+            settle=self.settle,
+            keep=keep,
+            ask_room=ask_room,
+            evaluation=evaluation,
+        )
 
 
 def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
@@ -289,16 +315,18 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     seconds: float,
     *,
     settle: Choosing,
+    keep: Keeping = _keep_nothing,
     ask_room: AskRoom = _ask_nobody,
     evaluation: RunSpec | None = None,
 ) -> Review:
     """Return the review of a run. Its parts run in threads, because a thousand owners take a second."""
-    spec, reasons = await asyncio.to_thread(settle, draft, answers.facts, time.rounds_in(seconds))
+    kept = await asyncio.to_thread(keep, draft, answers.facts or {})
+    spec, reasons = await asyncio.to_thread(settle, kept.run, answers.facts, time.rounds_in(seconds))
     charges, objected = await asyncio.to_thread(_charged, spec, answers)
-    if evaluation is not None:
-        more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
+    if (follower := evaluation or kept.evaluation) is not None:
+        more = await asyncio.to_thread(_charged_later, follower, spec, answers, objected)
         charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
-    return Review(spec, reasons, charges, objected, await ask_room(charges), answers)
+    return Review(spec, reasons, charges, objected, await ask_room(charges), answers, kept.words)
 
 
 def _charged_later(
@@ -349,6 +377,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         parameters=spec.parameters,
         chosen=dict(review.chosen),
         rounds=len(spec.questions()),
+        evaluation=review.evaluation,
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=tuple(_owners(review, facts, outcome)),

@@ -12,6 +12,7 @@ from parley.common.forecast.excess_risk import Interval
 
 if TYPE_CHECKING:
     from parley.common.forecast.forecast import Bound, Forecast
+    from parley.common.forecast.label_figures import LabelFigure
     from parley.common.runs.pricing import RunCosts
     from parley.learner.storage.timing import RoundTime
 
@@ -119,6 +120,40 @@ class OwnerView(BaseModel):
     ] = None
 
 
+class FigureView(BaseModel):
+    """A figure of the model in the label's own terms: what to show first, such as a row "R² 0.35 (0.1 to 0.7)".
+
+    What all data pooled, without privacy, would reach is not among them: nobody has seen the data.
+    """
+
+    name: Annotated[
+        str,
+        Field(
+            description="r_squared, rmse, accuracy, auc; recall: of the rarer class at a probability of .5; "
+            "balanced_recall: of both classes at the threshold at which they are equal"
+        ),
+    ]
+    title: Annotated[str, Field(description="the same in words, to show")]
+    unit: Annotated[str, Field(description="of rmse, the label's; empty for none")]
+    low: Annotated[Figure, Field(description="the outcome is rarely below")]
+    estimate: Annotated[Figure, Field(description="the expected outcome")]
+    high: Annotated[Figure, Field(description="the outcome is rarely above")]
+    constant: Annotated[
+        float, Field(description="of a model that looks at no feature: the mean, or the commonest class, for all rows")
+    ]
+    alone: Annotated[
+        Figure,
+        Field(description="expected of the model of the owner with most rows alone, trained without noise"),
+    ]
+
+    @classmethod
+    def of(cls, figure: LabelFigure) -> Self:
+        """Return the view of a figure."""
+        ends = asdict(figure.interval)
+        stated = {name: getattr(figure, name) for name in ("name", "title", "unit", "constant")}
+        return cls(alone=figure.alone.estimate, **ends, **stated)
+
+
 class OutcomeView(BaseModel):
     """What to expect: excess fitness is by how much the population's mean loss exceeds the least of any weights.
 
@@ -159,6 +194,16 @@ class OutcomeView(BaseModel):
             "better teaches nothing. Null if the study states neither its classes' shares nor mean and deviation"
         ),
     ]
+    figures: Annotated[
+        tuple[FigureView, ...],
+        Field(
+            description="what to expect in the label's own terms, the headline first: R² and RMSE; accuracy, AUC and "
+            "recalls; of three classes or more accuracy. Empty if the study does not state enough"
+        ),
+    ] = ()
+    unstated: Annotated[
+        str | None, Field(description="in words, what a study has to state for figures; null if it does")
+    ] = None
     warning: Annotated[
         str | None,
         Field(description="in words, that a run is not expected to do better than that, or that a parameter is unfit"),
@@ -182,6 +227,8 @@ class OutcomeView(BaseModel):
             rmse_lost=answer.rmse_lost,
             r_squared_lost=answer.r_squared_lost,
             constant=answer.constant and IntervalView.of(answer.constant),
+            figures=tuple(map(FigureView.of, answer.figures)),
+            unstated=answer.unstated,
             warning=answer.warning,
             coalition=answer.coalition,
             left_out=tuple(owner.name for owner in answer.owners if not owner.recommended),
@@ -232,6 +279,13 @@ class ForecastView(BaseModel):
     parameters: dict[str, JsonValue]
     chosen: Annotated[dict[str, str], Field(description="which parameters were chosen, and why")]
     rounds: int
+    evaluation: Annotated[
+        str | None,
+        Field(
+            description="in words: what part of the budget would evaluate the model on how many held-out rows, or why "
+            "none would. Null if there is nothing to say: the study holds no row out, or none was asked for"
+        ),
+    ] = None
     majority: Annotated[
         Figure,
         Field(description="the commonest class's share: as the study states it, or of the learner's public examples"),

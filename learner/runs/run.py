@@ -79,6 +79,12 @@ class RunTerms(Setting):
         tuple[str, ...],
         Field(description="what parameters and budgets do that may not be meant"),
     ] = ()
+    may_evaluate: Annotated[
+        bool, Field(description="whether a part of the budget is kept for an evaluation, if that is of use")
+    ] = False
+    evaluation: Annotated[
+        str | None, Field(description="what evaluates the model, or why nothing does; null until the run is settled")
+    ] = None
 
     @classmethod
     def of(  # noqa: PLR0913 -- terms beside the specification, by name
@@ -91,10 +97,14 @@ class RunTerms(Setting):
         cohort: Cohort | None = None,
         absent: Mapping[str, str] = MappingProxyType({}),
         cautions: tuple[str, ...] = (),
+        may_evaluate: bool = False,
+        evaluation: str | None = None,
     ) -> Self:
         """Return the terms of a specification; raises InvalidInputError if they contradict each other."""
         return cls(
             cautions=cautions,
+            may_evaluate=may_evaluate,
+            evaluation=evaluation,
             seconds=seconds,
             any_algorithm=any_algorithm,
             chosen=dict(chosen),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import AwareDatetime, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
-from parley.common.errors import InvalidInputError
+from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.runs.specification import CHANGED_STUDY
 from parley.common.storage.keys import read_private, replace_private, writing
-from parley.common.strict import Identifier, PublicKey, Strict, TokenHash, faults
+from parley.common.strict import Digest, Identifier, PublicKey, Strict, TokenHash, faults
 from parley.common.wire.membership import MemberRole
+
+if TYPE_CHECKING:
+    from parley.common.data.study import Study
 
 
 class Invited(Strict):
@@ -22,6 +27,8 @@ class Invited(Strict):
     secret_hash: TokenHash
     expires: AwareDatetime
     studies: tuple[str, ...]
+    digests: dict[str, Digest] = Field(default_factory=dict)
+    """Of the studies, by name, as they were signed; those of older invitations are not known."""
 
 
 class JoinedMember(Strict):
@@ -38,10 +45,27 @@ class JoinedMember(Strict):
     unchecked: bool = False
     """Whether it was confirmed although nobody compared the words of its key."""
     studies: tuple[str, ...]
+    digests: dict[str, Digest] = Field(default_factory=dict)
+    """Of the studies that it joined, by name; those that joined under an older version are not known."""
     secret_hash: TokenHash
     """Of the secret that it joined with: the same request with the same secret gets the same answer."""
     expires: AwareDatetime
     """When the secret expires."""
+
+
+def check_agreed(studies: Mapping[str, Study], entries: Iterable[Invited | JoinedMember]) -> None:
+    """Raise ConflictError if a study, by its name, is no longer the one that owners were invited to or have joined.
+
+    Call it before studies that were read again replace those that are served. A study that is not there is no change.
+    """
+    changed: dict[str, list[str]] = {}
+    for entry in entries:
+        for name, digest in entry.digests.items():
+            if name in studies and not studies[name].has_digest(digest):
+                changed.setdefault(name, []).append(entry.name)
+    if changed:
+        name, owners = next(iter(changed.items()))
+        raise ConflictError(CHANGED_STUDY.format(f"the study {name!r} of {', '.join(owners)}"))
 
 
 _E = TypeVar("_E", Invited, JoinedMember)

@@ -37,6 +37,7 @@ from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.receipts import Receipt, read_receipt
 from parley.common.runs.certificate import SignedApproval
 from parley.common.runs.pricing import longest_body
+from parley.common.runs.self_evaluation import SelfEvaluation
 from parley.common.runs.specification import Cohort, RunSpec
 from parley.common.runs.weights import stated_weights
 from parley.common.secure_sum.envelope import Signed
@@ -124,6 +125,7 @@ class RunStore:
         *,
         evaluates: str | None = None,
         evaluation: RunSpec | None = None,
+        may_evaluate: bool = False,
         any_algorithm: bool = False,
         cohort: Cohort | None = None,
         threshold: str | None = None,
@@ -132,16 +134,18 @@ class RunStore:
         """Queue a run, or return the run that the same user queued before with the same key and the same request.
 
         ``evaluates`` is the run whose model the new run evaluates; ``evaluation`` is the draft of an evaluation that
-        follows it; ``any_algorithm`` says that the draft's algorithm stands for any; ``threshold`` is the rule for the
-        model's. Raises ConflictError if the key was used for another request, ShareUsedUpError if the user's unfinished
-        runs have reached its ``share``.
+        follows it, and ``may_evaluate`` says that `settle` may add one; ``any_algorithm`` says that the draft's
+        algorithm stands for any; ``threshold`` is the rule for the model's. Raises ConflictError if the key was used
+        for another request, ShareUsedUpError if the user's unfinished runs have reached its ``share``.
         """
-        terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm, cohort=cohort)
+        terms = RunTerms.of(draft, seconds, {}, any_algorithm=any_algorithm, cohort=cohort, may_evaluate=may_evaluate)
         row = _new_row(draft, user, purpose, terms, idempotency_key) | {"evaluates": evaluates}
         if cohort is not None:
             row["draft"] += cohort.model_dump_json()
         if threshold is not None:
             row |= {"draft": row["draft"] + threshold, "threshold": threshold}
+        if may_evaluate and draft.study.hold_out is not None:
+            row["draft"] += "evaluated if of use"
         if evaluation is not None:
             row |= {"draft": row["draft"] + evaluation.digest, "evaluation": evaluation.model_dump_json()}
         with self._database.transaction() as connection:
@@ -294,17 +298,20 @@ class RunStore:
         if follower:
             self._announce(follower["id"], ())
 
-    def settle(
+    def settle(  # noqa: PLR0913 -- what a run is settled with, by name
         self,
         run: Run,
         spec: RunSpec,
         plan: Plan,
         chosen: Mapping[str, str],
         absent: Mapping[str, str] = MappingProxyType({}),
+        *,
+        kept: SelfEvaluation | None = None,
     ) -> None:
         """Replace a run's draft by the specification and the plan with which it will be proposed.
 
-        ``chosen`` has the reason for each parameter that was chosen; ``absent`` the reason of each absent party.
+        ``chosen`` has the reason for each parameter that was chosen; ``absent`` the reason of each absent party;
+        ``kept`` the evaluation that follows the run, where that was left open.
         """
         terms = RunTerms.of(
             spec,
@@ -313,10 +320,13 @@ class RunStore:
             cohort=run.terms.cohort,
             absent=absent,
             cautions=cautions(spec.build(), spec.facts(), has_threshold=run.threshold is not None),
+            may_evaluate=run.terms.may_evaluate,
+            evaluation=kept.words if kept else None,
         )
+        follower = kept.evaluation.model_dump_json() if kept and kept.evaluation else None
+        values = {"run": run.id, "spec": spec.model_dump_json(), "terms": terms.model_dump_json()}
         with self._database.transaction() as connection:
-            values = {"run": run.id, "spec": spec.model_dump_json(), "terms": terms.model_dump_json()}
-            connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json()})
+            connection.execute(sql.SETTLE_RUN, values | {"plan": plan.to_json(), "evaluation": follower})
 
     def plan(self, run: str) -> Plan | None:
         """Return a run's plan, None until the run is settled; raises NotFoundError."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 
 import structlog
 
 from parley.common.data.study import Study
-from parley.common.errors import InvalidInputError
+from parley.common.errors import ConflictError, InvalidInputError
 from parley.common.files.studies import read_study
 from parley.common.service.http.tls import stamp_of
 from parley.learner.settings import load_studies
@@ -22,16 +22,19 @@ class StudyFolder(Mapping[str, Study]):
 
     Where a file that is new or has changed cannot be used, the log and ``faults`` say why, and what it held before
     stays. At first, and in another folder, each must be usable: raises InvalidInputError that names the file.
+    ``check_agreed`` raises ConflictError for studies, by name, that are not those that owners have joined.
     """
 
     def __init__(self, directory: Path | None) -> None:
         self._lock = Lock()
+        self.check_agreed: Callable[[Mapping[str, Study]], None] = lambda _: None
         self.take_up(directory)
 
     def take_up(self, directory: Path | None) -> None:
         """Read the studies of a folder from now on."""
         stamps: Mapping[Path, _Stamp] = _stamps(directory)
         studies = load_studies(directory)
+        self.check_agreed(studies)
         with self._lock:
             self._directory, self._stamps, self._studies = directory, stamps, studies
             self._files = dict(zip(stamps, studies.values(), strict=True))
@@ -61,8 +64,10 @@ class StudyFolder(Mapping[str, Study]):
             study = self._files.get(path)
             if stamp != self._stamps.get(path) or path.name in self.faults:
                 try:
-                    study = read_study(path)
-                except InvalidInputError as error:
+                    read = read_study(path)
+                    self.check_agreed({read.name: read})
+                    study = read
+                except (InvalidInputError, ConflictError) as error:
                     faults[path.name] = error.detail
             if study is None:
                 continue

@@ -222,6 +222,7 @@ def facts_of(settings: PartySettings, studies: Iterable[HeldStudy]) -> PartyFact
     facts = (
         StudyFacts(
             study_digest=held.digest,
+            study=held.name,
             n_examples=held.n_examples,
             people=held.settings.people,
             **dict(rules_of(held.policy, settings.limits)),

@@ -15,6 +15,8 @@ all rows less the least that there is, which is found with a lambda of 1e-7: the
 error of the sample counts by at most one less their part. ``alone`` is that of an owner's own minimiser, by the best of
 four lambdas.
 
+*Figures* are those of `parley.common.forecast.label_figures`, on all rows; ``median_miss`` is how far off they are.
+
 *The summary*: Spearman's rank correlation of the estimates with the mean outcomes, over all, over the sets that
 ``scripts/benchmarks/utility.py`` has as cases, and for each set; how many outcomes lie in the interval; and its width,
 high - low, in the median.
@@ -39,7 +41,7 @@ from parley.common.errors import ParleyError
 from parley.common.forecast.forecast import Forecast, forecast
 from parley.common.learning.erm import minimise
 from parley.common.learning.losses import Hinge, Huber, Logistic, Loss, Softmax, Squared
-from parley.common.learning.metrics import fitness
+from parley.common.learning.metrics import accuracy, auc, fitness, r_squared, rmse
 from parley.common.learning.model import Model
 from parley.common.privacy.noise import SeededNoise
 from parley.common.protocol.facts import FederationFacts
@@ -51,6 +53,8 @@ N_OWNERS, MOST_EXAMPLES, DRAWS, DELTA = 5, 20_000, 4, 1e-5
 MOST_ROUNDS = 300
 UNTOLD = "--untold"
 SUMMED = {"dp_gd", "psgd", "local_average"}
+_SHOWN = 0.005
+"""By so much a figure may be off that is shown in two digits."""
 LEAST_LAMBDA = 1e-7
 OWN_LAMBDAS, OWNERS_ALONE = (1e-4, 1e-3, 1e-2, 1e-1), 2
 WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -128,10 +132,39 @@ def outcomes(data: Data, label: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 "algorithm": name, "chosen": name == "dp_gd" and not parameters, "epsilon": epsilon,
                 "n": n, "d": X.shape[1],
                 "parameters": parameters | {term: choice.value for term, choice in choices.items()},
+                "figures": figures_of(data, models),
                 "excess": [round(risk_of(data, model.weights) - least, 6) for model in models],
                 "alone": [round(risk, 6) for risk in alone], "gap": round(zero - least, 4), "least": round(least, 4),
                 "seconds": round(time.perf_counter() - start, 2),
             }  # fmt: skip
+
+
+def figures_of(data: Data, models: list[Model]) -> dict[str, list[float]]:
+    """Return the figures of models on all rows by name, as `parley.common.forecast.label_figures` has them."""
+    found: dict[str, list[float]] = {}
+    for model in models:
+        for name, value in _figures_of_one(data, model):
+            found.setdefault(name, []).append(round(value, 5))
+    return found
+
+
+def _figures_of_one(data: Data, model: Model) -> Iterator[tuple[str, float]]:
+    if isinstance(data.loss, Squared):
+        yield from (("r_squared", r_squared(model, data.population)), ("rmse", rmse(model, data.population)))
+        return
+    yield "accuracy", accuracy(model, data.population)
+    if data.loss.outputs > 1:
+        return
+    scores, positive = data.population.X @ model.weights, data.population.y > 0
+    rare = positive if positive.mean() <= 0.5 else ~positive  # noqa: PLR2004
+    towards = scores if positive.mean() <= 0.5 else -scores  # noqa: PLR2004
+    yield "auc", auc(model, data.population)
+    yield "recall", float((towards[rare] > 0).mean())
+    falls, rises = np.sort(towards[rare]), np.sort(towards[~rare])
+    thresholds = np.quantile(towards, np.linspace(0, 1, 2001))
+    recall = 1 - np.searchsorted(falls, thresholds, side="right") / falls.size
+    specificity = np.searchsorted(rises, thresholds, side="right") / rises.size
+    yield "balanced_recall", float(recall[np.argmin(np.abs(recall - specificity))])
 
 
 def facts_of(study: Study, loss: Loss, n: int, epsilon: float, *, secure_sum: bool) -> FederationFacts:
@@ -185,6 +218,9 @@ def foreseen(case: dict[str, Any]) -> dict[str, Any]:
         return {"low": None, "estimate": None, "high": None}
     excess, alone = answer.excess, answer.owners[0].alone
     return {"low": excess.low, "estimate": excess.estimate, "high": excess.high,
+            "figures_forecast": {
+                f.name: [f.interval.low, f.interval.estimate, f.interval.high] for f in answer.figures
+            },
             "inside": [bool(excess.low <= value <= excess.high) for value in case["excess"]],
             "alone_forecast": [alone.low, alone.estimate, alone.high]}  # fmt: skip
 
@@ -194,9 +230,23 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
     means = [np.mean(case["excess"]) for case in cases]
     estimates, low, high = (np.array([case[name] for case in cases]) for name in ("estimate", "low", "high"))
     alone = [c["alone_forecast"][0] <= v <= c["alone_forecast"][2] for c in cases for v in c["alone"]]
+    figures: dict[str, list[tuple[bool, float, float]]] = {}
+    for case in cases:
+        for name, (least, middle, most) in case["figures_forecast"].items():
+            for value in case.get("figures", {}).get(name, ()):
+                inside = least - _SHOWN <= value <= most + _SHOWN
+                figures.setdefault(name, []).append((inside, most - least, middle - value))
+    told = {
+        name: {"rate": round(float(np.mean([inside for inside, _, _ in parts])), 3)}
+        | {"median_width": round(float(np.median([width for _, width, _ in parts])), 3)}
+        | {"median_miss": round(float(np.median([abs(miss) for *_, miss in parts])), 3)}
+        for name, parts in figures.items()
+    }
     return {
-        "cases": len(cases), "rank_correlation": round(float(spearmanr(estimates, means).statistic), 4),
-        "rate": round(float(np.mean([c["inside"] for c in cases])), 3), "rate_alone": round(float(np.mean(alone)), 3),
+        "cases": len(cases), "figures": told,
+        "rank_correlation": round(float(spearmanr(estimates, means).statistic), 4),
+        "rate": round(float(np.mean([inside for c in cases for inside in c["inside"]])), 3),
+        "rate_alone": round(float(np.mean(alone)), 3),
         "median_width": round(float(np.median(high - low)), 4),
         "median_ratio": round(float(np.median(np.array(estimates) / np.array(means))), 3),
     }  # fmt: skip

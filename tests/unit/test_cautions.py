@@ -64,7 +64,7 @@ def test_few_rows_dropped_are_a_line(tmp_path: Path) -> None:
 
 
 def test_of_rare_positives_the_auc_tells_and_the_majority_is_named(tmp_path: Path) -> None:
-    words = ("--epsilon", "0.05")
+    words = ("--epsilon", "0.05", "--reveal", "sum")
     shown = simulated(tmp_path, *words, missing=0, positive=0.09)
     assert "better than predicting the commonest class for all, 0.9" in shown.stderr
     assert "look at the AUC" in shown.stderr

@@ -19,7 +19,7 @@ from parley.common.errors import (
     PartyRefusedError,
     UnavailableError,
 )
-from parley.common.runs.specification import Cohort
+from parley.common.runs.specification import CHANGED_STUDY, Cohort
 from parley.learner.api.requests import RunRequest
 from parley.learner.storage.public_rows import PublicRowStore
 from tests.support.cluster import made_up
@@ -273,8 +273,13 @@ async def test_a_cohort_waits_for_its_owners_while_its_rule_says_so(monkeypatch:
 
 
 def facts(spec: Any, name: str, /, **changes: object) -> Any:  # noqa: ANN401 -- stand for a party's
-    told: dict[str, object] = {"study_digest": spec.study.digest, "n_examples": 100, "view": f"as {name}"} | changes
-    stated, another = SimpleNamespace(**told), SimpleNamespace(study_digest="1" * 64)
+    told: dict[str, object] = {
+        "study": None,
+        "study_digest": spec.study.digest,
+        "n_examples": 100,
+        "view": f"as {name}",
+    } | changes
+    stated, another = SimpleNamespace(**told), SimpleNamespace(study=None, study_digest="1" * 64)
     by_digest = {held.study_digest: held for held in (another, stated)}
     return SimpleNamespace(name=told.get("name", name), studies=(another, stated), stated=stated, about=by_digest.get)
 
@@ -300,16 +305,20 @@ async def test_all_parties_become_members_with_their_sizes(tmp_path: Path, monke
         ({"name": "c"}, "wrong-name", "it calls itself c"),
         ({"n_examples": 0}, "wrong-facts", "it reports no examples"),
         ({"study_digest": "0" * 64}, "wrong-study", ""),
+        (
+            {"study_digest": "0" * 64, "study": "made-up"},
+            "changed-study",
+            CHANGED_STUDY.format("its study 'made-up'"),
+        ),
     ],
 )
 async def test_a_party_whose_facts_are_of_another_takes_no_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], reason: str, detail: str
 ) -> None:
     spec = draft(tmp_path, ("a", "b"))
-    digest = spec.study.digest[:12]
     detail = detail or (
-        f"it has no study {digest} for this learner (it has 111111111111, 000000000000): a run names its parties where "
-        "not all hold its study"
+        f"it has no study {spec.study.name!r} for this learner (it has 111111111111, 000000000000): a run names its "
+        "parties where not all hold its study"
     )
     asked = Asked(monkeypatch, a=[facts(spec, "a")], b=[facts(spec, "b", **changes)])
     with pytest.raises(PartyRefusedError) as refused:

@@ -17,6 +17,7 @@ from parley.common.data.study import Study
 from parley.common.errors import BudgetExhaustedError, InvalidInputError, PartyRefusedError
 from parley.common.forecast.excess_risk import Interval
 from parley.common.forecast.forecast import ASSUMPTIONS, Bound, Forecast, NoForecast, OwnerForecast, forecast
+from parley.common.forecast.label_figures import LabelFigure
 from parley.common.privacy.account import DELTA_UNITS, MICRO, Cost, exhausted, limit
 from parley.common.runs.consent import ReviewedRun
 from parley.common.runs.pricing import RunCosts, costs_of, highest_charge, limit_of
@@ -65,6 +66,7 @@ FORECAST = Forecast(
     rmse_lost=0.02,
     r_squared_lost=0.03,
     constant=Interval(0.15, 0.16, 0.17),
+    figures=(LabelFigure("rmse", "RMSE", "g", Interval(5.1, 5.3, 5.6), 6.0, Interval(5.2, 5.5, 5.9)),),
     cautions=("take care",),
 )
 
@@ -80,6 +82,19 @@ def test_an_outcome_is_shown_with_each_of_its_figures() -> None:
         "rmse_lost": 0.02,
         "r_squared_lost": 0.03,
         "constant": {"low": 0.15, "estimate": 0.16, "high": 0.17},
+        "figures": (
+            {
+                "name": "rmse",
+                "title": "RMSE",
+                "unit": "g",
+                "low": 5.1,
+                "estimate": 5.3,
+                "high": 5.6,
+                "constant": 6.0,
+                "alone": 5.5,
+            },
+        ),
+        "unstated": None,
         "warning": warning,
         "coalition": ("a",),
         "left_out": ("b",),
@@ -120,7 +135,7 @@ def owners(spec: RunSpec, outcome: Forecast | NoForecast, **answers: Any) -> lis
     """What a report says of each owner."""
     room, said = answers.pop("room", {}), report.PartyAnswers(**answers)
     charges, objected = report._charged(spec, said)
-    return list(report._owners(report.Review(spec, {}, charges, objected, room, said), spec.facts(), outcome))
+    return list(report._owners(report.Review(spec, {}, charges, objected, room, said, None), spec.facts(), outcome))
 
 
 def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> None:

@@ -131,19 +131,23 @@ def test_a_run_counts_the_rows_that_it_is_about() -> None:
 
 
 def test_too_few_rows_to_hold_any_out_are_refused_by_name_once_sizes_are_known() -> None:
-    draft = spec(0.2, {"a": 1, "b": 1})
+    draft = spec(0.2, {"a": 1, "b": 1}, "evaluate")
     with pytest.raises(InvalidInputError, match=r"hold_out = 0.2 leaves none of the 4 rows of b to evaluate on"):
         with_sizes(draft, {"a": 5, "b": 4})
     settled = with_sizes(draft, {"a": 5, "b": 5})
-    assert settled.facts().n_total == 8
+    assert settled.facts().n_total == 2
+
+
+def test_an_owner_of_so_few_rows_that_none_is_held_out_trains_on_all() -> None:
+    assert with_sizes(spec(0.2, {"a": 1, "b": 1}), {"a": 5, "b": 4}).facts().n_examples.tolist() == [4, 4]
 
 
 def test_a_party_refuses_too_few_rows_by_itself(tmp_path: Path) -> None:
-    policy = Cluster(tmp_path, n_parties=2).party_settings("party-1").policy
-    proposed = spec(0.2, {"party-1": 10, "party-2": 4})
+    policy = Cluster(tmp_path, n_parties=2, algorithms=("evaluate",)).party_settings("party-1").policy
+    proposed = spec(0.2, {"party-1": 10, "party-2": 4}, "evaluate")
     with pytest.raises(InvalidInputError, match="none of the 4 rows of party-2"):
         review(proposed, rules_of(policy), "party-1", proposed.study.digest, 10)
-    fitting = spec(0.2, {"party-1": 10, "party-2": 5})
+    fitting = spec(0.2, {"party-1": 10, "party-2": 5}, "evaluate")
     assert review(fitting, rules_of(policy), "party-1", fitting.study.digest, 10).total.epsilon > 0
 
 

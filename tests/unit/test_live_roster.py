@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from parley.learner.api import membership
 from parley.learner.api.membership import Confirmation, InvitationRequest, LiveRoster, renew_own, renewals
 from parley.learner.settings import KeyHolderEntry
 from parley.learner.storage.known_parties import KnownParties
-from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore
+from parley.learner.storage.roster_store import Invited, JoinedMember, RosterStore, check_agreed
 from tests.support.cluster import made_up
 
 KEY = "0b" * 32
@@ -265,6 +266,7 @@ async def test_an_invitation_is_kept_with_all_that_it_grants(tmp_path: Path) -> 
         secret_hash=hash_token(invitation.secret),
         expires=invitation.expires,
         studies=("made-up",),
+        digests={"made-up": made_up(3).digest},
     )
     assert roster.store.invited == RosterStore(tmp_path).invited == {"clinic": kept}
     unknown = {"public_key": None, "connected": None, "studies": (), "unchecked": False}
@@ -293,6 +295,7 @@ async def test_a_member_is_kept_with_what_it_joined_with(tmp_path: Path) -> None
         joined=member.joined,
         confirmed=False,
         studies=("made-up",),
+        digests={"made-up": made_up(3).digest},
         secret_hash=hash_token(invitation.secret),
         expires=invitation.expires,
     )
@@ -301,6 +304,29 @@ async def test_a_member_is_kept_with_what_it_joined_with(tmp_path: Path) -> None
     peer, secret = roster.tokens()
     assert (peer.hash, peer.caller) == (member.connects_with, PeerCaller("clinic"))
     assert (secret.hash, secret.caller) == (member.secret_hash, InvitedCaller("clinic"))
+
+
+async def test_a_study_that_changed_after_owners_agreed_is_refused_by_name(tmp_path: Path) -> None:
+    roster = roster_at(tmp_path)
+    for name in ("clinic", "ward"):
+        invitation = await invited(roster, name)
+        await roster.join(name, hash_token(invitation.secret), request_of(name))
+    agreed, changed = made_up(3), made_up(3).model_copy(update={"hold_out": 0.1})
+    check_agreed({"made-up": agreed, "other": changed}, roster.store.members.values())
+    check_agreed({}, roster.store.members.values())
+    with pytest.raises(ConflictError, match=r"the study 'made-up' of clinic, ward .*\(hold_out.* new name and invite"):
+        check_agreed({"made-up": changed}, roster.store.members.values())
+    older = [member.model_copy(update={"digests": {}}) for member in roster.store.members.values()]
+    check_agreed({"made-up": changed}, older)
+
+
+async def test_an_invitation_to_a_study_that_changed_since_admits_nobody(tmp_path: Path) -> None:
+    roster = roster_at(tmp_path)
+    invitation = await invited(roster, "clinic")
+    changed = {"made-up": made_up(3).model_copy(update={"hold_out": 0.1})}
+    with pytest.raises(ConflictError, match="the study 'made-up' of clinic has other settings"):
+        await replace(roster, studies=changed).join("clinic", hash_token(invitation.secret), request_of("clinic"))
+    assert roster.store.members == {}
 
 
 async def test_what_has_expired_lets_nobody_in(tmp_path: Path) -> None:

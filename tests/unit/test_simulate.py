@@ -361,6 +361,7 @@ def test_a_result_says_all_of_its_settings_and_figures(doses: tuple[Path, Path])
             "folds": None,
             "tables": [],
             "csv": None,
+            "colluders": 0,
             "kind": "regression",
             "n_train": 1500,
             "n_test": 500,
@@ -585,6 +586,7 @@ def test_the_command_prints_a_result_line_by_line(monkeypatch: pytest.MonkeyPatc
     lines = [
         "dp_gd: accuracy 0.6250, sd 0.1768, over 2 repetitions",
         "  beside it, over 2 repetitions: the majority 0.6000, best at this budget, psgd 0.7000",
+        "  each owner adds all of its noise, as in a run by default; --reveal sum is as by --secure-sum paillier",
         "  1,500 of the table's 2,000 rows miss a value and are empty ones",
         "  algorithm = dp_gd: it does best",
         "  epsilon 1, delta 1e-05 for one record replaced, against anyone who sees the transcript (tight calibration)",
@@ -597,16 +599,16 @@ def test_the_command_prints_a_result_line_by_line(monkeypatch: pytest.MonkeyPatc
         "warning: few rows",
         "warning: and old ones",
     ]
-    assert asked == [(SimulationSettings(repeat=2, epsilon=30.0), {"with_baselines": True})]
+    assert asked == [(SimulationSettings(repeat=2, epsilon=30.0, reveal="each"), {"with_baselines": True})]
     words = (
         "simulate --data t.csv --study s.json --table a=b --csv missing=? --algorithm psgd -p n_rounds=5 --parties 3 "
-        "--skew 0.5 --reveal each --epsilon 2 --delta 1e-6 --repeat 4 --seed 9 --public-rows 7 --no-baselines --explain"
+        "--skew 0.5 --reveal sum --epsilon 2 --delta 1e-6 --repeat 4 --seed 9 --public-rows 7 --no-baselines --explain"
     )
     done = CliRunner().invoke(learner_app, words.split())
-    assert done.stdout.splitlines()[3:5] == [*lines[3:4], "  step = 0.5: by its theorem"]
+    assert done.stdout.splitlines()[4:6] == [*lines[4:5], "  step = 0.5: by its theorem"]
     settings = SimulationSettings(
-        "t.csv", Path("s.json"), "psgd", {"n_rounds": 5}, 3, 0.5, "each", 2.0, 1e-6, 4, 9, 7, tables=("a=b",),
-        csv="missing=?",
+        "t.csv", Path("s.json"), "psgd", {"n_rounds": 5}, 3, 0.5, "sum", 2.0, 1e-6, 4, 9, 7, tables=("a=b",),
+        csv="missing=?", colluders=1,
     )  # fmt: skip
     assert asked[1] == (settings, {"with_baselines": False})
     done = CliRunner().invoke(learner_app, ["simulate", "--format", "json"])

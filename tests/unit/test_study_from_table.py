@@ -290,7 +290,7 @@ def test_no_rows_of_a_private_file_are_reported(tmp_path: Path) -> None:
     words = ("--label", "ill", "--bounds", "age=0:9", "--values", "ill=no,yes", "--format")
     assert json.loads(init(data, *words, "json").stdout).keys() == {"file", "name", "left_out", "doubtful"}
     done = init(data, *words, "text", "--force")
-    assert done.stderr.splitlines()[1:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
+    assert done.stderr.splitlines()[2:] == [f"next: parley-learner study check {tmp_path / 'study.json'} --data TABLE"]
     assert all(column.blank is None and column.median is None for column in surveyed(data))
 
 
@@ -697,6 +697,10 @@ def test_a_draft_is_told_with_what_its_author_should_look_at(tmp_path: Path) -> 
         "  left out 'patient_id': looks like an identifier: by its name",
         "  take one all the same by --column NAME; --leave-out NAME leaves another out",
         "  warning: 'case_id' looks like an identifier: by its name",
+        (
+            "  0.1 of each owner's rows are held out: no run trains on them, so that models can be evaluated on them "
+            "(--hold-out 0: none); once owners have joined, this cannot change"
+        ),
         "  read every bound, value and description: owners approve them as they stand",
         f"next: parley-learner study check {study} --data TABLE",
         f"or try it at once, on this file: parley-learner simulate --data {out} --csv separator=, --study {study}",
@@ -767,3 +771,17 @@ def test_a_signed_study_is_written_beside_it_and_its_words_are_told(tmp_path: Pa
     checked = run(learner_app, ["study", "check", str(target), "--data", str(data), "--clip"])
     assert checked.exit_code == 0
     assert "us" in checked.stderr
+
+
+def test_a_tenth_is_held_out_unless_the_author_says_otherwise(tmp_path: Path) -> None:
+    data = table(tmp_path, age=[3, 4, 5, 6] * 10, ill=["no", "yes"] * 20)
+    words = ("--public", "--label", "ill", "--force")
+    shares = {}
+    for option in ((), ("--hold-out", "0.25"), ("--hold-out", "0")):
+        done = init(data, *words, *option)
+        shares[option[-1:]] = read_study(tmp_path / "study.json").hold_out
+    assert shares == {(): 0.1, ("0.25",): 0.25, ("0",): None}
+    assert "no row is held out: nobody can evaluate a model" in done.stderr
+    assert '"hold_out"' not in (tmp_path / "study.json").read_text(), "the digests of older studies stay"
+    for wrong in ("1", "-0.1", "nan"):
+        assert "--hold-out" in init(data, *words, "--hold-out", wrong).output

@@ -404,6 +404,7 @@ NO_FORECAST: dict[str, Any] = {
     "owners": [],
     "key_holders": [],
     "rounds": 1,
+    "evaluation": None,
     "run_time": {"seconds": None},
     "costs": {"answered": 3},
     "majority": None,
@@ -532,6 +533,10 @@ OUTCOME: dict[str, Any] = {
     "rmse_lost": 0.23456,
     "r_squared_lost": 0.34567,
     "constant": interval(0.45678),
+    "figures": [
+        {"title": "RMSE", "unit": "grams", "constant": 0.55555, "alone": 0.5, **interval(0.44444)},
+    ],
+    "unstated": "accuracy is not forecast",
     "warning": "few rows",
     "best": interval(1.5),
     "coalition": ["a", "b"],
@@ -540,6 +545,9 @@ OUTCOME: dict[str, Any] = {
     "printed": bound(None),
     "assumptions": ["rows are alike", "noise is random"],
 }
+RMSE = "0.444 grams (from 0.222 to 1.33); without any feature 0.556, the largest owner alone 0.5"
+POOLED = "without privacy they reach what nobody knows: nobody has seen the data"
+UNTOLD: dict[str, Any] = dict.fromkeys(("error_lost", "rmse_lost", "r_squared_lost", "unstated")) | {"figures": []}
 COSTS: dict[str, Any] = {
     "answered": 1_234_567,
     "round_bytes": 8_765_432,
@@ -581,6 +589,7 @@ ANSWER: dict[str, Any] = {
     "run_time": {"seconds": 12.3456, "ms_per_round": 6.1728, "basis": "as measured"},
     "costs": COSTS,
     "majority": 0.76543,
+    "evaluation": "a tenth evaluates it",
     "outcome": OUTCOME,
     "no_forecast": None,
 }
@@ -599,8 +608,15 @@ def test_the_lines_before_a_run_say_all_that_is_foreseen() -> None:
         "warning: c is silent: the run waits for c, which may refuse it: it is dear, unless you name others by --party",
         "warning: notary is away",
         "2,000 rounds, about 12.3 s (as measured)",
+        "a tenth evaluates it",
         *CARRIES,
         "the commonest class makes up 0.765: to predict it for all rows is right so often",
+        f"RMSE: {RMSE}",
+        f"all data pooled: {POOLED}",
+        "note: accuracy is not forecast",
+        "accuracy: at most 5.4% below the best possible, if a linear model has the right probabilities",
+        "root mean squared error: at most 0.235 above the least, the label's bounds being -1 and 1",
+        "R²: at most 0.346 below the largest possible",
         "excess fitness to expect 0.123 (from 0.0617 to 0.37)",
         "warning: few rows",
         "an owner alone, without noise: 0.1 to 0.346",
@@ -616,9 +632,10 @@ def test_the_lines_before_a_run_say_all_that_is_foreseen() -> None:
 
 
 def test_the_lines_before_a_run_leave_out_what_is_not_so() -> None:
-    outcome = OUTCOME | {"warning": None}
+    outcome = OUTCOME | UNTOLD | {"warning": None}
     plain = ANSWER | {"owners": [owner("a")], "costs": COSTS | {"answered": 10**5}, "outcome": outcome, "rounds": 1}
     plain |= {"key_holders": [], "without": [], "majority": None, "run_time": {"seconds": None, "basis": "not known"}}
+    plain |= {"evaluation": None}
     learner: Any = Asked([], (("POST", "/v1/forecasts"), plain))
     assert list(forecast.outlook(learner, {"epsilon": 1, "budgets": {}}, explain=False)) == [
         "1 round",
@@ -685,6 +702,10 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
             "name others by --party"
         ),
         "warning                  notary is away",
+        "evaluation               a tenth evaluates it",
+        f"RMSE                     {RMSE}",
+        f"all data pooled          {POOLED}",
+        "note                     accuracy is not forecast",
         "excess fitness with all  0.123 (from 0.0617 to 0.37), in 90% of runs on data like those of its fit",
         (
             "accuracy                 at most 5.4% below the best possible, if a linear model has the right "
@@ -733,11 +754,13 @@ def test_a_forecast_is_a_summary_a_table_and_a_legend(monkeypatch: pytest.Monkey
 
 def test_a_forecast_with_ledgers_shows_what_would_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
     owners = [owner("[a]", epsilon_now=5.0), owner("b", epsilon_left=3.21987, epsilon_now=4.0, fits=False, alone=None)]
-    outcome = OUTCOME | dict.fromkeys(("error_lost", "rmse_lost", "r_squared_lost", "constant", "warning", "printed"))
+    outcome = OUTCOME | UNTOLD | dict.fromkeys(("constant", "warning", "printed"))
     outcome |= {"left_out": []}
     lines, learner = forecast_printed(
         monkeypatch,
-        ANSWER | {"owners": owners, "outcome": outcome, "key_holders": [], "costs": {"answered": 1}} | NOTHING_ELSE,
+        ANSWER
+        | {"owners": owners, "outcome": outcome, "key_holders": [], "costs": {"answered": 1}, "evaluation": None}
+        | NOTHING_ELSE,
     )
     assert learner[0][2]["owners"] is None
     assert lines == [

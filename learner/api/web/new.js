@@ -45,7 +45,7 @@ class RunForm {
   minimum_contributors = numeric("minimum", "", { min: 1, step: 1, placeholder: "all" });
   colluders = numeric("colluders", "", { min: 0, step: 1, placeholder: "auto" });
   seconds = numeric("seconds", "", { min: 1, placeholder: "auto" });
-  evaluate = numeric("evaluate", "", { min: 0, max: 1, placeholder: "none" });
+  evaluate = numeric("evaluate", "", { min: 0, max: 1, placeholder: "auto" });
   owners = h("fieldset", {});
   about = h("div", {});
   parameters = h("fieldset", { id: "parameters" });
@@ -71,7 +71,7 @@ class RunForm {
     return [field("Purpose", this.purpose, "Owners read it in their logs."), field("Algorithm", this.algorithm), this.parameters, this.owners,
       field("Hides", this.adjacency), field("Owners in each sum, at least", this.minimum_contributors),
       field("Owners who may collude", this.colluders), field("Seconds that the rounds may take", this.seconds),
-      field("Share of the budget kept to evaluate the model", this.evaluate, "Between 0 and 1, where the study holds rows out.")];
+      field("Share of the budget kept to evaluate the model", this.evaluate, "Between 0 (none) and 1, where the study holds rows out; a tenth if left open, where that tells enough.")];
   }
 
   /** The owners of the study that is chosen, as their parties answer now. */

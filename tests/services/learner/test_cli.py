@@ -140,7 +140,8 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
     assert len(command("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6").stdout.strip()) == len(run)
     refused = command("evaluate", follower, "--epsilon", "1", "--delta", "1e-6", status=3)
     assert "predicts for nobody" in refused.output
-    assert "evaluate must be greater than 0" in command(*SUBMIT, "--evaluate", "0", status=3).output
+    assert "evaluate" in command(*SUBMIT, "--evaluate", "1.5", status=3).output
+    assert "say a share of the budget such as 0.1, 0 for none" in command(*SUBMIT, "--evaluate", "x", status=3).output
 
 
 def test_says_what_an_evaluation_does_not_know() -> None:

@@ -182,6 +182,34 @@ async def test_an_evaluation_needs_no_delta(cluster: Cluster) -> None:
     assert all(sum(rounds) <= 2_000_000 for rounds in charges(cluster, document["id"]).values())
 
 
+async def test_a_tenth_is_kept_by_itself_where_it_is_of_use_and_all_is_said_before(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5}
+    few = "the model is not evaluated: 30 held-out rows are too few at epsilon 0.1; ask for it later"
+    enough = "a tenth of the budget (epsilon 0.1) evaluates the model on 30 held-out rows"
+    async with asgi_cluster(cluster) as client:
+        assert few in (await client.post("/v1/forecasts", json=order)).json()["evaluation"]
+        run = await submit(client)
+        assert "evaluated_by" not in (await watch(client, run))[-1][1]
+        shown = (await client.get(f"/v1/runs/{run}")).json()
+        assert (few in shown["evaluation"], set(shown["epsilon"].values())) == (True, {1.0})
+        monkeypatch.setattr("parley.common.runs.self_evaluation.is_of_use", lambda _: True)
+        foreseen = (await client.post("/v1/forecasts", json=order)).json()
+        assert (foreseen["evaluation"], foreseen["owners"][0]["epsilon"] <= 0.9) == (enough, True)
+        assert (await client.post("/v1/forecasts", json=order | {"evaluate": 0})).json()["evaluation"] is None
+        run = await submit(client)
+        follower = (await watch(client, run))[-1][1]["evaluated_by"]
+        assert (await watch(client, follower))[-1][1]["state"] == "completed"
+        shown = (await client.get(f"/v1/runs/{run}")).json()
+        assert (shown["evaluation"], set(shown["epsilon"].values())) == (enough, {0.9})
+        run = await submit(client, evaluate=0)
+        assert "evaluated_by" not in (await watch(client, run))[-1][1]
+    spent = [sum(rounds) for run_id in (shown["id"], follower) for rounds in charges(cluster, run_id).values()]
+    assert max(spent[:3]) <= 900_000
+    assert max(spent[3:]) <= 100_000
+
+
 async def test_an_evaluation_survives_a_stop_between_the_two(cluster: Cluster, parties: dict[str, Intercepted]) -> None:
     async with learner_of(cluster, parties) as client:
         run = await submit(client, evaluate=0.5)
@@ -235,7 +263,7 @@ async def test_one_key_is_not_for_two_orders_that_differ_in_their_evaluation(clu
         assert (await client.post("/v1/runs", json=half, headers=headers)).status_code == 409
 
 
-@pytest.mark.parametrize("share", [0, 0.0, 1, 1.0, 1.5, -0.1, "0.1", math.nan])
+@pytest.mark.parametrize("share", [1, 1.0, 1.5, -0.1, "0.1", math.nan])
 async def test_a_share_that_is_none_is_refused(cluster: Cluster, share: object) -> None:
     async with asgi_cluster(cluster) as client:
         order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5, "evaluate": share if share == share else "NaN"}  # noqa: PLR0124

@@ -1,0 +1,123 @@
+"""What a run keeps of its budget to evaluate its own model: a tenth by default, where that tells something.
+
+Whether it does is public: it follows from how many rows owners hold out, from the noise, and from the owners' rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from parley.common.data.columns import Label
+from parley.common.errors import InvalidInputError
+from parley.common.learning.evaluation import NoisyCounts
+from parley.common.runs.consent import OwnerRules, ReviewedRun
+from parley.common.runs.evaluation import divide, evaluation_spec, flawless_counts
+from parley.common.runs.specification import RunSpec
+
+USUAL_SHARE = 0.1
+"""The share of a run's budget that is kept if nobody says otherwise."""
+_NOT_EVALUATED = "the model is not evaluated"
+_LATER = "ask for it later, at a larger one (parley-learner evaluate RUN --epsilon 1)"
+_WIDEST_ACCURACY = 0.1
+_WIDEST_R_SQUARED = 0.2
+_UNIFORM = 1 / 3
+"""The variance of a label that is uniform between its bounds, -1 and +1."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfEvaluation:
+    """A run with what is left of its budget, the draft of the evaluation that follows it, and both in ``words``."""
+
+    run: RunSpec
+    evaluation: RunSpec | None = None
+    words: str | None = None
+
+
+def keep_for_evaluation(
+    run: RunSpec, rules: Mapping[str, OwnerRules], asked: RunSpec | None = None, *, if_useful: bool
+) -> SelfEvaluation:
+    """Return what a run, of known sizes, keeps of its budget for an evaluation of its model.
+
+    ``asked`` is the draft of an evaluation that a user asked for, which the run's budgets allow for. Otherwise,
+    ``if_useful`` keeps the usual share of each party's budget if that is of use, and no owner refuses by its ``rules``,
+    by name, as far as they were asked. A run of a study without hold-out, or which trains no model that all share, then
+    keeps nothing and says nothing.
+
+    Raises InvalidInputError if a party has no row for the evaluation that was asked for.
+    """
+    if asked is not None:
+        evaluation = _sized(asked.among(run.names), run)
+        whole = run.parties[0].budget.epsilon + evaluation.parties[0].budget.epsilon
+        share = f"{evaluation.parties[0].budget.epsilon / whole:.2g} of the budget"
+        return SelfEvaluation(run, words=_kept(share, evaluation))
+    if not if_useful or run.study.hold_out is None or not run.build().makes_one_model:
+        return SelfEvaluation(run)
+    try:
+        parts = {member.name: divide(member.budget, USUAL_SHARE) for member in run.parties}
+        evaluation = _sized(evaluation_spec(run, {name: part for name, (_, part) in parts.items()}, {}), run)
+    except InvalidInputError as error:
+        return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {error.detail}")
+    if (reason := _refusal(evaluation, rules)) is not None:
+        return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {reason}")
+    if not is_of_use(evaluation):
+        few = f"{evaluation.facts().n_total:,} held-out rows are too few at epsilon {_told(evaluation)}"
+        return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {few}; {_LATER}")
+    members = (member.model_copy(update={"budget": parts[member.name][0]}) for member in run.parties)
+    trained = run.model_copy(update={"parties": tuple(members)})
+    return SelfEvaluation(trained, evaluation, _kept("a tenth of the budget", evaluation))
+
+
+def _sized(draft: RunSpec, run: RunSpec) -> RunSpec:
+    """Return the draft of an evaluation with a run's sizes; raises InvalidInputError if a party holds no row out."""
+    members = (
+        member.model_copy(update={"n_examples": trained.n_examples})
+        for member, trained in zip(draft.parties, run.parties, strict=True)
+    )
+    evaluation = draft.model_copy(update={"parties": tuple(members)})
+    evaluation.check_hold_out()
+    return evaluation
+
+
+def is_of_use(evaluation: RunSpec) -> bool:
+    """Return whether an evaluation, of known sizes, says enough about a model to be worth its budget.
+
+    For classes: the interval of the accuracy of a model without error is at most .1 wide. For a real label: noise
+    leaves R^2 an interval at most .2 wide, a fifth of what models are worth that are better than the mean; by the
+    label's deviation if the study states it, otherwise as if it were uniform between its bounds.
+    """
+    flawless, label = flawless_counts(evaluation), evaluation.study.label
+    if isinstance(flawless, NoisyCounts):
+        accuracy = flawless.accuracy(flawless.cells())
+        return accuracy.estimate is not None and accuracy.high - (accuracy.low or 0.0) <= _WIDEST_ACCURACY
+    error = flawless.root_mean_squared_error()
+    if error.estimate is None or isinstance(label, Label):
+        return False
+    usual = evaluation.study.usual_label
+    variance = _UNIFORM if usual is None else usual.deviation**2
+    most_noise = (error.high / ((label.upper - label.lower) / 2)) ** 2
+    return bool(2 * most_noise / variance <= _WIDEST_R_SQUARED)
+
+
+def _refusal(evaluation: RunSpec, rules: Mapping[str, OwnerRules]) -> str | None:
+    """Return why an owner would refuse the evaluation, None if none would as far as their rules say."""
+    review = ReviewedRun.of(evaluation)
+    objections = chain.from_iterable(
+        ((member.name, reason) for _, reason in review.objections(member, rules[member.name], evaluation.names))
+        for member in evaluation.parties
+        if member.name in rules
+    )
+    return next((f"{name}: {reason}" for name, reason in objections), None)
+
+
+def _kept(share: str, evaluation: RunSpec) -> str:
+    rows = evaluation.facts().n_total
+    return f"{share} (epsilon {_told(evaluation)}) evaluates the model on {rows:,} held-out rows"
+
+
+def _told(evaluation: RunSpec) -> str:
+    """Return the epsilons of an evaluation's parties: one number, or the least and the largest."""
+    epsilons = [member.budget.epsilon for member in evaluation.parties]
+    least, most = f"{min(epsilons):g}", f"{max(epsilons):g}"
+    return least if least == most else f"{least} to {most}"
