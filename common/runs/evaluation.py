@@ -16,6 +16,7 @@ from parley.common.algorithms.evaluate import Evaluate
 from parley.common.arrays import FloatArray
 from parley.common.data.class_weights import prior_offset
 from parley.common.data.columns import AnyLabel, RealLabel
+from parley.common.data.study import Study
 from parley.common.encoding.fixed_point import MAX_NORM
 from parley.common.errors import InvalidInputError
 from parley.common.learning import evaluation as estimates
@@ -34,6 +35,7 @@ from parley.common.strict import Strict
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""
 _NOT_TRAINED = "0" * 64
+_DEVIATIONS = 5
 
 
 class EvaluationTerms(Strict):
@@ -105,14 +107,16 @@ def evaluation_spec(
     """Draft a run that evaluates the model of another, among the same parties and on the same terms.
 
     ``spec`` is the other's, ``budgets`` are those of its parties, by name. The ``weights`` of a model that is not
-    trained yet are replaced by rows that nobody has. Raises InvalidInputError if there is nothing to evaluate on.
+    trained yet are replaced by rows that nobody has. If the study states a real label's deviation, errors count as no
+    larger than five of these, unless ``parameters`` say otherwise: there is less noise on smaller ones. Raises
+    InvalidInputError if there is nothing to evaluate on.
     """
     shape = build_loss(spec.study).outputs, spec.study.n_features
     members = (Member(name=name, n_examples=1, budget=budgets[name]) for name in spec.names)
     draft = spec.model_copy(
         update={
             "algorithm": EVALUATE,
-            "parameters": dict(parameters),
+            "parameters": {**_usual_error(spec.study), **parameters},
             "parties": tuple(members),
             "answer_every": 1,
             "public": weights or PublicRows(digest=_NOT_TRAINED, rows=shape[0], width=shape[1]),
@@ -120,6 +124,14 @@ def evaluation_spec(
     )
     draft.questions()
     return draft
+
+
+def _usual_error(study: Study) -> dict[str, Any]:
+    """Return the largest error that counts, if the deviation of the study's label is known."""
+    usual = study.usual_label
+    if usual is None or usual.deviation * _DEVIATIONS >= Evaluate().largest_error:
+        return {}
+    return {"largest_error": float(f"{usual.deviation * _DEVIATIONS:.2g}")}
 
 
 def weights_of(document: Mapping[str, Any]) -> FloatArray:
