@@ -35,7 +35,7 @@ from parley.common.strict import Strict
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""
 _NOT_TRAINED = "0" * 64
-_DEVIATIONS = 5
+_DEVIATIONS = 3
 
 
 class EvaluationTerms(Strict):
@@ -108,7 +108,7 @@ def evaluation_spec(
 
     ``spec`` is the other's, ``budgets`` are those of its parties, by name. The ``weights`` of a model that is not
     trained yet are replaced by rows that nobody has. If the study states a real label's deviation, errors count as no
-    larger than five of these, unless ``parameters`` say otherwise: there is less noise on smaller ones. Raises
+    larger than three of these, unless ``parameters`` say otherwise: there is less noise on smaller ones. Raises
     InvalidInputError if there is nothing to evaluate on.
     """
     shape = build_loss(spec.study).outputs, spec.study.n_features
