@@ -51,21 +51,20 @@ LargestError = Annotated[
         "larger; at 1 noise is four times smaller beside the squared error, which is right if none is",
     ),
 ]
-Threshold = Annotated[
-    float,
-    Field(
-        ge=-(2.0**15),
-        le=2.0**15,
-        description="the score of two classes above which the positive one is predicted; figures are exact there",
-    ),
-]
 
 
 @algorithm
 class Evaluate(Algorithm):
     """Counts by label and score or prediction; squared and absolute errors for a real label."""
 
-    threshold: Threshold = 0.0
+    threshold: Annotated[
+        float,
+        Field(
+            ge=-(2.0**15),
+            le=2.0**15,
+            description="the score of two classes above which the positive one is predicted; figures are exact there",
+        ),
+    ] = 0.0
     largest_error: LargestError = 2.0
     rows: ClassVar[Rows] = "held_out"
     trains: ClassVar[bool] = False
