@@ -92,7 +92,7 @@ class LearnerCommands(CommandGroup):
         "Begin": "quickstart init study simulate",
         "Owners": "invite roster public bounds project receipts",
         "Runs": "forecast describe submit watch list resume cancel opened",
-        "Models": "model evaluate predict card export verify schema",
+        "Models": "model evaluate threshold predict card export verify schema",
         "Operate": "serve check config health token identity backup restore delete",
     }
     instead: ClassVar[Mapping[str, str]] = {
