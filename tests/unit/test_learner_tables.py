@@ -32,7 +32,8 @@ def receipts(console: Console) -> None:
 def owners(console: Console) -> None:
     figures = dict.fromkeys(("epsilon", "epsilon_now", "epsilon_left", "value"), -0.000123)
     owner = {"name": LONG, "n_examples": 1_000_000, "alone": {"estimate": 0.000123}, "fits": False} | figures
-    console.print(forecast._table({"owners": [owner | {"worth_joining": False, "recommended": None}]}))
+    unknown = {"worth_joining": False, "recommended": None, "away": None}
+    console.print(forecast._table({"owners": [owner | unknown]}))
 
 
 def columns(console: Console) -> None:

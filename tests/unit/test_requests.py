@@ -118,7 +118,7 @@ def test_a_cohort_needs_its_least_in_every_sum(tmp_path: Path) -> None:
         ({"parties": ["party-1", "party-1"]}, "parties must name at least one party, and none twice"),
         (
             {"parties": list("gfedcba")},
-            "^parties: unknown parties: a, b, c, d, e; there are party-1, party-2, party-3, party-4, party-5$",
+            "^parties: unknown parties: a, b, c, d, e; there are party-0, party-1, party-2, party-3, party-4$",
         ),
         (
             {"parties": ["party-1"], "budgets": {"party-2": BUDGET}},

@@ -61,7 +61,7 @@ def test_a_statistic_is_three_files(tmp_path: Path) -> None:
     place = "common/learning/statistics.py"
     (entry,) = re.findall(r"`(jaccard=Statistic\(.*?\),)`", TEXT)
     checkout.insert(place, block(f"in {place}") + "\n\n", "STATISTICS: Registry[Statistic] =")
-    checkout.insert(place, f"    {entry}\n", ")\n\n\ndef figures(")
+    checkout.insert(place, f"    {entry}\n", ")\n\n\ndef _is_figure(")
     checkout.write("tests/unit/test_jaccard.py", block("tests/unit/test_jaccard.py"))
     assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/test_jaccard.py")
     checkout.write("docs/reference/model.schema.json", checkout.command("schema"))
