@@ -44,6 +44,8 @@ ASSUMPTIONS = (
     "clipping and projection hardly ever bind, but where a 1-norm is clipped",
 )
 _OWN_LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1)
+_OF_EACH_CLASS = {"auc", "balanced_recall"}
+"""The figures that do not depend on how common classes are: those that are stated for a run with class weights."""
 """By which an owner alone may regularise, beside the run's."""
 _VACUOUS = 0.5
 
@@ -166,7 +168,9 @@ def forecast(algorithm: Algorithm, facts: FederationFacts) -> Forecast | NoForec
         if problem.constant and isinstance(facts.loss, Squared)
         else None,
         constant=excess_of_constant(problem),
-        figures=_figures(everyone, problem),
+        figures=tuple(
+            figure for figure in _figures(everyone, problem) if not is_weighted or figure.name in _OF_EACH_CLASS
+        ),
         unstated=what_to_state(facts.study),
         cautions=warnings,
     )

@@ -33,16 +33,17 @@ _TAIL = 5.0  # degrees of freedom of the proposals
 _LEAST_EFFECTIVE = 60.0
 _BEFORE = (np.array([-0.8, 1.5, 0.0, -5.5]), np.array([1.5, 1.5, 0.15, 1.5]))
 """Means and deviations of: log odds less those of all rows, slope, bend, log odds of a positive row without a score."""
-_RATE = 0.95
+_RATE, _SAFE_RATE = 0.95, 0.99
+"""How often intervals hold; those of means over scores, by a curve that fits less, are read at the second."""
 
 Ends = tuple[float, float, float]
 """A figure's estimate, and the ends of its interval."""
 
 
-def ends_of(values: FloatArray) -> Ends:
+def ends_of(values: FloatArray, rate: float = _RATE) -> Ends:
     """Return the median of draws (s,) between 0 and 1, and the shortest interval that holds them at the rate."""
     ranked = np.sort(values.clip(0.0, 1.0))
-    inside = int(np.ceil(_RATE * len(ranked)))
+    inside = int(np.ceil(rate * len(ranked)))
     first = int((ranked[inside - 1 :] - ranked[: len(ranked) - inside + 1]).argmin())
     return float(np.median(ranked)), float(ranked[first]), float(ranked[first + inside - 1])
 
@@ -106,7 +107,7 @@ class RankedCounts:
             share = worlds.positive / np.maximum(worlds.positive.sum(axis=1, keepdims=True), 1e-9)
             return np.asarray((share * np.minimum(at, 1.0)).sum(axis=1))
 
-        return self._ends(precision)
+        return self._ends(precision, _SAFE_RATE)
 
     def brier(self) -> Ends | None:
         """Return the mean squared difference of the logistic probability and the class, 0 or 1."""
@@ -116,11 +117,11 @@ class RankedCounts:
             of_all = worlds.negative.sum(axis=1) + worlds.positive.sum(axis=1)
             return np.asarray((worlds.negative @ p**2 + worlds.positive @ (1 - p) ** 2) / np.maximum(of_all, 1e-9))
 
-        return self._ends(mean)
+        return self._ends(mean, _SAFE_RATE)
 
-    def _ends(self, figure: Callable[[PossibleCounts], FloatArray]) -> Ends | None:
+    def _ends(self, figure: Callable[[PossibleCounts], FloatArray], rate: float = _RATE) -> Ends | None:
         """Return the median of a figure and the shortest interval that holds it at the rate."""
-        return ends_of(figure(self.worlds)) if self.is_known else None
+        return ends_of(figure(self.worlds), rate) if self.is_known else None
 
     @cached_property
     def worlds(self) -> PossibleCounts:

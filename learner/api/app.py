@@ -26,7 +26,6 @@ from parley.common.runs.description import description_of
 from parley.common.runs.evaluation import RunEvaluation, flawless_evaluation, weights_of
 from parley.common.runs.model_document import ModelDocument, check_format
 from parley.common.runs.predictions import Predictor, predict
-from parley.common.runs.self_evaluation import keep_for_evaluation
 from parley.common.runs.specification import Cohort, RunSpec
 from parley.common.service.application import PUBLIC_PATHS, answers, caller_of, event_stream, service
 from parley.common.service.http.bodies import WholeBody, large_json
@@ -51,7 +50,7 @@ from parley.learner.api.run_metrics import RunGauge
 from parley.learner.api.schemas import ListedRun, OpenedRound, PageLimit, PageStart, Prediction, RunId, RunPage, RunView
 from parley.learner.api.service import Connect, LearnerService
 from parley.learner.execution.event_stream import EventStream, watch, watch_all
-from parley.learner.forecasting.report import foresee_owners
+from parley.learner.forecasting.report import Keeping, foresee_owners
 from parley.learner.forecasting.selection import settled
 from parley.learner.forecasting.views import ForecastView
 from parley.learner.models.card import CARD_SOURCES, card_page, model_card
@@ -162,18 +161,12 @@ def _add_forecasts(app: FastAPI, learner: LearnerService) -> None:
             draft = await asyncio.to_thread(order.draft, learner.studies, order.owners, learner.rows)
             evaluation = order.evaluation(draft)
             order.threshold_rule(draft, evaluation)  # raises as it would for a run
-            keep = partial(keep_for_evaluation, asked=evaluation, if_useful=order.may_evaluate)
-            settle = partial(settled, any_algorithm=order.any_algorithm)
-            foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle, keep=keep)
+            settle, keep = partial(settled, any_algorithm=order.any_algorithm), Keeping(evaluation, order.may_evaluate)
+            foreseen = await foresee_owners(draft, order.owners, order.seconds, settle=settle, keeping=keep)
         else:
             prospect = await learner.prospect(order)
             foreseen = await learner.foresight(order.any_algorithm).forecast(
-                prospect.draft,
-                prospect.heard,
-                order.seconds,
-                cohort=order.cohort,
-                evaluation=prospect.evaluation,
-                keep=partial(keep_for_evaluation, asked=prospect.evaluation, if_useful=order.may_evaluate),
+                prospect.draft, prospect.heard, order.seconds, cohort=order.cohort, keeping=prospect.keeping
             )
             foreseen = foreseen.model_copy(update={"without": prospect.without})
             draft = prospect.draft

@@ -199,7 +199,7 @@ class RunRequest(Strict):
         rule = read_rule(self.threshold, draft)
         if rule is not None and rule.estimated and evaluation is None:
             raise InvalidInputError(
-                f"the threshold {rule} is chosen by an evaluation, and none follows this run: say --evaluate 0.1 "
+                f"the threshold {rule} is chosen by an evaluation, and none follows this run: add --evaluate 0.1 "
                 f"(evaluate), or take a public rule, such as probability=.1"
             )
         return None if rule is None else str(rule)
@@ -207,18 +207,20 @@ class RunRequest(Strict):
     @property
     def may_evaluate(self) -> bool:
         """Whether a part of the budget is kept for an evaluation where that is of use."""
-        return self.evaluate == AUTO and self._share is None
+        return self.evaluate == AUTO and not self._needs_evaluation
 
     @property
     def _share(self) -> float | None:
-        """The share of the budget that is kept for an evaluation anyway; None for none, and where it is left open.
-
-        A threshold that an evaluation chooses asks for one: the usual share, unless another is said.
-        """
+        """The share of the budget that was asked for; None for none, and where it is left open."""
         if self.evaluate == AUTO:
-            chooses = self.threshold not in {None, NO_RULE} and ThresholdRule.read(self.threshold or "").estimated
-            return USUAL_SHARE if chooses else None
-        return self.evaluate if isinstance(self.evaluate, float) and self.evaluate > 0 else None
+            return USUAL_SHARE if self._needs_evaluation else None
+        return float(self.evaluate) or None
+
+    @property
+    def _needs_evaluation(self) -> bool:
+        """Whether the rule for the threshold chooses by an evaluation; raises InvalidInputError for no rule."""
+        rule = _read_rule(self.threshold)
+        return rule is not None and rule.estimated
 
     def _budgets(self, names: tuple[str, ...]) -> dict[str, tuple[Budget, Budget]]:
         """Return what the run may cost each party, and what its evaluation may; by name."""
@@ -322,14 +324,18 @@ class ThresholdRequest(Strict):
     rule: RuleText
 
 
+def _read_rule(text: str | None) -> ThresholdRule | None:
+    """Return a rule for a threshold, None for none; raises InvalidInputError for a text that is no rule."""
+    return None if text is None or text.strip() == NO_RULE else ThresholdRule.read(text)
+
+
 def read_rule(text: str | None, spec: RunSpec) -> ThresholdRule | None:
     """Return a rule for the threshold of a specification's model, None for none.
 
     Raises InvalidInputError for a text that is no rule, or if the run makes no model to which the rule applies.
     """
-    if text is None or text.strip() == NO_RULE:
+    if (rule := _read_rule(text)) is None:
         return None
-    rule = ThresholdRule.read(text)
     rule.check(spec.study)
     if not spec.build().trains:
         raise InvalidInputError(f"{spec.algorithm} makes no model that could have a threshold")

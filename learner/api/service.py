@@ -17,7 +17,6 @@ from parley.common.client.party import PartyClient
 from parley.common.client.peer import Line, Peer
 from parley.common.data.study import Study
 from parley.common.errors import InvalidInputError
-from parley.common.runs.self_evaluation import keep_for_evaluation
 from parley.common.runs.specification import RunSpec
 from parley.common.service.prometheus import Metrics
 from parley.learner.api.membership import LiveRoster
@@ -31,7 +30,7 @@ from parley.learner.execution.retention import Purge
 from parley.learner.execution.round_report import read_public_data
 from parley.learner.execution.witnesses import Witnesses
 from parley.learner.forecasting.holders import ANSWER_SECONDS, Heard, hear, remembered
-from parley.learner.forecasting.report import Foresight
+from parley.learner.forecasting.report import Foresight, Keeping
 from parley.learner.forecasting.selection import settled
 from parley.learner.runs.run import Run, decoding_row
 from parley.learner.runs.states import ENDS
@@ -48,13 +47,13 @@ Connect = Callable[[PeerEntry], Line]
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A run that is requested: its draft, that of its evaluation, what its parties say, and who was left ``without``.
+    """A run that is requested: its draft, what evaluates it, what its parties say, and who was left ``without``.
 
     Those are the parties of the roster that do not hold its study.
     """
 
     draft: RunSpec
-    evaluation: RunSpec | None
+    keeping: Keeping
     heard: Heard
     without: tuple[str, ...]
 
@@ -100,8 +99,7 @@ class LearnerService:
             engine = Engine(store, roster, settings, public, rows, sums, witnesses, settled)
             purge = Purge(store, rows, settings.retention, engine.is_carrying)
             stored = RosterStore(settings.state / "roster")
-            studies.check_agreed = lambda read: check_agreed(read, stored.members.values())
-            studies.check_agreed(studies)
+            studies.guard(lambda read: check_agreed(read, list(stored.members.values())))
             known = KnownParties(settings.state / "roster" / "known")
             members = LiveRoster(settings, sums.key, board, roster, sums, stored, studies, store.receipts, known)
             members.begin()
@@ -152,10 +150,13 @@ class LearnerService:
         """Draft a requested run among the parties that it names, or that hold its study.
 
         Raises InvalidInputError for what cannot be, before any party is asked where that does not depend on them, for
-        parties that do not hold the study, and where nobody does.
+        parties that do not hold the study, and where nobody does; ConflictError if the study has changed since they
+        joined.
         """
         study = await asyncio.to_thread(self._chosen_study, order)
         names, known = order.parties, remembered(self.known, self.members.joined)
+        joined = [member for name, member in self.members.store.members.items() if names is None or name in names]
+        await asyncio.to_thread(check_agreed, {study.name: study}, joined)
         try:
             await asyncio.to_thread(self._drafted, order, None)
         except InvalidInputError:
@@ -169,7 +170,7 @@ class LearnerService:
             holders = names
         draft, evaluation = await asyncio.to_thread(self._drafted, order, holders)
         without = () if names is not None else tuple(name for name in self.roster if name not in holders)
-        return Prospect(draft, evaluation, heard, without)
+        return Prospect(draft, Keeping(evaluation, order.may_evaluate), heard, without)
 
     async def checked(self, order: RunRequest, user: str, key: str | None) -> tuple[RunSpec, RunSpec | None]:
         """Draft a requested run and its evaluation, which the parties that answer would not refuse.
@@ -184,11 +185,10 @@ class LearnerService:
             found.heard,
             order.seconds,
             cohort=order.cohort,
-            evaluation=found.evaluation,
-            keep=partial(keep_for_evaluation, asked=found.evaluation, if_useful=order.may_evaluate),
+            keeping=found.keeping,
             any_algorithm=order.any_algorithm,
         )
-        return found.draft, found.evaluation
+        return found.draft, found.keeping.asked
 
     def _chosen_study(self, order: RunRequest) -> Study:
         """Return the study of a request, with its digest worked out: of many columns that takes long."""

@@ -44,12 +44,10 @@ class Heard:
     def holders(self, names: Iterable[str], study: Study) -> tuple[str, ...]:
         """Return those of the parties that hold a study, and those that are away and may hold it.
 
-        Raises InvalidInputError, which says who could be invited, if there is none, and for one that has another study
-        of this name.
+        Raises InvalidInputError, which says who could be invited, if there is none.
         """
         names = tuple(names)
-        if changed := [name for name in names if self._has_another(name, study)]:
-            raise InvalidInputError(CHANGED_STUDY.format(f"the study {study.name!r} of {first_names(changed)}"))
+        self._check_unchanged(names, study)
         holders = tuple(name for name in names if self.holds(name, study) is not False)
         if names and not holders:
             raise InvalidInputError(
@@ -58,18 +56,11 @@ class Heard:
             )
         return holders
 
-    def _has_another(self, name: str, study: Study) -> bool:
-        """Whether a party holds a study of this name that has other settings."""
-        said = self.now.get(name) or self.earlier.get(name)
-        named = said is not None and any(held.study == study.name for held in said.studies)
-        return named and self.holds(name, study) is False
-
     def check_held(self, names: Iterable[str], study: Study, roster: Iterable[str]) -> None:
         """Raise InvalidInputError for named parties that do not hold a study; it names those of the roster that do."""
         if not (wrong := [name for name in names if self.holds(name, study) is False]):
             return
-        if changed := [name for name in wrong if self._has_another(name, study)]:
-            raise InvalidInputError(CHANGED_STUDY.format(f"the study {study.name!r} of {first_names(changed)}"))
+        self._check_unchanged(wrong, study)
         holders = [name for name in roster if self.holds(name, study)]
         held = f"it is held by {first_names(holders)}" if holders else "nobody holds it yet"
         raise InvalidInputError(
@@ -78,6 +69,13 @@ class Heard:
             parties=wrong,
             holders=holders,
         )
+
+    def _check_unchanged(self, names: Iterable[str], study: Study) -> None:
+        """Raise InvalidInputError if all of the parties that know a study by its name hold another one by that name."""
+        said = {name: self.now.get(name) or self.earlier.get(name) for name in names}
+        known = [name for name, facts in said.items() if facts and any(h.study == study.name for h in facts.studies)]
+        if known and not any(self.holds(name, study) for name in known):
+            raise InvalidInputError(CHANGED_STUDY.format(f"the study {study.name!r} of {first_names(known)}"))
 
     def about(self, name: str, study: Study) -> StudyFacts | ParleyError:
         """Return what a party says, or said last, about a study; or why it does not."""

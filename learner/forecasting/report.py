@@ -32,7 +32,7 @@ from parley.common.protocol.facts import FederationFacts
 from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.evaluation import EVALUATE
 from parley.common.runs.pricing import costs_of, highest_charge, limit_of
-from parley.common.runs.self_evaluation import SelfEvaluation
+from parley.common.runs.self_evaluation import SelfEvaluation, keep_for_evaluation
 from parley.common.runs.specification import Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
@@ -78,13 +78,19 @@ Choosing = Callable[[RunSpec, Mapping[str, StudyFacts] | None, int], tuple[RunSp
 """Chooses what a run leaves open, within so many rounds, and gives the reasons; `settled` is one."""
 
 
-Keeping = Callable[[RunSpec, Mapping[str, OwnerRules]], SelfEvaluation]
-"""Keeps a part of a run's budget for its evaluation; `keep_for_evaluation` is one."""
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What is to evaluate a run: the draft that was ``asked`` for, or, ``if_useful``, the usual share of its budget."""
+
+    asked: RunSpec | None = None
+    if_useful: bool = False
+
+    def of(self, run: RunSpec, rules: Mapping[str, OwnerRules]) -> SelfEvaluation:
+        """Return what a run, of known sizes, keeps for it; raises what `keep_for_evaluation` does."""
+        return keep_for_evaluation(run, rules, self.asked, if_useful=self.if_useful)
 
 
-def _keep_nothing(run: RunSpec, _rules: Mapping[str, OwnerRules]) -> SelfEvaluation:
-    """Keep no part of the budget: a `Keeping` of runs that nothing evaluates."""
-    return SelfEvaluation(run)
+_NOTHING = Keeping()
 
 
 AskRoom = Callable[[Mapping[str, Charge]], Awaitable[Mapping[str, bool]]]
@@ -115,8 +121,8 @@ class Review:
     """A run with all chosen that was left open, and ``chosen`` says why; the rest is by party's name.
 
     ``charges`` are for the evaluation too that follows the run, if there is one, and ``room`` says whether they fit
-    what all runs have left. ``objections`` are by the owner's rule. ``evaluation`` says in words what the run keeps of
-    its budget to evaluate its model.
+    what all runs have left. ``objections`` are by the owner's rule. ``evaluation`` is the draft of that evaluation, and
+    ``words`` say what evaluates the model, or why nothing does.
     """
 
     spec: RunSpec
@@ -125,7 +131,22 @@ class Review:
     objections: Mapping[str, dict[str, str]]
     room: Mapping[str, bool]
     answers: PartyAnswers
-    evaluation: str | None
+    evaluation: RunSpec | None = None
+    words: str | None = None
+
+    @property
+    def whole(self) -> RunSpec:
+        """The run at the budgets that were asked for, a part of them for its evaluation."""
+        if self.evaluation is None:
+            return self.spec
+        kept = {member.name: member.budget for member in self.evaluation.parties}
+
+        def with_all(member: Member) -> Member:
+            own, part = member.budget, kept[member.name]
+            budget = own.model_copy(update={"epsilon": own.epsilon + part.epsilon, "delta": own.delta + part.delta})
+            return member.model_copy(update={"budget": budget})
+
+        return self.spec.model_copy(update={"parties": tuple(map(with_all, self.spec.parties))})
 
     @property
     def accounts(self) -> dict[str, Account]:
@@ -159,14 +180,14 @@ class Review:
 
 
 async def foresee_owners(
-    draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing, keep: Keeping = _keep_nothing
+    draft: RunSpec, sizes: Mapping[str, int], seconds: float, *, settle: Choosing, keeping: Keeping = _NOTHING
 ) -> ForecastView:
     """Return the forecast of a run among owners of these sizes, without asking them; raises InvalidInputError.
 
     ``seconds`` is how long the run's rounds may take.
     """
-    sized = with_sizes(draft, sizes)
-    return await _foresee(await _review(sized, PartyAnswers(), UNKNOWN, seconds, settle=settle, keep=keep), UNKNOWN)
+    review = await _review(with_sizes(draft, sizes), PartyAnswers(), UNKNOWN, seconds, settle=settle, keeping=keeping)
+    return await _foresee(review, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +203,19 @@ class Foresight:
     deadline: float
     settle: Choosing
 
-    async def forecast(  # noqa: PLR0913 -- a run, and how it is evaluated
+    async def forecast(
         self,
         draft: RunSpec,
         heard: Heard,
         seconds: float,
         *,
         cohort: Cohort | None = None,
-        evaluation: RunSpec | None = None,
-        keep: Keeping = _keep_nothing,
+        keeping: Keeping = _NOTHING,
     ) -> ForecastView:
         """Return the forecast of a run among its parties; of those that are away, by what they said last.
 
         For a ``cohort`` it is among the parties that answer now. ``seconds`` is how long the run's rounds may take. The
-        budgets of parties that report none are left out. ``evaluation`` is the draft of the evaluation that follows,
-        if one was asked for; otherwise ``keep`` may keep one.
+        budgets of parties that report none are left out. ``keeping`` says what evaluates it.
 
         Raises the errors of `enlist`, and InvalidInputError.
         """
@@ -208,7 +227,7 @@ class Foresight:
         answers = await self._ask(recruited.spec, recruited.facts, heard)
         members = [self.roster[name] for name in recruited.spec.names if name not in answers.away]
         time = await round_time(recruited.spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, evaluation, keep)
+        reviewed = await self._reviewed(recruited.spec, answers, time, seconds, keeping)
         return await _foresee(reviewed, time)
 
     async def check(  # noqa: PLR0913 -- as above
@@ -218,8 +237,7 @@ class Foresight:
         seconds: float,
         *,
         cohort: Cohort | None = None,
-        evaluation: RunSpec | None = None,
-        keep: Keeping = _keep_nothing,
+        keeping: Keeping = _NOTHING,
         any_algorithm: bool = False,
     ) -> None:
         """Raise ForeseenRefusalError for a run that its parties would refuse, InvalidInputError for one that cannot be.
@@ -237,11 +255,11 @@ class Foresight:
         time = UNKNOWN
         if any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]:
             time = await round_time(spec, members, self.store, self.deadline)
-        reviewed = await self._reviewed(spec, answers, time, seconds, evaluation, keep, budgets=cohort is None)
+        reviewed = await self._reviewed(spec, answers, time, seconds, keeping, budgets=cohort is None)
         refused = reviewed.refusals()
         if refused and (cohort is None or len(draft.names) - len(refused) < cohort.least):
             raise await asyncio.to_thread(
-                foreseen_refusal, reviewed.spec, refused, facts, reviewed.accounts, reviewed.reviewed_again
+                foreseen_refusal, reviewed.whole, refused, facts, reviewed.accounts, reviewed.reviewed_again
             )
 
     async def _ask(
@@ -261,14 +279,13 @@ class Foresight:
         told = {payer.name: report for payer, report in answered if isinstance(report, BudgetReport)}
         return PartyAnswers(facts, told, foreseen, away)
 
-    async def _reviewed(  # noqa: PLR0913, PLR0917 -- a run, and all that is known of it
+    async def _reviewed(  # noqa: PLR0913 -- a run, and all that is known of it
         self,
         spec: RunSpec,
         answers: PartyAnswers,
         time: RoundTime,
         seconds: float,
-        evaluation: RunSpec | None,
-        keep: Keeping,
+        keeping: Keeping,
         *,
         budgets: bool = True,
     ) -> Review:
@@ -276,16 +293,7 @@ class Foresight:
         payers = (answers.facts or {}) if budgets else ()
         members = [self.roster[name] for name in payers if name not in answers.away]
         ask_room = partial(_ask_room, members, spec.study.digest, self.deadline)
-        return await _review(
-            spec,
-            answers,
-            time,
-            seconds,
-            settle=self.settle,
-            keep=keep,
-            ask_room=ask_room,
-            evaluation=evaluation,
-        )
+        return await _review(spec, answers, time, seconds, settle=self.settle, ask_room=ask_room, keeping=keeping)
 
 
 def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
@@ -315,18 +323,18 @@ async def _review(  # noqa: PLR0913 -- the run, what is known of its parties, an
     seconds: float,
     *,
     settle: Choosing,
-    keep: Keeping = _keep_nothing,
+    keeping: Keeping = _NOTHING,
     ask_room: AskRoom = _ask_nobody,
-    evaluation: RunSpec | None = None,
 ) -> Review:
     """Return the review of a run. Its parts run in threads, because a thousand owners take a second."""
-    kept = await asyncio.to_thread(keep, draft, answers.facts or {})
+    kept = await asyncio.to_thread(keeping.of, draft, answers.facts or {})
     spec, reasons = await asyncio.to_thread(settle, kept.run, answers.facts, time.rounds_in(seconds))
     charges, objected = await asyncio.to_thread(_charged, spec, answers)
-    if (follower := evaluation or kept.evaluation) is not None:
-        more = await asyncio.to_thread(_charged_later, follower, spec, answers, objected)
+    evaluation = kept.evaluation or keeping.asked
+    if evaluation is not None:
+        more = await asyncio.to_thread(_charged_later, evaluation, spec, answers, objected)
         charges = {name: _sum_of(charge, more[name]) for name, charge in charges.items()}
-    return Review(spec, reasons, charges, objected, await ask_room(charges), answers, kept.words)
+    return Review(spec, reasons, charges, objected, await ask_room(charges), answers, evaluation, kept.words)
 
 
 def _charged_later(
@@ -377,12 +385,12 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         parameters=spec.parameters,
         chosen=dict(review.chosen),
         rounds=len(spec.questions()),
-        evaluation=review.evaluation,
+        evaluation=review.words,
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=tuple(_owners(review, facts, outcome)),
         helps=await asyncio.to_thread(
-            helpful_options, spec, refused, answers.facts or {}, review.accounts, review.reviewed_again
+            helpful_options, review.whole, refused, answers.facts or {}, review.accounts, review.reviewed_again
         )
         if refused
         else (),

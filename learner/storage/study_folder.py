@@ -9,7 +9,7 @@ from threading import Lock
 import structlog
 
 from parley.common.data.study import Study
-from parley.common.errors import ConflictError, InvalidInputError
+from parley.common.errors import InvalidInputError, ParleyError
 from parley.common.files.studies import read_study
 from parley.common.service.http.tls import stamp_of
 from parley.learner.settings import load_studies
@@ -22,19 +22,26 @@ class StudyFolder(Mapping[str, Study]):
 
     Where a file that is new or has changed cannot be used, the log and ``faults`` say why, and what it held before
     stays. At first, and in another folder, each must be usable: raises InvalidInputError that names the file.
-    ``check_agreed`` raises ConflictError for studies, by name, that are not those that owners have joined.
     """
 
     def __init__(self, directory: Path | None) -> None:
         self._lock = Lock()
-        self.check_agreed: Callable[[Mapping[str, Study]], None] = lambda _: None
+        self._check: Callable[[Mapping[str, Study]], None] = lambda _: None
         self.take_up(directory)
+
+    def guard(self, check: Callable[[Mapping[str, Study]], None]) -> None:
+        """Let ``check`` raise for studies, by name, that must not be served: for those here, and whenever one is read.
+
+        Raises what it raises.
+        """
+        check(self)
+        self._check = check
 
     def take_up(self, directory: Path | None) -> None:
         """Read the studies of a folder from now on."""
         stamps: Mapping[Path, _Stamp] = _stamps(directory)
         studies = load_studies(directory)
-        self.check_agreed(studies)
+        self._check(studies)
         with self._lock:
             self._directory, self._stamps, self._studies = directory, stamps, studies
             self._files = dict(zip(stamps, studies.values(), strict=True))
@@ -65,9 +72,9 @@ class StudyFolder(Mapping[str, Study]):
             if stamp != self._stamps.get(path) or path.name in self.faults:
                 try:
                     read = read_study(path)
-                    self.check_agreed({read.name: read})
+                    self._check({read.name: read})
                     study = read
-                except (InvalidInputError, ConflictError) as error:
+                except ParleyError as error:
                     faults[path.name] = error.detail
             if study is None:
                 continue

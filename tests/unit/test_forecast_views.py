@@ -135,7 +135,7 @@ def owners(spec: RunSpec, outcome: Forecast | NoForecast, **answers: Any) -> lis
     """What a report says of each owner."""
     room, said = answers.pop("room", {}), report.PartyAnswers(**answers)
     charges, objected = report._charged(spec, said)
-    return list(report._owners(report.Review(spec, {}, charges, objected, room, said, None), spec.facts(), outcome))
+    return list(report._owners(report.Review(spec, {}, charges, objected, room, said), spec.facts(), outcome))
 
 
 def test_an_owner_that_was_not_asked_is_told_what_the_run_costs_and_brings() -> None:

@@ -197,3 +197,18 @@ def test_an_evaluation_is_of_the_members_of_its_run(tmp_path: Path) -> None:
         unknown.draft(run)
     with pytest.raises(InvalidInputError, match="epsilon"):
         EvaluationRequest(epsilon=0, delta=1e-5, budgets={}, parameters={}).draft(run)
+
+
+def test_a_rule_that_an_evaluation_chooses_has_a_tenth_kept_whatever_it_tells(tmp_path: Path) -> None:
+    ruled = order(study="held", threshold="balanced")
+    draft = ruled.draft({"held": HELD}, ROSTER, PublicRowStore(tmp_path))
+    kept = ruled.evaluation(draft)
+    assert kept is not None
+    assert (draft.parties[0].budget.epsilon, kept.parties[0].budget.epsilon) == (0.9, 0.1)
+    assert (ruled.threshold_rule(draft, kept), ruled.may_evaluate) == ("balanced", False)
+    none = order(study="held", threshold="balanced", evaluate=0)
+    with pytest.raises(InvalidInputError, match="none follows this run"):
+        none.threshold_rule(draft, none.evaluation(draft))
+    unheld = order(threshold="balanced")
+    with pytest.raises(InvalidInputError, match="hold"):
+        unheld.evaluation(unheld.draft({"made-up": STUDY}, ROSTER, PublicRowStore(tmp_path)))
