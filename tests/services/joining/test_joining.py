@@ -80,9 +80,10 @@ class Scene:
         return path
 
     def join(self, invitation: Path, name: str = NAMES[0], *args: object, words: str | None = None) -> Result:
-        """Run the owner's command that joins by an invitation."""
+        """Run the owner's command that joins by an invitation, with the party's table unless ``args`` name another."""
         words = words or " ".join(words_of(self.key))
-        line = ["join", invitation, "--data", self.tables[name], "--out", self.root / name, "--words", words, *args]
+        data = () if "--data" in args else ("--data", self.tables[name])
+        line = ["join", invitation, *data, "--out", self.root / name, "--words", words, *args]
         return CliRunner().invoke(party_app, list(map(str, line)))
 
     @property
