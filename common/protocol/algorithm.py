@@ -92,7 +92,7 @@ class Algorithm(ABC):
 
     def check_rows(self, facts: FederationFacts) -> None:
         """Raise InvalidInputError if the algorithm does not accept rows of this norm, sparse ones, or weighted ones."""
-        if facts.loss.class_weights and self.trains and not self.weighs_classes:
+        if self.trains and not self.weighs_classes and facts.loss.class_weights:
             raise InvalidInputError(
                 "the algorithm takes no class weights: to train with them, take dp_gd, average or release"
             )
