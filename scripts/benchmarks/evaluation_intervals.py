@@ -4,9 +4,9 @@
 
 Of each data set (`scripts.benchmarks.forecast_data`), a model is trained without privacy on nine tenths of at most
 40,000 rows, and the noise of its evaluation on the other tenth is drawn again and again: one owner, or as many under a
-secure sum. ``rare`` is Adult's tenth with 50 rows of its positive class alone among 2,000; ``made_up`` has as many, with
-scores at the quantiles of normal laws, 2.26 deviations larger for the positive class (an AUC of .945). A row is a figure:
-the truth on the same rows, how many intervals hold it, the median width, and how often noise left no estimate.
+secure sum. ``rare`` is Adult's tenth with 50 rows of its positive class alone among 2,000; ``made_up`` has as many,
+with scores at the quantiles of normal laws, 2.26 deviations larger for the positive class (an AUC of .945). A row is a
+figure: the truth on the same rows, how many intervals hold it, the median width, and how often noise left no estimate.
 
 *Half the noise*: the last line of a set has intervals of a noise law that says half of the noise that was drawn. They
 must miss more often than one in twenty, so that this benchmark would see it.
