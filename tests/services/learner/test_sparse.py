@@ -39,7 +39,7 @@ def lines(seed: int) -> str:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     allowed = ("dp_gd", "simplex", "evaluate")
-    return Cluster(tmp_path, given=(STUDY, [lines(1), lines(2)]), algorithms=allowed)
+    return Cluster(tmp_path, given=(STUDY, [lines(1), lines(2)]), epsilon=200.0, algorithms=allowed)
 
 
 def noises() -> dict[str, Stream]:

@@ -252,6 +252,7 @@ def test_a_list_shows_a_run_with_its_largest_epsilon_and_a_pause_that_could_not_
         "evaluates": None,
         "rounds": {"done": 0, "of": run.terms.n_rounds},
         "pause": None,
+        "problem": None,
     }
     paused = ListedRun.of(run, PAUSE)
     assert paused.state == "paused"
