@@ -50,7 +50,10 @@ async def test_a_public_rule_holds_from_then_on_and_is_taken_back(cluster: Clust
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"threshold": "f1"}, "the threshold f1 is chosen by an evaluation, and none follows this run: add --evaluate"),
+        (
+            {"threshold": "f1", "evaluate": 0},
+            "the threshold f1 is chosen by an evaluation, and none follows this run: add --evaluate",
+        ),
         ({"threshold": "f2", "evaluate": 0.1}, "threshold 'f2' is no rule; there are balanced, f1"),
         ({"threshold": "recall=2", "evaluate": 0.1}, "a recall is above 0 and at most 1"),
         ({"threshold": "cost=1", "evaluate": 0.1}, "two numbers above 0"),

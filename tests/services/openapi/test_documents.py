@@ -114,6 +114,7 @@ def test_the_names_of_the_learners_operations_stay(learner: dict[str, Any]) -> N
         "confirm_member",
         "delete_run",
         "evaluate_run",
+        "export_model",
         "forecast_evaluation",
         "forecast_run",
         "invite_member",
