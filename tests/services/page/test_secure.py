@@ -67,6 +67,7 @@ def test_a_run_waits_for_an_owner_and_another_is_summed_securely(
         visitor.find("#secure").click()
         visitor.find("#submit").click()
         visitor.until_it_says("completed", "#state", 60)
+        visitor.until(lambda: visitor.find("#promises summary")).click()
         visitor.until_it_says("under a secure sum the promise is computational", "#promises")
         assert "the learner and all key holders do not collude: if they do, epsilon" in visitor.text("#promises")
         assert "the learner sees sums alone" in visitor.text("#terms")
