@@ -516,9 +516,31 @@ class NoisyCounts:
         found = [figure(counts) for counts in self.ranked]
         return [unknown if ends is None else _figure_of(ends) for ends in found]
 
+    def brier(self) -> list[FigureEstimate]:
+        """Return the mean squared difference of probability and class of each of ``ranked``."""
+        return list(map(_brier, self.ranked))
+
     def calibration(self) -> tuple[tuple[CalibrationBin, ...], ...]:
         """Return for each of ``ranked`` the examples of each bin, from the lowest scores up."""
         return tuple(map(_calibration, self.ranked))
+
+
+def _noisy_bins(counts: RankedCounts) -> tuple[FloatArray, FloatArray]:
+    """Return the counts of bins, negative ones first, (2 bins,), and draws of their noise, (draws, 2 bins)."""
+    values = np.concatenate([counts.negative, counts.positive])
+    return values, counts.law.draws(len(values))
+
+
+def _brier(counts: RankedCounts) -> FigureEstimate:
+    """Return the mean squared difference of probability and class; its interval also holds what curves explain."""
+    values, noise = _noisy_bins(counts)
+    errors = counts.squared_errors().ravel()
+    found = ratio(
+        NoisyNumber(float(errors @ values), noise @ errors), NoisyNumber(float(values.sum()), noise.sum(axis=1))
+    )
+    if (ends := counts.brier()) is None:
+        return found
+    return found.model_copy(update={"low": min(found.low or 0.0, ends[1]), "high": max(found.high, ends[2])})
 
 
 def _calibration(counts: RankedCounts) -> tuple[CalibrationBin, ...]:

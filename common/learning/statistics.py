@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         NoisyErrors,
         ThresholdPoint,
     )
-    from parley.common.learning.ranking import Ends, RankedCounts
 
 LabelKind = Literal["classes", "two classes", "number"]
 
@@ -55,11 +54,8 @@ def _by_class(counts: NoisyCounts, figure: Callable[[FloatArray, int], FigureEst
     return {name: figure(cells, index) for index, name in enumerate(counts.classes)}
 
 
-def _ranked(
-    counts: NoisyCounts, figure: Callable[[RankedCounts], Ends | None]
-) -> FigureEstimate | dict[str, FigureEstimate]:
-    """Return a figure of the order of scores: of two classes, or of each of more against the others, by name."""
-    found = counts.of_ranks(figure)
+def _against_others(counts: NoisyCounts, found: list[FigureEstimate]) -> FigureEstimate | dict[str, FigureEstimate]:
+    """Return a figure of two classes, or those of each of more against the others, by name."""
     return found[0] if len(found) == 1 else dict(zip(counts.classes, found, strict=True))
 
 
@@ -101,17 +97,17 @@ def _f1(counts: NoisyCounts) -> dict[str, FigureEstimate]:
 
 def _auc(counts: NoisyCounts) -> FigureEstimate | dict[str, FigureEstimate]:
     """Return the probability that a positive example scores above a negative one."""
-    return _ranked(counts, lambda ranked: ranked.area_under_curve())
+    return _against_others(counts, counts.of_ranks(lambda ranked: ranked.area_under_curve()))
 
 
 def _average_precision(counts: NoisyCounts) -> FigureEstimate | dict[str, FigureEstimate]:
     """Return the mean precision at the scores of the positive rows."""
-    return _ranked(counts, lambda ranked: ranked.average_precision())
+    return _against_others(counts, counts.of_ranks(lambda ranked: ranked.average_precision()))
 
 
 def _brier(counts: NoisyCounts) -> FigureEstimate | dict[str, FigureEstimate]:
     """Return the mean squared difference of probability and class."""
-    return _ranked(counts, lambda ranked: ranked.brier())
+    return _against_others(counts, counts.brier())
 
 
 def _confusion(counts: NoisyCounts) -> tuple[tuple[float, ...], ...]:
@@ -212,7 +208,7 @@ STATISTICS: Registry[Statistic] = Registry(
         "classes",
         "Brier score",
         better="lower",
-        description="mean squared difference of probability and class, for more than two classes by class; " + _ORDER,
+        description="mean squared difference of probability and class, for more than two classes by class",
     ),
     confusion=Statistic(_confusion, "classes", description="estimated counts by true, then predicted class"),
     calibration=Statistic(

@@ -237,7 +237,7 @@ def test_parameters_are_checked_by_name_and_never_repeated(name: str) -> None:
             with pytest.raises(InvalidInputError, match=parameter) as error:
                 build_algorithm(name, {parameter: bad})
             assert secret not in error.value.detail
-    with pytest.raises(InvalidInputError, match=rf"{name}: no_such_parameter"):
+    with pytest.raises(InvalidInputError, match=rf"{name}: unknown: no_such_parameter"):
         build_algorithm(name, {"no_such_parameter": 1})
     for parameter in parameter_schema(name)["properties"]:
         with pytest.raises(dataclasses.FrozenInstanceError):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 import httpx
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from parley.common.algorithms import REGISTRY, build_algorithm, parameter_schema
 from parley.common.arrays import FloatArray
@@ -25,12 +26,13 @@ from parley.common.protocol.messages import Query, Reply
 from parley.common.protocol.simulation import simulate
 from parley.common.runs.specification import Budget, Member, PublicRows, RunSpec
 from parley.learner.storage.run_store import RunStore
-from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, submit, train, upload, watch
+from parley.party.api.app import create_party_app
+from tests.support.cluster import AUTHORIZED, Cluster, Stream, asgi_cluster, refused, train, upload
 from tests.support.intercepted import learner_of
 from tests.support.nightly import NIGHTLY
 from tests.support.noises import StackedNoise
 from tests.support.processes import free_port, party_processes, start_learner, stopped_at_exit, wait_until_ready
-from tests.support.rounds import run_spec
+from tests.support.rounds import ASKING, propose, run_spec
 from tests.support.secure_cluster import SUMS, SecureCluster, secure_services
 from tests.support.studies import numbers_study
 
@@ -208,9 +210,12 @@ async def test_services_over_sockets_equal_the_simulation(case: Case) -> None:
 @pytest.mark.parametrize("case", NON_PRIVATE, indirect=True)
 async def test_no_service_runs_an_algorithm_without_noise(case: Case) -> None:
     async with asgi_cluster(case.cluster) as client:
-        events = await watch(client, await submit(client, **case.request))
-    assert events[-1][1]["state"] == "failed"
-    assert events[-1][1]["problem"]["type"] == "urn:parley:problem:budget-exhausted"
+        reasons = await refused(client, **case.request)
+    no_budget = ["the run releases answers without noise; no budget allows that"]
+    assert reasons == dict.fromkeys(case.cluster.names, no_budget)
+    with TestClient(create_party_app(case.cluster.party_settings("party-1")), headers=ASKING) as learner:
+        response = propose(learner, case.spec)  # by a learner that asks nevertheless
+    assert response.json()["type"] == "urn:parley:problem:budget-exhausted", response.text
 
 
 @pytest.mark.parametrize("name", SUMMING)

@@ -199,7 +199,7 @@ def test_an_evaluation_is_of_the_members_of_its_run(tmp_path: Path) -> None:
         EvaluationRequest(epsilon=0, delta=1e-5, budgets={}, parameters={}).draft(run)
 
 
-def test_a_rule_that_an_evaluation_chooses_has_a_tenth_kept_whatever_it_tells(tmp_path: Path) -> None:
+def test_a_rule_that_an_evaluation_chooses_has_a_tenth_kept_even_if_it_tells_little(tmp_path: Path) -> None:
     ruled = order(study="held", threshold="balanced")
     draft = ruled.draft({"held": HELD}, ROSTER, PublicRowStore(tmp_path))
     kept = ruled.evaluation(draft)

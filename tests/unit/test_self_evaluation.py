@@ -59,7 +59,6 @@ def test_a_tenth_is_kept_where_many_rows_are_held_out() -> None:
     [
         (run(200), RULES, "40 held-out rows are too few at epsilon 0.1 to 0.2; ask for it later"),
         (run(5), RULES, "hold_out = 0.1 leaves none of the 5 rows of a to evaluate on"),
-        (run(MANY, delta=0.0), RULES, "delta"),
         (run(MANY, adjacency="whole_party", algorithm="parameter_average"), RULES, "hide"),
         (run(MANY), RULES.model_copy(update={"algorithms": ("dp_gd",)}), "a: the owner does not allow evaluate"),
         (run(MANY), RULES.model_copy(update={"public_rows": ()}), "a: the owner does not allow these public rows"),
@@ -73,6 +72,12 @@ def test_nothing_is_kept_and_the_words_say_why(whole: RunSpec, rules: OwnerRules
     assert (kept.run, kept.evaluation) == (whole, None)
     assert (kept.words is None) if words is None else (kept.words or "").startswith("the model is not evaluated: ")
     assert (words or "") in (kept.words or "")
+
+
+def test_a_run_without_delta_is_evaluated_without_delta() -> None:
+    kept = keep_for_evaluation(run(MANY, delta=0.0), {}, if_useful=True)
+    assert kept.evaluation is not None
+    assert {member.budget.delta for member in (*kept.run.parties, *kept.evaluation.parties)} == {0.0}
 
 
 def test_what_was_asked_for_is_evaluated_however_little_it_tells() -> None:

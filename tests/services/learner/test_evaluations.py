@@ -196,7 +196,8 @@ async def test_a_tenth_is_kept_by_itself_where_it_is_of_use_and_all_is_said_befo
         assert (few in shown["evaluation"], set(shown["epsilon"].values())) == (True, {1.0})
         monkeypatch.setattr("parley.common.runs.self_evaluation.is_of_use", lambda _: True)
         foreseen = (await client.post("/v1/forecasts", json=order)).json()
-        assert (foreseen["evaluation"], foreseen["owners"][0]["epsilon"] <= 0.9) == (enough, True)
+        assert foreseen["evaluation"] == enough
+        assert 0.9 < foreseen["owners"][0]["epsilon"] <= 1.0, "the model and its evaluation"
         assert (await client.post("/v1/forecasts", json=order | {"evaluate": 0})).json()["evaluation"] is None
         run = await submit(client)
         follower = (await watch(client, run))[-1][1]["evaluated_by"]
@@ -315,10 +316,10 @@ async def test_a_study_that_holds_no_row_out_has_no_evaluation(tmp_path: Path) -
     [
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-6}}}, "budgets: unknown parties: nobody"),
-        ({"parameters": {"bins": 20}}, "parameters of evaluate: bins: "),
+        ({"parameters": {"bins": 20}}, "parameters of evaluate: unknown: bins; there are "),
         ({"parameters": {"threshold": 1e6}}, "threshold: Input should be less than or equal to 32768"),
         ({"parameters": {"largest_error": 3}}, "largest_error: Input should be less than or equal to 2"),
-        ({"parameters": {"edges": 3}}, "edges: "),
+        ({"parameters": {"edges": 3}}, "unknown: edges; there are "),
     ],
 )
 async def test_an_evaluation_out_of_range_is_refused(cluster: Cluster, order: dict[str, Any], words: str) -> None:

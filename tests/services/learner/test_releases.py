@@ -10,13 +10,15 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from parley.common.privacy.account import Cost
 from parley.common.runs.pricing import guarantees, schedule
 from parley.common.runs.specification import RunSpec
-from tests.support.cluster import Cluster, Stream, asgi_cluster, submit, train, watch
+from parley.party.api.app import create_party_app
+from tests.support.cluster import Cluster, Stream, asgi_cluster, refused, train
 from tests.support.intercepted import learner_of
-from tests.support.rounds import run_spec
+from tests.support.rounds import ASKING, propose, run_spec
 from tests.support.secure_cluster import SUMS, Rehearsal, SecureCluster, secure_services
 
 NAMES = ("release", "average")
@@ -146,14 +148,13 @@ async def test_what_no_site_can_release_is_refused_at_once(
 @pytest.mark.parametrize("name", NAMES)
 async def test_no_ledger_allows_a_site_without_a_mechanism(cluster: Cluster, name: str) -> None:
     sites = [{"party": "party-2", "mechanism": "none"}]
+    parameters = {"regularization": 0.1, "sites": sites}
+    spec = run_spec(cluster, algorithm=name, parameters=parameters)
     async with asgi_cluster(cluster) as client:
-        run = await submit(client, algorithm=name, parameters={"regularization": 0.1, "sites": sites})
-        problem = (await watch(client, run))[-1][1]["problem"]
+        reasons = await refused(client, algorithm=name, parameters=parameters)
+    assert reasons == {"party-2": ["the run releases answers without noise; no budget allows that"]}
+    with TestClient(create_party_app(cluster.party_settings("party-2")), headers=ASKING) as learner:
+        problem = propose(learner, spec).json()  # by a learner that asks nevertheless
     assert problem["type"] == "urn:parley:problem:budget-exhausted"
     assert "without noise" in problem["detail"]
-    assert math.isinf(guarantees(*_of(cluster, name, sites))[-1].epsilon)
-
-
-def _of(cluster: Cluster, name: str, sites: list[dict[str, Any]]) -> Any:  # noqa: ANN401 -- a pair
-    spec = run_spec(cluster, algorithm=name, parameters={"regularization": 0.1, "sites": sites})
-    return spec.build(), spec.facts()
+    assert math.isinf(guarantees(spec.build(), spec.facts())[-1].epsilon)
