@@ -8,7 +8,8 @@ Gaussian's of the same epsilon and a delta of 1e-5, and needs no delta; by the r
 parameters it costs more of them.
 
 Of two classes a first round, of a small part of the budget, counts scores alone; the learner then sets edges where the
-scores are, and the second round counts by class between them. Its message is the model with the edges below.
+scores are, and the second round counts by class between them. Its message is the model with the edges below, in a unit
+that the model gives, so that those of large weights fit as well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.class_weights import prior_offset
 from parley.common.data.shard import Shard
 from parley.common.data.study import Rows
-from parley.common.encoding.fixed_point import NORMS, Norm
+from parley.common.encoding.fixed_point import NORMS, WEIGHT_BITS, Norm
 from parley.common.errors import InvalidInputError
 from parley.common.learning.evaluation import ClassCells, Errors, ScoreCells, ScoreSteps, Tally, spread_edges, tally
 from parley.common.learning.model import Model
@@ -41,6 +42,9 @@ _FIRST = 0.08
 """The part of the budget of two classes that finds where scores are."""
 _STEPS, _LEAST_STEPS, _MOST_STEPS = 0.6, 8, 256
 _EDGES, _LEAST_EDGES, _MOST_EDGES = 0.5, 2, 40
+
+_LEAST_WEIGHT = 2.0 ** -(WEIGHT_BITS + 1)
+"""Weights that are no larger count as 0."""
 
 LargestError = Annotated[
     float,
@@ -105,7 +109,7 @@ class Evaluate(Algorithm):
         )
         edges = np.sort(np.append(edges, self.threshold))
         below = np.zeros((math.ceil(len(edges) / facts.n_features), facts.n_features))
-        below.ravel()[: len(edges)] = edges
+        below.ravel()[: len(edges)] = edges / edge_unit(weights, facts)
         reply = yield Query(2, "evaluate", np.concatenate([weights, below]))
         return Model(reply.value, "statistics", {"edges": edges})
 
@@ -132,7 +136,8 @@ class Evaluate(Algorithm):
             return self.fixed_tally(facts)
         if query.round == 1:
             return ScoreSteps(self.n_steps(facts), largest_score(query.message, facts))
-        return ScoreCells(query.message[1:].ravel()[: self.n_edges(facts)])
+        edges = query.message[1:].ravel()[: self.n_edges(facts)]
+        return ScoreCells(edges * edge_unit(query.message[:1], facts))
 
     def n_steps(self, facts: FederationFacts) -> int:
         """Return in how many steps scores are counted: the more, the more rows there are beside the noise."""
@@ -195,10 +200,17 @@ class Evaluate(Algorithm):
 
 
 def largest_score(weights: FloatArray, facts: FederationFacts) -> float:
-    """Return how large the score of a row can be under public weights (1, d), at most; 1 if all are 0.
+    """Return how large the score of a row can be under public weights (1, d), at most; 1 if all round to 0.
 
     Rows are at most 1 in the 2-norm, or in each of their entries.
     """
     if facts.norm == "euclidean":
-        return float(np.linalg.norm(weights)) or 1.0
-    return float(np.sort(np.abs(weights).ravel())[-facts.most_entries :].sum()) or 1.0
+        largest = float(np.linalg.norm(weights))
+    else:
+        largest = float(np.sort(np.abs(weights).ravel())[-facts.most_entries :].sum())
+    return largest if largest > _LEAST_WEIGHT else 1.0
+
+
+def edge_unit(weights: FloatArray, facts: FederationFacts) -> float:
+    """Return in which unit edges are asked about: 1, or a power of two (exact) beside which a score is at most 64."""
+    return float(2.0 ** math.ceil(math.log2(max(1.0, largest_score(weights, facts) / 64))))

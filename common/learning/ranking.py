@@ -31,6 +31,7 @@ from parley.common.learning.noise_law import SummedLaplace
 _CURVES, _ROUNDS, _KEPT, _PARTS = 4000, 5, 1000, 6
 _TAIL = 5.0  # degrees of freedom of the proposals
 _LEAST_EFFECTIVE = 60.0
+_LEAST_GAP = 1e-6
 _BEFORE = (np.array([-0.8, 1.5, 0.0, -5.5]), np.array([1.5, 1.5, 0.15, 1.5]))
 """Means and deviations of: log odds less those of all rows, slope, bend, log odds of a positive row without a score."""
 _RATE, _SAFE_RATE = 0.955, 0.99
@@ -157,14 +158,24 @@ class RankedCounts:
         return _Reading(self).worlds()
 
 
+def _apart(edges: FloatArray) -> FloatArray:
+    """Return edges that ascend by at least a millionth of their range: a threshold may be at one that others made."""
+    least = _LEAST_GAP * (float(edges[-1] - edges[0]) or 1.0)
+    gaps = np.diff(edges)
+    if (gaps >= least).all():
+        return edges
+    return np.asarray(edges[0] + np.concatenate([[0.0], np.maximum(gaps, least).cumsum()]))
+
+
 class _Reading:
     """Reads the counts of a rarer, positive class beside those of the other."""
 
     def __init__(self, counts: RankedCounts) -> None:
         self.rng = np.random.default_rng(len(counts.positive))
         self.counts, noise = counts, counts.law.deviation / np.sqrt(2)
-        gaps = np.diff(counts.edges) if len(counts.edges) > 1 else np.ones(1)
-        self.ends = np.concatenate([[counts.edges[0] - gaps[0]], counts.edges, [counts.edges[-1] + gaps[-1]]])
+        edges = _apart(counts.edges)
+        gaps = np.diff(edges) if len(edges) > 1 else np.ones(1)
+        self.ends = np.concatenate([[edges[0] - gaps[0]], edges, [edges[-1] + gaps[-1]]])
         middles = (self.ends[1:] + self.ends[:-1]) / 2
         self.rows = np.maximum(counts.negative + counts.positive, noise)
         mean = float(np.average(middles, weights=self.rows))
@@ -269,8 +280,10 @@ class _Reading:
         positive, negative = positive[:, :, None] * rising, negative[:, :, None] * falling
         widths = np.diff(self.ends)[:, None]
         scores = (self.ends[:-1, None] + widths * (at + 0.5)).ravel()
-        bounds = (self.ends[:-1, None] + widths * np.arange(1, _PARTS + 1) / _PARTS).ravel()[:-1]
-        bounds[_PARTS - 1 :: _PARTS] = self.counts.edges  # not as rounding has them
+        edges = self.counts.edges  # not as rounding, or least gaps, have them
+        within_bins = self.ends[:-1, None] + widths * np.arange(1, _PARTS + 1) / _PARTS
+        bounds = within_bins.clip(np.append(-np.inf, edges)[:, None], np.append(edges, np.inf)[:, None]).ravel()[:-1]
+        bounds[_PARTS - 1 :: _PARTS] = edges
         return PossibleCounts(
             negative.reshape(len(curves), -1), positive.reshape(len(curves), -1), scores, bounds, np.array(usual)
         )

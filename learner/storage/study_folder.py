@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from pathlib import Path
 from threading import Lock
 
@@ -55,6 +55,14 @@ class StudyFolder(Mapping[str, Study]):
 
     def __len__(self) -> int:
         return len(self._current())
+
+    def items(self) -> ItemsView[str, Study]:
+        """Return the studies of one look, by name: a file that is removed meanwhile takes none away."""
+        return self._current().items()
+
+    def values(self) -> ValuesView[Study]:
+        """Return the studies of one look."""
+        return self._current().values()
 
     def _current(self) -> Mapping[str, Study]:
         """Return the studies, after a look at which files have changed."""

@@ -213,6 +213,18 @@ def test_an_area_is_the_same_whichever_class_is_called_positive() -> None:
     assert one == pytest.approx(other)
 
 
+def test_a_threshold_at_an_edge_that_is_there_already_leaves_every_figure_a_number() -> None:
+    counts = np.array([[40.0, 20.0, 0.0, 10.0], [2.0, 10.0, 0.0, 20.0]])
+    for edges in ([-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1e-17, 1.0]):
+        noisy = NoisyCounts(counts.ravel(), SILENT, ("no", "yes"), np.array(edges))
+        found = statistics_of(noisy)
+        numbers = [found.auc, found.average_precision, found.brier]
+        assert all(0 <= figure.low <= figure.estimate <= figure.high <= 1 for figure in numbers), edges
+        scores = [point.score for point in found.points]
+        assert scores == sorted(scores)
+        assert set(edges) <= set(scores)
+
+
 def test_a_ratio_without_noise_is_one_number_and_stays_within_its_bounds() -> None:
     still = np.zeros(2000)
     sure = ratio(NoisyNumber(30.0, still), NoisyNumber(40.0, still), n=40)

@@ -64,3 +64,14 @@ def test_another_folder_is_taken_up_if_it_can_be_used(tmp_path: Path) -> None:
     assert list(studies) == ["b"]
     studies.take_up(None)
     assert not studies
+
+
+def test_a_file_that_is_removed_while_studies_are_listed_takes_none_of_them_away(tmp_path: Path) -> None:
+    first, second = put(tmp_path, "a"), put(tmp_path, "b")
+    studies = StudyFolder(tmp_path)
+    listed, of_values = iter(studies.items()), iter(studies.values())
+    assert next(of_values) == first
+    (tmp_path / "b.json").unlink()
+    assert list(listed) == [("a", first), ("b", second)]
+    assert list(of_values) == [second]
+    assert list(studies) == ["a"]

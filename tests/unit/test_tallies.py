@@ -269,6 +269,25 @@ def test_two_classes_are_asked_for_scores_and_then_between_edges_one_of_them_the
     assert np.array_equal(end.value.value.made_of["edges"], cells.edges)
 
 
+@pytest.mark.parametrize("weight", [0.0, 1e-310, 1.0, 3e4])
+def test_edges_between_the_scores_of_large_weights_are_asked_about_and_read_as_they_are(weight: float) -> None:
+    two = replace(facts(BINARY, Logistic()), public=np.full((1, 2), weight))
+    algorithm = Evaluate(threshold=3.1)
+    program = algorithm.program(two)
+    next(program)
+    counts = np.zeros(algorithm.n_steps(two))
+    counts[[0, -1]] = 5500
+    second = program.send(Reply(counts, (0, 1)))
+    algorithm.questions(two)[1].check(second)
+    cells = algorithm.tally(second, two.of(0))
+    with pytest.raises(StopIteration) as end:
+        program.send(Reply(np.zeros(cells.width), (0, 1)))
+    assert isinstance(cells, ScoreCells)
+    assert np.array_equal(end.value.value.made_of["edges"], cells.edges)
+    assert 3.1 in cells.edges
+    assert (np.diff(cells.edges) > 1e-9).all()
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (1, 3), (4, 2)])
 def test_public_rows_that_are_no_model_of_the_study_are_refused(shape: tuple[int, int]) -> None:
     with pytest.raises(InvalidInputError, match=r"must be a model's weights, \(1, 2\), not "):
