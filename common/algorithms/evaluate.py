@@ -61,14 +61,6 @@ LargestError = Annotated[
 class Evaluate(Algorithm):
     """Counts by label and score or prediction; squared and absolute errors for a real label."""
 
-    threshold: Annotated[
-        float,
-        Field(
-            ge=-(2.0**15),
-            le=2.0**15,
-            description="the score of two classes above which the positive one is predicted; figures are exact there",
-        ),
-    ] = 0.0
     largest_error: LargestError = 2.0
     rows: ClassVar[Rows] = "held_out"
     trains: ClassVar[bool] = False
@@ -107,7 +99,7 @@ class Evaluate(Algorithm):
             facts.examples(reply.contributors),
             self.n_edges(facts) - 1,
         )
-        edges = np.sort(np.append(edges, self.threshold))
+        edges = np.sort(np.append(edges, 0.0))
         below = np.zeros((math.ceil(len(edges) / facts.n_features), facts.n_features))
         below.ravel()[: len(edges)] = edges / edge_unit(weights, facts)
         reply = yield Query(2, "evaluate", np.concatenate([weights, below]))
@@ -145,7 +137,7 @@ class Evaluate(Algorithm):
         return int(2 ** np.clip(round(math.log2(max(rows, 1.0))), math.log2(_LEAST_STEPS), math.log2(_MOST_STEPS)))
 
     def n_edges(self, facts: FederationFacts) -> int:
-        """Return how many edges there are: one at the threshold, and more the more rows there are beside the noise."""
+        """Return how many edges there are: one at 0, and more the more rows there are beside the noise."""
         rows = _EDGES * math.sqrt(facts.n_total / (self._noise_of_all(2, facts) * math.sqrt(2)))
         return int(np.clip(round(rows), _LEAST_EDGES, _MOST_EDGES)) + 1
 

@@ -198,7 +198,7 @@ def noisy_of(
         return NoisyErrors(model.weights, law, algorithm.largest_error, (label.upper - label.lower) / 2)
     offset = float(prior_offset(facts.loss.class_weights, 1)) if facts.loss.outputs == 1 else 0.0
     edges, classes = model.made_of.get("edges"), tuple(label.values)
-    return NoisyCounts(model.weights, law, classes, edges, algorithm.threshold, offset)
+    return NoisyCounts(model.weights, law, classes, edges, offset=offset)
 
 
 def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
@@ -232,10 +232,10 @@ def _flawless(spec: RunSpec) -> Model:
         by_class[:, 0, 0], by_class[:, 1, -1] = n * (k - 1) / k * kind.weight, n / k * kind.weight
         sums = np.concatenate([n / k * np.eye(k).ravel(), by_class.ravel()])
         return Model(sums, "statistics")
-    edges = algorithm.threshold + np.linspace(-1, 1, algorithm.n_edges(facts))
-    edges[np.abs(edges - algorithm.threshold).argmin()] = algorithm.threshold
+    edges = np.linspace(-1, 1, algorithm.n_edges(facts))
+    edges[np.abs(edges).argmin()] = 0.0
     by_label = np.zeros((2, len(edges) + 1))
-    by_label[0, : np.searchsorted(edges, algorithm.threshold) + 1] = 1.0
+    by_label[0, : np.searchsorted(edges, 0.0) + 1] = 1.0
     by_label[1] = 1.0 - by_label[0]
     sums = n / 2 * by_label / by_label.sum(axis=1, keepdims=True)
     return Model(sums.ravel(), "statistics", {"edges": edges})

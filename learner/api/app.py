@@ -503,7 +503,8 @@ def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> Non
             return draft, trained.terms.cohort, read_rule(order.threshold, trained.spec)
 
         draft, cohort, rule = await asyncio.to_thread(drafted)
-        if await asyncio.to_thread(learner.store.keyed, user_name(request), idempotency_key) is None:
+        is_new = await asyncio.to_thread(learner.store.keyed, user_name(request), idempotency_key) is None
+        if is_new:
             heard = await learner.hear(draft.names)
             await learner.foresight().check(draft, heard, DEFAULT_SECONDS, cohort=cohort)
 
@@ -517,7 +518,7 @@ def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> Non
                 cohort=cohort,
                 share=learner.fair.queued_runs,
             )
-            if order.threshold is not None:
+            if order.threshold is not None and is_new:
                 learner.store.set_threshold(run, None if rule is None else str(rule))
             return queued
 

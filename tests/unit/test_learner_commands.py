@@ -187,9 +187,9 @@ ORDER = ("evaluate", "r0", "--epsilon", "0.5", "--delta", "1e-6")
 
 def test_an_evaluation_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(POST__runs_r0_evaluation={"id": "r1"})
-    done = run(monkeypatch, server, *ORDER, "-p", "threshold=0.5", "--purpose", "to see", "--idempotency-key", "k")
+    done = run(monkeypatch, server, *ORDER, "-p", "largest_error=0.5", "--purpose", "to see", "--idempotency-key", "k")
     assert (done.stdout, done.stderr) == ("r1\n", "next: parley-learner watch r1\n")
-    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"threshold": 0.5}, "threshold": None}
+    body = {"epsilon": 0.5, "delta": 1e-6, "budgets": {}, "parameters": {"largest_error": 0.5}, "threshold": None}
     body["purpose"] = "to see"
     assert server == [("POST", "/v1/runs/r0/evaluation", body)]
     assert server.headers[0]["Idempotency-Key"] == "k"
@@ -376,7 +376,7 @@ def test_a_request_says_every_term_as_the_api_takes_it(tmp_path: Path, monkeypat
         "algorithm": "dp_gd", "parameters": {}, "epsilon": 2.0, "delta": 1e-5, "parties": None, "budgets": {},
         "minimum_contributors": None, "colluders": None, "secure_sum": "none", "answer_every": 1,
         "adjacency": "replace_one", "public": None, "class_weights": None, "seconds": 60.0, "cohort": None,
-        "evaluate": None, "threshold": None, "purpose": "",
+        "evaluate": "auto", "threshold": None, "purpose": "",
     }  # fmt: skip
 
 

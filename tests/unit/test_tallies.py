@@ -250,9 +250,9 @@ def test_what_is_counted_follows_from_the_study() -> None:
         assert algorithm.part(1, two) + algorithm.part(2, two) == 1.0
 
 
-def test_two_classes_are_asked_for_scores_and_then_between_edges_one_of_them_the_threshold() -> None:
+def test_two_classes_are_asked_for_scores_and_then_between_edges_one_of_them_0() -> None:
     two = replace(facts(BINARY, Logistic()), public=np.array([[3.0, -1.0]]))
-    algorithm = Evaluate(threshold=-0.25)
+    algorithm = Evaluate()
     program = algorithm.program(two)
     first = next(program)
     assert np.array_equal(first.message, two.public_rows)
@@ -262,7 +262,7 @@ def test_two_classes_are_asked_for_scores_and_then_between_edges_one_of_them_the
     algorithm.questions(two)[1].check(second)
     cells = algorithm.tally(second, two.of(0))
     assert isinstance(cells, ScoreCells)
-    assert -0.25 in cells.edges
+    assert 0.0 in cells.edges
     assert (np.diff(cells.edges) >= 0).all()
     with pytest.raises(StopIteration) as end:
         program.send(Reply(np.arange(2.0 * (len(cells.edges) + 1)), (0, 1)))
@@ -272,7 +272,7 @@ def test_two_classes_are_asked_for_scores_and_then_between_edges_one_of_them_the
 @pytest.mark.parametrize("weight", [0.0, 1e-310, 1.0, 3e4])
 def test_edges_between_the_scores_of_large_weights_are_asked_about_and_read_as_they_are(weight: float) -> None:
     two = replace(facts(BINARY, Logistic()), public=np.full((1, 2), weight))
-    algorithm = Evaluate(threshold=3.1)
+    algorithm = Evaluate()
     program = algorithm.program(two)
     next(program)
     counts = np.zeros(algorithm.n_steps(two))
@@ -284,7 +284,7 @@ def test_edges_between_the_scores_of_large_weights_are_asked_about_and_read_as_t
         program.send(Reply(np.zeros(cells.width), (0, 1)))
     assert isinstance(cells, ScoreCells)
     assert np.array_equal(end.value.value.made_of["edges"], cells.edges)
-    assert 3.1 in cells.edges
+    assert 0.0 in cells.edges
     assert (np.diff(cells.edges) > 1e-9).all()
 
 

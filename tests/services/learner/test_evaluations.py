@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.special import logit
 
 from parley.common.algorithms.evaluate import Evaluate
 from parley.common.arrays import FloatArray
@@ -242,8 +242,7 @@ async def test_the_newest_evaluation_is_shown_and_a_key_queues_one_alone(cluster
     async with asgi_cluster(cluster) as client:
         run = await submit(client)
         await watch(client, run)
-        first, second = await evaluate(client, run), await evaluate(client, run, parameters={"threshold": 0.5})
-        assert any(each["high"] == pytest.approx(expit(0.5)) for each in second["evaluation"]["calibration"])
+        first, second = await evaluate(client, run), await evaluate(client, run, parameters={"largest_error": 1.0})
         assert (await model_of(client, run))["evaluation"]["run"] == second["id"]
         keyed = [
             (await client.post(f"/v1/runs/{run}/evaluation", json=ORDER, headers={"Idempotency-Key": "k"})).json()["id"]
@@ -317,7 +316,7 @@ async def test_a_study_that_holds_no_row_out_has_no_evaluation(tmp_path: Path) -
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"budgets": {"nobody": {"epsilon": 1, "delta": 1e-6}}}, "budgets: unknown parties: nobody"),
         ({"parameters": {"bins": 20}}, "parameters of evaluate: unknown: bins; there are "),
-        ({"parameters": {"threshold": 1e6}}, "threshold: Input should be less than or equal to 32768"),
+        ({"parameters": {"threshold": 1.0}}, "parameters of evaluate: unknown: threshold; there are "),
         ({"parameters": {"largest_error": 3}}, "largest_error: Input should be less than or equal to 2"),
         ({"parameters": {"edges": 3}}, "unknown: edges; there are "),
     ],
@@ -379,19 +378,22 @@ async def test_an_owner_who_allows_no_evaluation_is_known_beforehand(tmp_path: P
     assert charges(cluster, follower) == {name: [] for name in cluster.names}
 
 
-async def test_a_study_that_holds_another_share_out_is_held_by_nobody(cluster: Cluster) -> None:
+async def test_a_study_that_holds_another_share_out_is_refused_as_changed(cluster: Cluster) -> None:
     studied = cluster.study.model_copy(update={"hold_out": 0.5})
     async with asgi_cluster(cluster) as client:
         order = {"study": studied.model_dump(mode="json"), "epsilon": 1.0, "delta": 1e-5}
         answer = await client.post("/v1/runs", json=order)
         assert answer.status_code == 422
-        assert answer.json()["detail"].startswith("no party holds made-up yet: invite owners of such rows")
+        assert answer.json()["detail"].startswith("the study 'made-up' of party-1, party-2, party-3 has other settings")
 
 
 async def test_too_few_rows_to_hold_any_out_are_refused_at_once(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, n_parties=2, algorithms=ALLOWED, hold_out=0.02)
     async with asgi_cluster(cluster) as client:
-        answer = await client.post("/v1/runs", json={"study": "made-up", "epsilon": 1.0, "delta": 1e-5})
+        order = {"study": "made-up", "epsilon": 1.0, "delta": 1e-5}
+        answer = await client.post("/v1/runs", json=order | {"evaluate": 0.5})
+        by_itself = await client.post("/v1/runs", json=order)
+    assert by_itself.status_code == 202, "it trains, and nothing evaluates it"
     words = "the study's hold_out = 0.02 leaves none of the 40 rows of party-1 to evaluate on"
     assert (answer.status_code, answer.json()["detail"]) == (422, words)
 

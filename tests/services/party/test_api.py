@@ -53,7 +53,9 @@ def test_says_of_itself_what_a_learner_may_know(client: httpx.Client, cluster: C
     assert of_study["n_examples"] == cluster.n_examples
     assert of_study["study_digest"] == cluster.study.digest
     assert of_study["people"] is None
+    assert of_study["study"] == cluster.study.name, "which the learner's invitation named"
     assert set(of_study) == {
+        "study",
         "study_digest",
         "n_examples",
         "people",
