@@ -319,7 +319,7 @@ class SurveyedColumn:
     mean: float | None = None
     deviation: float | None = None
     blank: float | None = None
-    codes: tuple[float, ...] | None = None
+    codes: tuple[float, ...] = ()
     free_text: bool = False
 
     @property
@@ -397,7 +397,7 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
         mean=float(finite.mean()) if is_public_number else None,
         deviation=float(finite.std()) if is_public_number else None,
         blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
-        codes=_codes(numbers) if is_public_number else None,
+        codes=_codes(numbers) if is_public_number else (),
         free_text=public and kind == "text" and len(spelt) > MOST_VALUES,
     )
 
