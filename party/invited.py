@@ -6,6 +6,7 @@ Until then only the tokens and keys for the learner lie in the folder.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,23 @@ from parley.party.policy import first_algorithms, named_studies, refused_for_sum
 from parley.party.settings import Data, PartySettings, StudyPolicy, StudySettings
 from parley.party.settings_text import appended, in_long_form, spell_pins, spell_study, with_learners, with_pins_for
 
-BUDGET = {"epsilon": 5.0, "delta": 1e-4, "max_epsilon_per_run": 1.0, "max_delta_per_run": 1e-5}
-"""The budget of an owner that has no settings yet and says no other, by the names of the settings."""
+BUDGET = {"epsilon": 5.0, "delta": 2e-5, "max_epsilon_per_run": 1.0, "max_delta_per_run": 1e-5}
+"""The budget of an owner that has no settings yet and says no other, by the names of the settings.
+
+Of many rows both deltas are less: see `usual_budget`.
+"""
+
+
+def usual_budget(n_examples: int) -> dict[str, float]:
+    """Return `BUDGET` with each delta below 1/n, n counting the rows of the largest table.
+
+    >>> usual_budget(30_000)["delta"], usual_budget(300_000)["delta"], usual_budget(300_000)["max_delta_per_run"]
+    (2e-05, 3e-06, 3e-06)
+    """
+    share = 1 / max(n_examples, 1)
+    place = 10.0 ** math.floor(math.log10(share))
+    below = float(f"{max(1, math.floor(share / place)) * place:.0e}")
+    return {name: min(value, below) if "delta" in name else value for name, value in BUDGET.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _CARRIERS = frozenset({
     "specimen",
 })  # fmt: skip
 """Things that are numbered once for each person, or for each stay of a person."""
-_NUMBERS = frozenset({"code", "id", "identifier", "key", "no", "nr", "num", "number"})
+_NUMBERS = frozenset({"code", "id", "identifier", "key", "nbr", "no", "nr", "num", "number"})
 _MOST_NUMERIC = 0.3
 """The largest share of a line of names that may be numbers."""
 
@@ -65,6 +65,16 @@ def numbers_people(name: str) -> bool:
     words = {word.lower() for word in _WORD.findall(name)}
     subjects = {word.removesuffix("id") for word in words - _NUMBERS}
     return bool(subjects) and (subjects <= _PEOPLE or (subjects <= _CARRIERS and subjects != words))
+
+
+def numbers_something(name: str) -> bool:
+    """Return whether a column's name ends in a word for a number by which something is known.
+
+    >>> [numbers_something(name) for name in ("patient_nbr", "CaseNo", "num_visits", "numbers", "id")]
+    [True, True, False, False, True]
+    """
+    words = _WORD.findall(name)
+    return bool(words) and words[-1].lower() in _NUMBERS - {"code", "key", "num"}
 
 
 def similar_name(name: str, names: Iterable[str]) -> str | None:

@@ -20,13 +20,20 @@ import pyarrow as pa
 from parley.common.arrays import FloatArray, IntArray
 from parley.common.data.cells import MISSING_TEXTS, as_coded, as_numbers
 from parley.common.data.columns import Feature
-from parley.common.data.faults import MOST_COLUMNS, Doubt, FaultKind, UnfitDataError, remedies
+from parley.common.data.faults import MOST_COLUMNS, CodeWatch, Doubt, FaultKind, UnfitDataError, remedies
 from parley.common.data.loading import NARROW, Loaded
 from parley.common.data.study import Study
 from parley.common.encoding.texts import shortened, so_many, spelling
 from parley.common.errors import InvalidDataError
 from parley.common.files.arrow import TableStream, column_of
-from parley.common.files.column_names import check_header, match_columns, names_identifier, numbers_people, similar_name
+from parley.common.files.column_names import (
+    check_header,
+    match_columns,
+    names_identifier,
+    numbers_people,
+    numbers_something,
+    similar_name,
+)
 from parley.common.files.examples import load_examples, load_source
 from parley.common.files.kinds import check_columns
 from parley.common.files.sources import DataSource
@@ -296,7 +303,8 @@ class SurveyedColumn:
     """A column of a surveyed table: its kind, and why a study should leave it out.
 
     Public tables alone have ``values``, with the share of non-empty rows that holds each, ``shares``; ``bounds``, the
-    ``median``, the ``mean`` and the standard ``deviation``; and the share of rows that are ``blank``.
+    ``median``, the ``mean`` and the standard ``deviation``; the share of rows that are ``blank``; the numbers that look
+    like ``codes`` of missing values; and are ``free_text`` if they hold too many different texts for a category.
     """
 
     name: str
@@ -311,6 +319,8 @@ class SurveyedColumn:
     mean: float | None = None
     deviation: float | None = None
     blank: float | None = None
+    codes: tuple[float, ...] = ()
+    free_text: bool = False
 
     @property
     def warning(self) -> str | None:
@@ -319,6 +329,8 @@ class SurveyedColumn:
             return "has a name of more than one line of plain text: rename it"
         if self.named_identifier or self.all_different:
             return f"looks like an identifier: {'by its name' if self.named_identifier else 'its values differ by row'}"
+        if self.free_text:
+            return f"holds more than {MOST_VALUES} different texts: take those you name by --values NAME=A,B --other"
         return _WARNINGS.get(self.kind) or ("holds one value only" if self.constant else None)
 
 
@@ -370,7 +382,8 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
     is_whole = kind == "number" and bool((finite == np.trunc(finite)).all())
     may_identify = kind == "text" or is_whole
     is_different = may_identify and n_rows >= _FEW_ROWS and len(spelt) >= n_rows * (_NEARLY_ALL if public else 1)
-    named = names_identifier(name) and not (public and (not may_identify or _is_category(len(spelt), n_rows)))
+    named = names_identifier(name) or (public and numbers_something(name))
+    named = named and not (public and (not may_identify or _is_category(len(spelt), n_rows)))
     return SurveyedColumn(
         name,
         kind,
@@ -384,7 +397,16 @@ def _survey_column(name: str, array: Any, *, public: bool) -> SurveyedColumn:  #
         mean=float(finite.mean()) if is_public_number else None,
         deviation=float(finite.std()) if is_public_number else None,
         blank=float(np.array([*(text is None for text in texts), True])[coded.codes].mean()) if public else None,
+        codes=_codes(numbers) if is_public_number else (),
+        free_text=public and kind == "text" and len(spelt) > MOST_VALUES,
     )
+
+
+def _codes(numbers: FloatArray) -> tuple[float, ...]:
+    """Return those of a column's numbers (n,) that look like codes of missing values."""
+    watch, finite = CodeWatch(1), numbers[np.isfinite(numbers)]
+    watch.add(np.zeros(1, dtype=np.int64), numbers[None], finite.min(keepdims=True), finite.max(keepdims=True))
+    return tuple(sorted(watch.codes(0)))
 
 
 def _kind(array: Any, spelt: set[str], finite: FloatArray, all_numbers: bool) -> ColumnKind:  # noqa: ANN401, FBT001

@@ -19,7 +19,8 @@ from parley.common.runs.specification import RunSpec
 USUAL_SHARE = 0.1
 """The share of a run's budget that is kept if nobody says otherwise."""
 _NOT_EVALUATED = "the model is not evaluated"
-_LATER = "ask for it later, at a larger one (parley-learner evaluate RUN --epsilon 1)"
+_EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Epsilons of an evaluation to propose, the first that is of use."""
 _WIDEST_ACCURACY = 0.1
 _WIDEST_R_SQUARED = 0.2
 _UNIFORM = 1 / 3
@@ -63,7 +64,7 @@ def keep_for_evaluation(
         return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {reason}")
     if not is_of_use(evaluation):
         few = f"{evaluation.facts().n_total:,} held-out rows are too few at epsilon {_told(evaluation)}"
-        return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {few}; {_LATER}")
+        return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {few}; {_later(evaluation)}")
     members = (member.model_copy(update={"budget": parts[member.name][0]}) for member in run.parties)
     trained = run.model_copy(update={"parties": tuple(members)})
     return SelfEvaluation(trained, evaluation, _kept("a tenth of the budget", evaluation))
@@ -98,6 +99,19 @@ def is_of_use(evaluation: RunSpec) -> bool:
     variance = _UNIFORM if usual is None else usual.deviation**2
     most_noise = (error.high / ((label.upper - label.lower) / 2)) ** 2
     return bool(2 * most_noise / variance <= _WIDEST_R_SQUARED)
+
+
+def _later(evaluation: RunSpec) -> str:
+    """Say at what epsilon an evaluation that is not of use would be."""
+    for epsilon in _EPSILONS:
+        budgets = [member.budget.model_copy(update={"epsilon": epsilon}) for member in evaluation.parties]
+        members = (
+            member.model_copy(update={"budget": budget})
+            for member, budget in zip(evaluation.parties, budgets, strict=True)
+        )
+        if is_of_use(evaluation.model_copy(update={"parties": tuple(members)})):
+            return f"ask for it later, at a larger one (parley-learner evaluate RUN --epsilon {epsilon:g})"
+    return f"ask for it later, with more rows: even an epsilon of {_EPSILONS[-1]:g} is too little"
 
 
 def _refusal(evaluation: RunSpec, rules: Mapping[str, OwnerRules]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from parley.common.encoding.texts import so_many
 from parley.common.learning.statistics import figures, unsaid_caution
+from parley.common.learning.threshold import at_threshold, threshold_in_words
 from parley.common.privacy.guarantee import HIDDEN, as_clause, as_sentence, in_common, no_less
 from parley.learner.client.progress import METRIC_WORDS, metrics_in_words
 from parley.learner.runs.states import RunEvent, RunState
@@ -41,8 +42,14 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
-    """Draw a run's events as they come, and return the last one about its state."""
+def follow(
+    events: Iterable[RunEvent], console: Console, read_document: Callable[[], Mapping[str, Any]] | None = None
+) -> Mapping[str, Any]:
+    """Draw a run's events as they come, and return the last one about its state.
+
+    Where that has an evaluation, its figures are those at the threshold of the model, whose document is read then; at 0
+    if nothing reads it.
+    """
     last: Mapping[str, Any] = {"state": "queued"}
     rounds = 0
     with progress_bar(console) as bar:
@@ -61,7 +68,9 @@ def follow(events: Iterable[RunEvent], console: Console) -> Mapping[str, Any]:
                     dropped, reason = f"dropped {data['party']} in round {data['round']}:", escape(data["reason"])
                     console.print(f"[yellow]{dropped}[/] {reason}")
     console.print(f"{last['state']} after {so_many(rounds, 'round')}")
-    for line in evaluation_lines(last.get("evaluation")):
+    evaluation = last.get("evaluation")
+    document = read_document() if evaluation is not None and read_document is not None else None
+    for line in evaluation_lines(evaluation) if document is None else threshold_lines(document):
         console.print(line, highlight=False)
     return last
 
@@ -164,6 +173,12 @@ def beside(baselines: Baselines, kind: StudyKind) -> str:
         for title, value, auc in baselines.rows(kind)
     )
     return f"beside it, over {so_many(baselines.repeat, 'repetition')}: {figures_in_words}"
+
+
+def threshold_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that describe a model's threshold, and its evaluation there."""
+    yield from threshold_in_words(document)
+    yield from evaluation_lines(at_threshold(document))
 
 
 def evaluation_lines(evaluation: Mapping[str, Any] | None) -> Iterator[str]:

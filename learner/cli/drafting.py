@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from parley.common.data.columns import OTHER, Missing, missing_policy
+from parley.common.data.columns import OTHER, Category, Label, Missing, missing_policy
 from parley.common.data.study import Study
 from parley.common.encoding.texts import so_many, spelling
 from parley.common.errors import InvalidInputError
@@ -360,12 +360,31 @@ _MOST_LINES = 5
 class PublicRowsFit:
     """How a public table fits its study; ``blanks`` has the share of blanks by unfilled column, most first.
 
-    ``label`` is the column to be learnt, which is neither filled nor left out.
+    ``label`` is the column to be learnt, which is neither filled nor left out. ``codes`` are numbers by column that
+    look like codes of missing values.
     """
 
     fit: StudyFit
     blanks: Mapping[str, float]
     label: str
+    codes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def owners_options(self) -> str:
+        """What owners of tables like this one add to their commands, for a shell, each after a blank."""
+        options = [" --clip"] if self._exceeds else []
+        options += [f" --value {shlex.quote(_meaning(name, code))}" for name, code in self._coded]
+        return "".join(options)
+
+    @property
+    def _exceeds(self) -> bool:
+        """Whether values lie beyond the bounds."""
+        return any("beyond the bounds" in counts for counts in self.fit.faults.values())
+
+    @property
+    def _coded(self) -> list[tuple[str, float]]:
+        """The columns with their numbers that look like codes."""
+        return [(name, code) for name, codes in self.codes.items() for code in codes]
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values, for programs."""
@@ -376,7 +395,11 @@ class PublicRowsFit:
         if not self.fit.fits:
             kinds = ((name, kind, rows) for name, counts in self.fit.faults.items() for kind, rows in counts.items())
             faults = [f"{name}: {kind}: {so_many(rows, 'row')}" for name, kind, rows in kinds]
-            return ["warning: this file does not fit the study itself", *_few(faults), *self._blanks()]
+            faults += [doubt.words for doubt in self.fit.doubts if doubt.column not in self.codes]
+            clipped = ["owners clip what lies beyond the bounds by --clip"] if self._exceeds else []
+            codes = [_doubted(name, code) for name, code in self._coded]
+            title = "warning: this file does not fit the study itself"
+            return [title, *_few(faults), *clipped, *_few(codes), *self._blanks()]
         if not self.fit.dropped:
             return []
         share = f"{self.fit.dropped:.2%} of the rows of this file miss a value"
@@ -396,6 +419,28 @@ class PublicRowsFit:
         return lines
 
 
+def _doubted(name: str, code: float) -> str:
+    """Say that a number looks like a code for a missing value, and what to do."""
+    number, missing = _spelt(code), _meaning(name, code).endswith("=")
+    as_number, as_missing = (shlex.quote(f"{name}:{number}={meaning}") for meaning in (number, ""))
+    proposed, other = (as_missing, as_number) if missing else (as_number, as_missing)
+    kinds = ("missing", "a number") if missing else ("a number", "missing")
+    return (
+        f"{name}: {number} looks like a code for a missing value: as {kinds[0]}, owners say --value {proposed}; as "
+        f"{kinds[1]}, --value {other}; if it is missing, give the bounds of the others by --bounds"
+    )
+
+
+def _meaning(name: str, code: float) -> str:
+    """Return what a code most likely means: missing if it is negative, otherwise the number that it is."""
+    return f"{name}:{_spelt(code)}={'' if code < 0 else _spelt(code)}"
+
+
+def _spelt(number: float) -> str:
+    """Return a number as people write it, to its last digit."""
+    return repr(number).removesuffix(".0")
+
+
 def _few(lines: Sequence[str]) -> list[str]:
     """Return the first lines, and one that says how many more there are."""
     more = len(lines) - _MOST_LINES
@@ -408,4 +453,6 @@ def fit_public_rows(study: Study, data: DataSource, columns: Sequence[SurveyedCo
     wanted = frozenset(study.table_names) - filled
     blank = [(column.name, column.blank) for column in columns if column.name in wanted and column.blank]
     blanks = dict(sorted(blank, key=lambda pair: -pair[1]))
-    return PublicRowsFit(fit_of_source(study, data), blanks, study.label.name)
+    numbers = {column.name for column in study.named if not isinstance(column, Category | Label)}
+    codes = {column.name: column.codes for column in columns if column.name in numbers and column.codes}
+    return PublicRowsFit(fit_of_source(study, data), blanks, study.label.name, codes)

@@ -134,17 +134,18 @@ def _expected(answer: Mapping[str, Any]) -> Iterator[str]:
     """Yield the excess to expect together and alone, and a warning for owners who do better alone."""
     for title, words in (*_figures(answer["outcome"]), *_lost(answer["outcome"])):
         yield f"{title}: {words}"
-    excess = answer["outcome"]["excess"]
-    yield f"excess fitness to expect {excess['estimate']:.3g} (from {excess['low']:.3g} to {excess['high']:.3g})"
     if warning := answer["outcome"]["warning"]:
         yield f"warning: {warning}"
+    excess = answer["outcome"]["excess"]
+    yield f"excess fitness to expect {excess['estimate']:.3g} (from {excess['low']:.3g} to {excess['high']:.3g})"
     alone = sorted(owner["alone"]["estimate"] for owner in answer["owners"])
-    yield f"an owner alone, without noise: {alone[0]:.3g} to {alone[-1]:.3g}"
+    yield f"excess fitness of an owner alone, without noise: {alone[0]:.3g} to {alone[-1]:.3g}"
     better_off = [owner["name"] for owner in answer["owners"] if not owner["worth_joining"]]
     if better_off:
+        kind = "note" if answer["outcome"]["figures"] else "warning"
         yield (
-            f"warning: joining is not worth it for {_some(better_off)}: alone they are expected to do better, if all "
-            "owners' rows are alike"
+            f"{kind}: by excess fitness joining is not worth it for {_some(better_off)}: alone, without noise, they "
+            "are expected to do better, if all owners' rows are alike"
         )
 
 

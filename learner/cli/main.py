@@ -63,7 +63,6 @@ from parley.learner.runs.states import ENDS
 
 with deferred():
     from parley.common.encoding import key_words
-    from parley.common.learning import threshold as thresholds
     from parley.common.secure_sum import envelope
     from parley.common.service import health, tokens
     from parley.learner import settings
@@ -394,14 +393,8 @@ def threshold_command(
         threshold = client.ask(*routes.SET_THRESHOLD.to(run=run), {"rule": rule})
         with TemporaryFile() as downloaded:
             document = client.download(routes.SHOW_MODEL.at(run=run), downloaded) if threshold else {}
-    out.result(threshold, _threshold_lines(document) if threshold else "the threshold is 0, as without a rule")
+    out.result(threshold, display.threshold_lines(document) if threshold else "the threshold is 0, as without a rule")
     out.next(f"parley-learner model {run}")
-
-
-def _threshold_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that describe a model's threshold, and its evaluation there."""
-    yield from thresholds.threshold_in_words(document)
-    yield from display.evaluation_lines(thresholds.at_threshold(document))
 
 
 def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
@@ -411,4 +404,4 @@ def _model_lines(document: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     classes = f", {len(document['classes'])} classes" if document["classes"] else ""
     yield True, f"{document['algorithm']}, {figures}{classes}"
     yield from ((False, line) for line in display.promises(document["guarantees"]))
-    yield from ((False, line) for line in _threshold_lines(document))
+    yield from ((False, line) for line in display.threshold_lines(document))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -90,13 +91,21 @@ def _watch_one(client: LearnerClient, run: str, out: Printer) -> Mapping[str, An
                 last = event.news
                 print_json_line({"run": run, "number": event.number, "kind": event.kind, **last})
         else:
-            last = display.follow(client.watch(run), progress.terminal())
+            last = display.follow(client.watch(run), progress.terminal(), lambda: _evaluated(client, run))
     except KeyboardInterrupt:
         out.aside(f"the run goes on: parley-learner watch {run}, or cancel {run}")
         raise
     if last.get("state") != "completed":
         raise typer.Exit(ExitCode.NO)
     return last
+
+
+def _evaluated(client: LearnerClient, evaluation: str) -> Mapping[str, Any]:
+    """Return the document of the model that a run evaluates."""
+    model = client.ask(*routes.SHOW_RUN.to(run=evaluation))["evaluates"]
+    with TemporaryFile() as downloaded:
+        document: Mapping[str, Any] = client.download(routes.SHOW_MODEL.at(run=model), downloaded)
+    return document
 
 
 def watch_runs(learner: LearnerOptions, runs: Sequence[str], out: Printer) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -176,6 +176,15 @@ class LearnerHere:
             return False
         return True
 
+    def members(self) -> set[str]:
+        """Return the names of the owners who have joined and are confirmed, so that nobody compares words again."""
+        if self.is_running():
+            with self.connect() as connection:
+                views = connection.ask(*routes.SHOW_ROSTER.to())
+            return {view["name"] for view in views if view["state"] == "member" and not view.get("unchecked")}
+        with self._stopped() as members:
+            return {view.name for view in members.views() if view.state == "member" and not view.unchecked}
+
     def invite(self, asked: Sequence[membership.InvitationRequest]) -> dict[str, Path]:
         """Write an invitation for each request; returns the files by the owner's name."""
         if not asked:
@@ -184,15 +193,21 @@ class LearnerHere:
             with self.connect() as connection:
                 texts = [connection.ask(*routes.INVITE.to(), each.model_dump(mode="json"))["text"] for each in asked]
         else:
-            logs.configure(self.settings.log_format, logging.WARNING)
-            built = service.LearnerService.build(self.settings, peer.Line, prometheus.Metrics(all_public=True))
-            with closing(built.store):
-                texts = [asyncio.run(built.members.invite(each)).text for each in asked]
+            with self._stopped() as members:
+                texts = [asyncio.run(members.invite(each)).text for each in asked]
         files = {}
         for each, text in zip(asked, texts, strict=True):
             files[each.name] = unused_file(each.name)
             write_invitation(files[each.name], text)
         return files
+
+    @contextmanager
+    def _stopped(self) -> Iterator[membership.LiveRoster]:
+        """Open the roster of a learner that does not run."""
+        logs.configure(self.settings.log_format, logging.WARNING)
+        built = service.LearnerService.build(self.settings, peer.Line, prometheus.Metrics(all_public=True))
+        with closing(built.store):
+            yield built.members
 
 
 def _ask_least(question: str, proposed: str) -> str:
@@ -242,19 +257,23 @@ def _report(
     config = learner.root / SETTINGS
     serving = f"parley-learner serve --config {quote(str(config))}"
     export = exported(learner.environment)
+    members = learner.members() if invited else set()
+    strangers = [name for name in invited if name not in members]
     lines = [f"a learner in {learner.root}, at {url}", f"{file}: {drafted.summary}"]
     if invited:
         lines += ["send each owner its file, as you would a password: it counts once, for 72 hours"]
         lines += [f"  {name}: {path}" for name, path in invited.items()]
-        lines += ["read these words out to each by telephone; they type them:", f"  {learner.words}"]
-        lines += ["each owner then runs, where its table is, with Parley and its extra files installed:"]
-        lines += [
-            f"  parley-party join {quote(path.name)} --data TABLE; parley-party serve --config {quote(name)}/party.toml"
-            for name, path in invited.items()
-        ]
+        if strangers:
+            lines += ["read these words out to each by telephone; they type them:", f"  {learner.words}"]
+        installed = ", with Parley and its extra files installed" if strangers else "; a party that runs takes it up"
+        lines += [f"each owner then runs, where its table is{installed}:"]
+        for name, path in invited.items():
+            joins = f"  parley-party join {quote(path.name)} --data TABLE{drafted.owners_options}"
+            lines += [joins + (f"; parley-party serve --config {quote(name)}/party.toml" if name in strangers else "")]
+        lines += ["with --by-policy, runs that an owner's policy allows do not wait for its word: parley-party pending"]
     following = [
         *([] if is_started or learner.is_running() else [serving]),
-        *(f"parley-learner roster confirm {name} WORDS   (the six that its owner reads to you)" for name in invited),
+        *(f"parley-learner roster confirm {name} WORDS   (the six that its owner reads to you)" for name in strangers),
         *([] if invited else [f"parley-learner invite NAME --study {study}"]),
         f"parley-learner forecast {study} --epsilon 1 --delta 1e-5",
         f"parley-learner submit {study} --epsilon 1 --delta 1e-5 --watch",

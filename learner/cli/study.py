@@ -178,6 +178,11 @@ class Drafted:
         facts = {"left_out": dict(self.draft.left_out), "doubtful": dict(self.draft.doubtful)}
         return {"name": self.study.name, **facts, **(self.rows.to_json() if self.rows else {})}
 
+    @property
+    def owners_options(self) -> str:
+        """What owners of tables like a public one add to their commands, for a shell, each after a blank."""
+        return self.rows.owners_options if self.rows else ""
+
     def print_notes(self, out: Printer) -> None:
         """Print what the author should look at, for people."""
         for name, reason in self.draft.left_out.items():
@@ -188,6 +193,7 @@ class Drafted:
             out.aside(f"  warning: {shortened(name)!r} {reason}")
         for line in self.rows.lines() if self.rows else ():
             out.aside(f"  {line}")
+        out.aside(f"  {_held_out(self.study.hold_out)}")
         out.aside("  read every bound, value and description: owners approve them as they stand")
 
 
@@ -229,7 +235,7 @@ def study_init_command(
     write_study(target, drafted.study)
     out.done(f"{target}: {drafted.summary}", file=str(target), **drafted.facts)
     drafted.print_notes(out)
-    out.next(f"parley-learner study check {quote(str(target))} --data TABLE")
+    out.next(f"parley-learner study check {quote(str(target))} --data TABLE{drafted.owners_options}")
     if rows and rows.fit.fits:
         tables = "".join(f" --table {quote(text)}" for text in table or ())
         tables += f" --csv {quote(csv)}" if csv else ""
@@ -328,5 +334,5 @@ def _held_out(share: float | None) -> str:
         return "no row is held out: nobody can evaluate a model on rows that it was not trained on"
     return (
         f"{share:.3g} of each owner's rows are held out: no run trains on them, so that models can be evaluated on "
-        "them (--hold-out 0: none)"
+        "them (--hold-out 0: none); once owners have joined, this cannot change"
     )

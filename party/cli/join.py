@@ -156,15 +156,20 @@ class FirstBudget:
     """What the runs of all studies may cost; for settings that are new. Their fields in the order of `BUDGET`."""
 
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="What all runs together may cost; 5.")] = None
-    delta: Annotated[float | None, typer.Option("--delta", help="What all runs together may cost; 0.0001.")] = None
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="What all runs together may cost; 0.00002, or less of many rows.")
+    ] = None
     epsilon_per_run: Annotated[float | None, typer.Option("--epsilon-per-run", help="What one run may cost; 1.")] = None
-    delta_per_run: Annotated[float | None, typer.Option("--delta-per-run", help="What one run may cost; 0.00001.")] = (
-        None
-    )
+    delta_per_run: Annotated[
+        float | None, typer.Option("--delta-per-run", help="What one run may cost; 0.00001, or less.")
+    ] = None
 
-    def limits(self, settings: PartySettings | None) -> dict[str, float]:
-        """Return the budget by the names of the settings. Raises InvalidInputError where settings have another."""
-        usual, limits = invited_party.BUDGET, {}
+    def limits(self, settings: PartySettings | None, n_examples: int = 0) -> dict[str, float]:
+        """Return the budget by the names of the settings; what is not said depends on the rows of the largest table.
+
+        Raises InvalidInputError where settings have another.
+        """
+        usual, limits = invited_party.usual_budget(n_examples), {}
         for option, (name, value) in zip(fields(self), usual.items(), strict=True):
             present = value if settings is None else getattr(settings.policy, name)
             limits[name] = present if (said := getattr(self, option.name)) is None else said
@@ -208,7 +213,7 @@ def join_command(
         joining = invited_party.InvitedParty.find(invited, target, config)
         in_container = compose or (joining.config.parent / "docker-compose.party.yml").exists()
         check_contained(reach, in_container=in_container)
-        limits, before = budget.limits(joining.settings), joining.settings
+        budget.limits(before := joining.settings)
         chosen = _chosen(joining, own, terms, port)
         if words is not None or not joining.knows_learner:
             compare_learner(words, invited)
@@ -223,15 +228,22 @@ def join_command(
         additions = [addition for addition, _ in examined]
         joining.folder.begin(invited, keeps_tokens=bool(additions))
         if joining.settings is None:
-            text = joining.first_text(additions, limits, compared, on_the_way, _ports(port))
+            text = joining.first_text(
+                additions, budget.limits(None, _most_rows(examined)), compared, on_the_way, _ports(port)
+            )
         else:
             text = joining.changed_text(additions, compared, on_the_way)
         settings, notes = _prepared(joining, examined, text)
         member = register(invited, joining.folder, enrolment, settings.signing_key(), joining.config, text)
         cautions = joining.cautions(other_keys)
         notes += [*_pin(member.settings, invited, compared), *(f"caution: {caution}" for caution in cautions)]
-        added = [addition.signed.study.name for addition in additions] if joining.knows_learner else []
-        report_joined(out, member, container, settings.side_ports, notes, studies=added, has_run=before is not None)
+        studies = [addition.signed.study.name for addition in additions if joining.knows_learner]
+        report_joined(out, member, container, settings.side_ports, notes, studies=studies, has_run=before is not None)
+
+
+def _most_rows(examined: Sequence[tuple[Addition, Holding | None]]) -> int:
+    """Return the number of rows of the largest table, 0 without any."""
+    return max((holding.n_examples for _, holding in examined if holding), default=0)
 
 
 def _prepared(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from parley.common.wire.membership import Invitation
 from parley.learner.cli.main import learner_app
 from parley.learner.cli.options import LearnerOptions
+from parley.learner.cli.quickstart import LearnerHere
 
 TABLE = "age,smoker,ill\n" + "".join(
     f"{20 + n % 40},{('no', 'yes')[n % 2]},{('no', 'yes')[n % 3 == 0]}\n" for n in range(60)
@@ -105,3 +106,19 @@ def test_commands_find_the_learner_of_the_folder_here_unless_a_token_is_given(mo
     assert LearnerOptions(url="https://a.example").place == ("https://a.example", None, None)
     monkeypatch.setenv("PARLEY_TOKEN", "a-token")
     assert LearnerOptions().place == ("http://127.0.0.1:8000", None, None)
+
+
+def test_owners_get_the_options_that_their_tables_need_and_members_are_not_compared_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("gains.csv").write_text("gain,ill\n" + "".join(f"{(n % 50, 99999)[n % 9 == 0]},{n % 2}\n" for n in range(90)))
+    words = ["gains.csv", "--public", "--label", "ill", "--owners", "north", "--url", free_url()]
+    done = CliRunner().invoke(learner_app, ["quickstart", *words])
+    assert "join north.invitation.json --data TABLE --value gain:99999=99999; parley-party serve" in done.stdout
+    assert "gain: 99999 looks like a code for a missing value" in done.stderr
+    monkeypatch.setattr(LearnerHere, "members", lambda _: {"north"})
+    words = ["lungs.csv", "--public", "--label", "ill", "--bounds", "age=30:40", "--owners", "north"]
+    again = CliRunner().invoke(learner_app, ["quickstart", *words])
+    assert "join north-2.invitation.json --data TABLE --clip\n" in again.stdout
+    for said in ("by telephone", "parley-party serve", "roster confirm"):
+        assert said not in again.output, "it is a member already"

@@ -227,9 +227,9 @@ def test_all_that_is_not_said_is_told_at_once_as_flags_to_fill_in(tmp_path: Path
     assert [column.name for column in made(data, "--label", "ill", *words).named] == [*names, "sex"]
 
 
-def test_free_text_of_a_public_table_is_reported(tmp_path: Path) -> None:
+def test_free_text_of_a_public_table_that_is_asked_for_is_reported(tmp_path: Path) -> None:
     data = table(tmp_path, note=[f"n{i % 250}" for i in range(500)], ill=["no", "yes"] * 250)
-    done = init(data, "--public", "--label", "ill")
+    done = init(data, "--public", "--label", "ill", "--column", "note")
     assert "--values note=VALUE,VALUE; or --leave-out NAME what holds more than 200" in done.stderr
 
 
@@ -283,6 +283,31 @@ def test_rows_of_a_public_file_that_would_be_empty_are_reported(tmp_path: Path) 
     assert "does not fit the study itself" in unfit
     assert "size: beyond the bounds: 20 rows" in unfit
     assert "simulate" not in unfit
+
+
+def test_free_texts_and_numbers_of_people_in_a_public_file_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+    n = 600
+    columns: dict[str, list[object]] = {
+        "patient_nbr": [37 * (i % 400) for i in range(n)],
+        "visit_no": [37 * (i % 400) for i in range(n)],
+        "diagnosis": [f"d{i % 300}" for i in range(n)],
+        "amount": [i % 400 for i in range(n)],
+        "ill": [0, 1] * (n // 2),
+    }
+    data = table(tmp_path, **columns)
+    found = json.loads(init(data, "--public", "--label", "ill", "--format", "json").stdout)
+    by_name = "looks like an identifier: by its name"
+    assert found["left_out"] == {
+        "patient_nbr": by_name,
+        "visit_no": by_name,
+        "diagnosis": "holds more than 200 different texts: take those you name by --values NAME=A,B --other",
+    }
+    taken = ("--column", "visit_no", "--values", "diagnosis=d0,d1", "--other", "--force")
+    assert [column.name for column in made(data, "--public", "--label", "ill", *taken).features] == [
+        "visit_no",
+        "diagnosis",
+        "amount",
+    ]
 
 
 def test_no_rows_of_a_private_file_are_reported(tmp_path: Path) -> None:

@@ -174,6 +174,10 @@ def test_an_evaluation_is_told_when_a_run_ends() -> None:
         "  AUC not known, between -∞ and 1 at 95%",
     ]
     assert list(display.evaluation_lines(None)) == []
+    label = {"label": {"values": ["no", "yes"]}}
+    document = {"evaluation": evaluation, "study": label, "threshold": {"rule": "f1", "score": -1.0, "estimated": True}}
+    at_threshold = shown(lambda console: display.follow(events(news), console, lambda: document))
+    assert "'yes' is predicted where the score exceeds -1 (a probability of 0.269), by the rule f1" in at_threshold[1]
 
 
 def test_figures_of_a_simulation_and_those_beside_it_are_a_line_each() -> None:
@@ -617,10 +621,13 @@ def test_the_lines_before_a_run_say_all_that_is_foreseen() -> None:
         "accuracy: at most 5.4% below the best possible, if a linear model has the right probabilities",
         "root mean squared error: at most 0.235 above the least, the label's bounds being -1 and 1",
         "R²: at most 0.346 below the largest possible",
-        "excess fitness to expect 0.123 (from 0.0617 to 0.37)",
         "warning: few rows",
-        "an owner alone, without noise: 0.1 to 0.346",
-        "warning: joining is not worth it for b: alone they are expected to do better, if all owners' rows are alike",
+        "excess fitness to expect 0.123 (from 0.0617 to 0.37)",
+        "excess fitness of an owner alone, without noise: 0.1 to 0.346",
+        (
+            "note: by excess fitness joining is not worth it for b: alone, without noise, they are expected to do "
+            "better, if all owners' rows are alike"
+        ),
     ]
     assert list(forecast.outlook(learner, body, explain=True)) == lines
     assert list(forecast.outlook(learner, body | {"epsilon": 20}, explain=False)) == lines[3:]
@@ -640,7 +647,7 @@ def test_the_lines_before_a_run_leave_out_what_is_not_so() -> None:
     assert list(forecast.outlook(learner, {"epsilon": 1, "budgets": {}}, explain=False)) == [
         "1 round",
         "excess fitness to expect 0.123 (from 0.0617 to 0.37)",
-        "an owner alone, without noise: 0.346 to 0.346",
+        "excess fitness of an owner alone, without noise: 0.346 to 0.346",
     ]
     learner = Asked([], (("POST", "/v1/forecasts"), plain | {"costs": COSTS | {"fits": True}}))
     assert list(forecast.outlook(learner, {"epsilon": 1, "budgets": {}}, explain=False))[:3] == [

@@ -267,7 +267,7 @@ def test_says_what_to_expect_before_it_asks(command: Commands) -> None:
     assert any(line.startswith("step = ") for line in lines)
     assert any(line.startswith("1 round, about ") for line in lines)
     assert any(line.startswith("excess fitness to expect ") for line in lines)
-    assert any(line.startswith("an owner alone, without noise: ") for line in lines)
+    assert any(line.startswith("excess fitness of an owner alone, without noise: ") for line in lines)
     command("watch", result.stdout.strip())
     quiet = command(
         "submit", "made-up", "--epsilon", "1e-3", "--delta", "1e-5", "--algorithm", "psgd", "-p", "n_rounds=2"
