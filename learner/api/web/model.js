@@ -48,7 +48,7 @@ async function lastEvaluation(run, signal) {
 function guarantee(promises) {
   const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
   const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
-    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)}), except with probability ${bound(honest.delta, 2)}.`;
+    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)})${honest.delta > 0 ? `, except with probability ${bound(honest.delta, 2)}` : ""}.`;
   const bounded = promises.filter((each) => each.epsilon !== null);
   const shared = bounded.length ? bounded[0].assumptions.filter((words) => bounded.every((each) => each.assumptions.includes(words))) : [];
   const further = (promise) => promise.assumptions.filter((words) => !shared.includes(words)).join("; ");
