@@ -68,7 +68,7 @@ export class ForecastPane {
   }
 
   owner(owner, budget, outcome) {
-    const price = owner.epsilon === null ? "no noise, no limit" : `ε ${number(owner.epsilon, 3)}, δ ${number(owner.delta, 2)}`;
+    const price = owner.epsilon === null ? "no noise, no limit" : `ε\u00a0${number(owner.epsilon, 3)}, δ\u00a0${number(owner.delta, 2)}`;
     const budgetLeft = [budget ? budgetBar(budget, owner.epsilon_left === null ? 0 : owner.epsilon_now - owner.epsilon_left) : "",
       owner.fits === false ? h("span", { class: "bad" }, "does not fit")
         : owner.epsilon_left === null ? "not known" : `ε ${number(owner.epsilon_left, 3)} of ${number(owner.epsilon_now, 3)}`];

@@ -65,7 +65,7 @@ function guarantee(promises) {
 function quality(model, last, run, signal) {
   if (model.evaluation) return evaluation(model.evaluation, model, run, signal);
   return [h("h2", {}, "How good it is"), last
-    ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet.")];
+    ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : model.study.hold_out ? h("p", {}, "Nobody has evaluated it yet.") : ""];
 }
 
 /** The form that asks for an evaluation: what it costs, what it can tell, and whether owners allow it; or why not. */
