@@ -180,6 +180,8 @@ function titleOf(name, positive) {
   return heading(title.replace("{}", () => positive));
 }
 
+const TELLING = .75; // a share whose interval is wider is left out: noise hides it
+
 /** ROC, precision against recall, and calibration, from the counts of an evaluation's bins; null if noise leaves none.
  *  With points, which are estimated better, the first two go through these, and have their intervals. */
 export function curvesOf(bins, points = []) {
@@ -202,7 +204,7 @@ export function curvesOf(bins, points = []) {
     line: known.length ? known.map((each) => [each.recall.estimate, each.precision.estimate])
       : above.filter((each) => each.precision !== null).map((each) => [each.recall, each.precision]),
     ranges: known.map((each) => [each.recall.estimate, each.precision.low, each.precision.high]) });
-  const shares = counted.filter(({ positive, examples }) => positive.estimate !== null && examples >= 1);
+  const shares = counted.filter(({ positive, examples }) => positive.estimate !== null && examples >= 1 && positive.high - (positive.low ?? 0) < TELLING);
   const calibration = plane({ title: "Calibration", x: "probability that the model states", y: "share that is positive", diagonal: true,
     line: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.estimate]),
     ranges: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.low ?? 0, positive.high]) });

@@ -58,13 +58,13 @@ export class ForecastPane {
     this.words = "";
     this.warning = outcome?.warning ?? "";
     if (!outcome) return [h("p", {}, `There is no forecast: ${no_forecast}.`)];
-    const { excess, rate, warning } = outcome;
+    const { excess, rate, warning } = outcome, figures = figuresOf(outcome);
     this.words = `excess loss ${number(excess.estimate, 2)}, between ${number(excess.low, 2)} and ${number(excess.high, 2)}`;
-    return [h("p", {}, ...lead(outcome, label)),
+    return [!figures && h("p", {}, ...lead(outcome, label)),
       h("p", {}, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
       warning && h("p", { class: "warn" }, sentence(warning)),
-      figuresOf(outcome), outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
-      majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
+      figures, outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
+      !figures && majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
 
   owner(owner, budget, outcome) {
