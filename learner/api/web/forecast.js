@@ -101,8 +101,9 @@ function figuresOf({ figures = [] }) {
   if (!figures.length) return null;
   const rows = figures.map(({ name, title, unit, low, estimate, high, constant, alone }) => {
     const isShare = /accuracy|recall/.test(name);
-    const write = (value) => isShare && value !== null ? percent(value) : number(value, 3) + (unit && value !== null ? ` ${unit}` : "");
-    return [heading(title), [write(estimate), h("p", { class: "hint" }, `${write(low)} to ${write(high)}`)], write(constant), write(alone)];
+    const bare = (value) => value === null ? number(value) : isShare ? percent(value) : number(unit ? value : Number(value.toFixed(3)), 3);
+    const write = (value) => bare(value) + (unit && value !== null ? ` ${unit}` : "");
+    return [heading(title), [write(estimate), h("p", { class: "hint interval" }, `${bare(low)} to ${write(high)}`)], write(constant), write(alone)];
   });
   return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "An owner alone, without noise"], rows);
 }

@@ -173,7 +173,12 @@ def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visit
     assert shown["moved"][0] == "1"
     assert "is no700200is yes1090" in shown["moved"][2]
     assert shown["spoken"] == "score is above −2, a probability of 0.12"
-    for words in ("Recall of yes 90.0 % 85.0 % to 95.0 %", "Specificity 77.8 %", "Precision 31.0 %", "F1 of yes 0.462"):
+    for words in (
+        "Recall of yes 90.0 % 85.0 % to 95.0 %",
+        "Specificity 77.8 %",
+        "Precision of yes 31.0 %",
+        "F1 of yes 0.462",
+    ):
         assert words in shown["figures"]
     assert shown["chosen"] == ["1", "2", "2", "0", "0"], "balanced, F1, costs 1:1 and 1:50, recall .95"
     assert shown["asked"] == [["/v1/runs/r/threshold", "PUT", '{"rule":"recall=0.95"}']]
