@@ -79,7 +79,7 @@ function evaluating(run, { guarantees: promises, study, evaluation: earlier, stu
   const alert = h("div", { class: "alert", role: "alert" }), atMost = h("p", { id: "at-most", "aria-live": "polite" });
   const button = h("button", {}, "Evaluate"), refusals = h("div", { id: "allowed", "aria-live": "polite" });
   const cost = () => ({ epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber });
-  let parties = null;
+  let parties = null, latest = 0;
   const judge = () => {
     const refused = parties ? unwilling(run, digest, parties, cost()) : [];
     button.disabled = refused.some(({ isFinal }) => isFinal);
@@ -89,11 +89,12 @@ function evaluating(run, { guarantees: promises, study, evaluation: earlier, stu
   const foresee = debounced(async () => {
     alert.replaceChildren();
     judge();
+    const asked = ++latest; // an answer for an earlier budget may come later
     try {
-      if (epsilon.valueAsNumber > 0) atMost.replaceChildren(...precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)));
-      else atMost.replaceChildren("ε must be above 0.");
+      const words = epsilon.valueAsNumber > 0 ? precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)) : ["ε must be above 0."];
+      if (asked === latest) atMost.replaceChildren(...words);
     } catch (error) {
-      if (!signal.aborted) atMost.replaceChildren(error.message);
+      if (asked === latest && !signal.aborted) atMost.replaceChildren(error.message);
     }
   }, 250);
   const send = async (event) => {
