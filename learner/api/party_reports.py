@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class PartyReports:
     """Lists the parties of a learner with their facts and accounts.
 
-    Its memory of a party lasts as long as the party is on the roster, and is lost when the learner stops.
+    Its memory of a party lasts as long as the party is on the roster. When the learner stops, it keeps the facts; the
+    budgets, and the time at which a party stated them, are lost.
     """
 
     def __init__(self, learner: LearnerService) -> None:
@@ -56,7 +57,7 @@ class PartyReports:
     def _known(self, party: PartyClient, task: asyncio.Task[PartyView]) -> PartyView:
         """Return what a party has answered; if nothing, what it said last, and why it does not say so now."""
         if not task.done():
-            return self._last.get(party, self._silent(party)).model_copy(update={"awaited": True})
+            return self._said(party).model_copy(update={"awaited": True})
         task.result()  # raises what no party can cause
         return self._last[party]
 
@@ -67,13 +68,25 @@ class PartyReports:
         view = self._silent(party)
         if isinstance(answer, ParleyError):
             problem = {"problem": ProblemDocument.model_validate(document_of(answer))}
-            self._last[party] = self._last.get(party, view).model_copy(update=problem)
+            self._last[party] = self._said(party).model_copy(update=problem)
             return view.model_copy(update=problem)
+        await self._keep(party, answer)
         digests = {study.digest for study in self._learner.studies.values()}
         budgets = await _budgets(party, answer, digests, deadline)
         view = view.model_copy(update={"facts": answer, "budgets": budgets, "as_of": datetime.now(UTC)})
         self._last[party] = view
         return view
+
+    async def _keep(self, party: PartyClient, facts: PartyFacts) -> None:
+        """Have the learner keep new facts of a party that is on the roster still, if they are its own."""
+        known, is_its_own = self._learner.known, facts.name == party.name
+        if is_its_own and self._learner.roster.get(party.name) is party and known.facts.get(party.name) != facts:
+            await asyncio.to_thread(known.note, facts)
+
+    def _said(self, party: PartyClient) -> PartyView:
+        """Return what a party said last; if nothing since the learner began, the facts that the learner keeps."""
+        kept = {"facts": self._learner.known.facts.get(party.name)}
+        return self._last.get(party) or self._silent(party).model_copy(update=kept)
 
     def _silent(self, party: PartyClient) -> PartyView:
         """Return the view of a party that has said nothing."""

@@ -279,7 +279,10 @@ class PartyView(BaseModel):
     name: Identifier
     url: str | None
     facts: PartyFacts | None
-    as_of: Annotated[datetime | None, Field(description="when it stated them; null if it has not")] = None
+    as_of: Annotated[
+        datetime | None,
+        Field(description="when it stated them; null if it has not since the learner began, which keeps facts alone"),
+    ] = None
     awaited: Annotated[bool, Field(description="whether it has not answered yet, and is still being asked")] = False
     budgets: Annotated[
         dict[Digest, BudgetReport],

@@ -189,7 +189,7 @@ def test_labels_follow_the_scores_and_probabilities_are_of_the_population() -> N
 def test_a_rare_class_is_a_caution_before_a_run_unless_something_is_done() -> None:
     algorithm = build_algorithm("dp_gd")
     (said,) = cautions(algorithm, facts_of(study_of()))
-    assert said.startswith("the model will predict 'yes' (0.1 of the population) of nobody or almost nobody")
+    assert said.startswith("the model may predict 'yes' (0.1 of the population) of nobody or almost nobody")
     assert said.endswith("take --threshold balanced, or --class-weights balanced")
     assert not cautions(algorithm, facts_of(study_of()), has_threshold=True)
     assert not cautions(algorithm, facts_of(study_of(class_weights="balanced")))

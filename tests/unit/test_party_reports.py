@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import pytest
 from parley.common.errors import UnavailableError
 from parley.common.wire.party_api import PartyFacts
 from parley.learner.api.party_reports import PartyReports
+from parley.learner.storage.known_parties import KnownParties
 
 DEADLINE = 0.3
 
@@ -33,16 +35,17 @@ class FakeParty:
         return PartyFacts(name=self.name, version="1", studies=())
 
 
-def reports_of(*parties: FakeParty, monkeypatch: pytest.MonkeyPatch) -> PartyReports:
+def reports_of(*parties: FakeParty, monkeypatch: pytest.MonkeyPatch, folder: Path) -> PartyReports:
     monkeypatch.setattr("parley.learner.api.party_reports.PartyClient", FakeParty)
     settings = SimpleNamespace(deadline_seconds=DEADLINE, parties=())
-    learner = SimpleNamespace(settings=settings, studies={}, roster={party.name: party for party in parties})
+    roster, known = {party.name: party for party in parties}, KnownParties(folder / "known")
+    learner = SimpleNamespace(settings=settings, studies={}, roster=roster, known=known)
     return PartyReports(cast("Any", learner))
 
 
-async def test_those_that_hang_or_are_away_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_that_hang_or_are_away_hold_nobody_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     parties = [FakeParty(name) for name in ("ann", "bob", "cat")]
-    reports = reports_of(*parties, monkeypatch=monkeypatch)
+    reports = reports_of(*parties, monkeypatch=monkeypatch, folder=tmp_path)
     first = await reports.soon(1.0)
     assert [(view.awaited, view.as_of is None) for view in first] == [(False, False)] * 3, (
         "all answer, none is waited for"
@@ -71,9 +74,10 @@ async def test_those_that_hang_or_are_away_hold_nobody_up(monkeypatch: pytest.Mo
 
 async def test_without_a_time_what_is_not_answered_by_the_deadline_is_a_problem(
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     party = FakeParty("ann")
-    reports = reports_of(party, monkeypatch=monkeypatch)
+    reports = reports_of(party, monkeypatch=monkeypatch, folder=tmp_path)
     (view,) = await reports.now()
     assert view.facts is not None
     party.is_up = False
@@ -83,8 +87,25 @@ async def test_without_a_time_what_is_not_answered_by_the_deadline_is_a_problem(
     assert (view.problem.detail, view.problem.status, view.awaited) == ("ann cannot be reached", 503, False)
 
 
-async def test_one_that_was_never_heard_of_is_awaited_without_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_was_never_heard_of_is_awaited_without_facts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     party = FakeParty("ann")
     party.hangs = True
-    (view,) = await reports_of(party, monkeypatch=monkeypatch).soon(0)
+    (view,) = await reports_of(party, monkeypatch=monkeypatch, folder=tmp_path).soon(0)
     assert (view.facts, view.problem, view.as_of, view.awaited) == (None, None, None, True)
+
+
+async def test_the_facts_of_one_that_is_away_outlive_the_learner(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    party = FakeParty("ann")
+    (told,) = await reports_of(party, monkeypatch=monkeypatch, folder=tmp_path).now()
+    party.is_up = False
+    reports = reports_of(party, monkeypatch=monkeypatch, folder=tmp_path)
+    (soon,) = await reports.soon(0)
+    assert (soon.facts, soon.as_of, soon.awaited) == (told.facts, None, True)
+    (later,) = await reports.soon(5 * DEADLINE)
+    assert later.facts == told.facts
+    assert later.problem is not None
+    assert (await reports.now())[0].facts is None

@@ -60,7 +60,9 @@ export function signedBar(value, most) {
     svg("line", { class: "axis", x1: 0, x2: 0, y1: 0, y2: 1 }));
 }
 
-/** A line in the unit square, with ranges [x, low, high] and a mark that moves: { element, mark(x, y) }. */
+const MANY = 20;
+
+/** A line in the unit square, with ranges [x, low, high], a band if there are many, and a mark that moves: { element, mark(x, y) }. */
 export function plane({ title, x: across, y: upwards, line: points, ranges = [], diagonal = false }) {
   let marked = null;
   const summary = `${title}: ${upwards} against ${across}, ${points.length} points, from ${words(points[0])} to ${words(points.at(-1))}`;
@@ -85,9 +87,10 @@ function square({ across, upwards, points, ranges, diagonal, marked, summary }, 
       svg("text", { class: "soft", x: x(value), y: HEIGHT - 20, "text-anchor": value === 1 ? "end" : "middle" }, String(value))]),
     svg("text", { class: "soft", x: x(.5), y: HEIGHT - 4, "text-anchor": "middle" }, across), svg("text", { class: "soft", x: 10, y: 14 }, upwards),
     diagonal ? svg("line", { class: "reference", x1: x(0), x2: x(1), y1: y(0), y2: y(1) }) : null,
-    ranges.map(([where, low, high]) => svg("line", { class: "range", x1: x(where), x2: x(where), y1: y(low), y2: y(high) })),
+    ranges.length > MANY ? svg("polygon", { class: "band", points: [...ranges.map(([where, low]) => [where, low]), ...ranges.map(([where, , high]) => [where, high]).toReversed()].map(at).join(" ") })
+      : ranges.map(([where, low, high]) => svg("line", { class: "range", x1: x(where), x2: x(where), y1: y(low), y2: y(high) })),
     svg("polyline", { class: "curve", points: points.map(at).join(" ") }),
-    ranges.length ? points.map(([one, other]) => svg("circle", { class: "positive", cx: x(one), cy: y(other), r: 3 })) : null,
+    ranges.length && ranges.length <= MANY ? points.map(([one, other]) => svg("circle", { class: "positive", cx: x(one), cy: y(other), r: 3 })) : null,
     marked ? svg("circle", { class: "mark", cx: x(marked[0]), cy: y(marked[1]), r: 6 }) : null);
 }
 

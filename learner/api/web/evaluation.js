@@ -2,7 +2,7 @@
 
 import { ask, session } from "./api.js";
 import { plane } from "./charts.js";
-import { facts, few, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
+import { count, facts, few, field, h, heading, number, percent, section, table, isNarrow, writer } from "./dom.js";
 import { STATISTICS } from "./statistics.js";
 
 const AT_POINT = ["recall", "precision", "specificity", "f1", "accuracy", "balanced_accuracy"];
@@ -18,7 +18,7 @@ export function evaluation(results, model, run, signal) {
   const bins = results.calibration ?? [], curves = isBinary ? curvesOf(bins, points) : null, ofClass = isBinary ? {} : bins;
   const threshold = points.length ? new Threshold(points, model, run, curves, signal).element : "";
   return [h("h2", {}, "How good it is"),
-    h("p", {}, `On ${results.rows} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
+    h("p", {}, `On ${count(results.rows)} rows that ${results.contributors.length} ${results.contributors.length > 1 ? "owners" : "owner"} held out, at ε = ${number(results.epsilon, 3)}. An interval holds the true figure of these rows in ${percent(results.rate, 0)} of cases.`),
     unsaid.length ? h("p", { class: "warn" }, `The model predicts ${few(unsaid)} of nobody or almost nobody: train with class weights.`) : "", threshold, single.length ? h("div", { id: "evaluation" }, points.length ? h("h3", {}, "At any threshold") : "", figures) : "",
     points.length ? "" : byClass(results, model.classes), points.length || !results.confusion ? "" : confusion(results.confusion, model.classes, true),
     curves ? section("Curves", !isNarrow(), curves.element, curves.inFigures) : "",
@@ -53,17 +53,20 @@ function byClass(results, classes) {
   if (!columns.length || !classes) return "";
   const cell = (each, name) => {
     if (!results[each.name][name]) return "–";
-    const [, estimate, between] = figure("", results[each.name][name], writer(each));
-    return [estimate, h("p", { class: "hint" }, between)];
+    const found = results[each.name][name], [, estimate, between] = figure("", found, writer(each));
+    return [estimate, found.estimate === null && found.low <= 0 && found.high >= 1 ? "" : h("p", { class: "hint" }, between)];
   };
   return table("Of each class", ["Class", ...columns.map(({ title }) => heading(title.replace(/ (?:of )?\{\}/, "")))],
     classes.map((name) => [name, ...columns.map((each) => cell(each, name))]), "by-class");
 }
 
+/** A count that noise has changed, as rows are counted. */
+const rounded = (value) => count(Math.max(Math.round(value), 0));
+
 /** A table of how many rows of each class are predicted to be of each; a large one is opened by the user. */
 function confusion(counts, classes, mayFold = false) {
   const made = table("Rows by class, about", ["", ...classes.map((name) => `predicted ${name}`)],
-    counts.map((row, index) => [`is ${classes[index]}`, ...row.map((value, at) => h("span", { class: at === index ? "good" : "bad" }, number(Math.max(Math.round(value), 0), 6)))]), "confusion");
+    counts.map((row, index) => [`is ${classes[index]}`, ...row.map((value, at) => h("span", { class: at === index ? "good" : "bad" }, rounded(value)))]), "confusion");
   return mayFold && classes.length > 6 ? h("details", {}, h("summary", {}, "Confusion matrix"), made) : made;
 }
 
@@ -146,9 +149,10 @@ class Threshold {
     this.slider.setAttribute("aria-valuetext", above);
     const isSilent = isUnsaid(point.recall);
     this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody: choose another threshold, or train with class weights.`) : "");
-    this.figures.replaceChildren(facts(AT_POINT.filter((name) => point[name]).map((name) => figure(titleOf(name, this.positive), point[name], percent))));
+    this.figures.replaceChildren(facts(AT_POINT.filter((name) => point[name]).map((name) => figure(titleOf(name, this.positive), point[name], writerOf(name)))));
     this.matrix.replaceChildren(confusion(point.confusion, classes));
     this.curves?.mark(point);
+    if (!this.run) return; // an evaluation's own page: the rule is its model's
     const { inUse } = this, at = this.points[this.nearest(inUse?.score ?? 0)] === point;
     this.used.replaceChildren(inUse ? `In use: the rule ${inUse.rule}, above ${number(inUse.score, 3)}.` : "In use: above 0, where no rule is set.",
       at ? "" : " The slider shows another.", inUse?.unmet ? h("span", { class: "warn" }, ` The rule chose none: ${inUse.unmet}.`) : "");
@@ -168,11 +172,15 @@ class Threshold {
   }
 }
 
+const writerOf = (name) => writer(STATISTICS.find((each) => each.name === name) ?? { shown: "percent" });
+
 const TITLES = { f1: "F1" };
 function titleOf(name, positive) {
   const title = STATISTICS.find((each) => each.name === name)?.title ?? TITLES[name] ?? heading(name.replaceAll("_", " "));
   return heading(title.replace("{}", () => positive));
 }
+
+const TELLING = .75; // a share whose interval is wider is left out: noise hides it
 
 /** ROC, precision against recall, and calibration, from the counts of an evaluation's bins; null if noise leaves none.
  *  With points, which are estimated better, the first two go through these, and have their intervals. */
@@ -196,13 +204,13 @@ export function curvesOf(bins, points = []) {
     line: known.length ? known.map((each) => [each.recall.estimate, each.precision.estimate])
       : above.filter((each) => each.precision !== null).map((each) => [each.recall, each.precision]),
     ranges: known.map((each) => [each.recall.estimate, each.precision.low, each.precision.high]) });
-  const shares = counted.filter(({ positive, examples }) => positive.estimate !== null && examples >= 1);
+  const shares = counted.filter(({ positive, examples }) => positive.estimate !== null && examples >= 1 && positive.high - (positive.low ?? 0) < TELLING);
   const calibration = plane({ title: "Calibration", x: "probability that the model states", y: "share that is positive", diagonal: true,
     line: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.estimate]),
     ranges: shares.map(({ low, high, positive }) => [(low + high) / 2, positive.low ?? 0, positive.high]) });
   const rows = counted.map(({ low, high, examples, positive }, index) => {
     const { recall, fallOut: wrongly, precision: share } = above.at(-1 - index);
-    return [`${number(low, 2)} to ${number(high, 2)}`, number(Math.max(Math.round(examples), 0), 6), ...figure("", positive, percent).slice(1),
+    return [`${number(low, 2)} to ${number(high, 2)}`, rounded(examples), ...figure("", positive, percent).slice(1),
       percent(recall), percent(wrongly), share === null ? "–" : percent(share)];
   });
   return {

@@ -58,17 +58,17 @@ export class ForecastPane {
     this.words = "";
     this.warning = outcome?.warning ?? "";
     if (!outcome) return [h("p", {}, `There is no forecast: ${no_forecast}.`)];
-    const { excess, rate, warning } = outcome;
+    const { excess, rate, warning } = outcome, figures = figuresOf(outcome);
     this.words = `excess loss ${number(excess.estimate, 2)}, between ${number(excess.low, 2)} and ${number(excess.high, 2)}`;
-    return [h("p", {}, ...lead(outcome, label)),
+    return [!figures && h("p", {}, ...lead(outcome, label)),
       h("p", {}, `Expected ${this.words}, in ${percent(rate, 0)} of such runs.`),
       warning && h("p", { class: "warn" }, sentence(warning)),
-      figuresOf(outcome), outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
-      majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
+      figures, outcome.unstated && h("p", { class: "hint" }, sentence(outcome.unstated)),
+      !figures && majority !== null && h("p", { class: "hint" }, `Always naming the commonest class is right in ${percent(majority)}.`)];
   }
 
   owner(owner, budget, outcome) {
-    const price = owner.epsilon === null ? "no noise, no limit" : `ε ${number(owner.epsilon, 3)}, δ ${number(owner.delta, 2)}`;
+    const price = owner.epsilon === null ? "no noise, no limit" : `ε\u00a0${number(owner.epsilon, 3)}, δ\u00a0${number(owner.delta, 2)}`;
     const budgetLeft = [budget ? budgetBar(budget, owner.epsilon_left === null ? 0 : owner.epsilon_now - owner.epsilon_left) : "",
       owner.fits === false ? h("span", { class: "bad" }, "does not fit")
         : owner.epsilon_left === null ? "not known" : `ε ${number(owner.epsilon_left, 3)} of ${number(owner.epsilon_now, 3)}`];
@@ -101,8 +101,9 @@ function figuresOf({ figures = [] }) {
   if (!figures.length) return null;
   const rows = figures.map(({ name, title, unit, low, estimate, high, constant, alone }) => {
     const isShare = /accuracy|recall/.test(name);
-    const write = (value) => isShare && value !== null ? percent(value) : number(value, 3) + (unit && value !== null ? ` ${unit}` : "");
-    return [heading(title), [write(estimate), h("p", { class: "hint" }, `${write(low)} to ${write(high)}`)], write(constant), write(alone)];
+    const bare = (value) => value === null ? number(value) : isShare ? percent(value) : number(unit ? value : Number(value.toFixed(3)), 3);
+    const write = (value) => bare(value) + (unit && value !== null ? ` ${unit}` : "");
+    return [heading(title), [write(estimate), h("p", { class: "hint interval" }, `${bare(low)} to ${write(high)}`)], write(constant), write(alone)];
   });
   return table("On rows that it has not seen", ["Figure", "Expected", "Without features", "An owner alone, without noise"], rows);
 }

@@ -48,7 +48,7 @@ async function lastEvaluation(run, signal) {
 function guarantee(promises) {
   const honest = promises.find((each) => each.view === "transcript") ?? promises[0];
   const words = honest.epsilon === null ? "Nothing is promised: a run without noise hides nothing."
-    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)}), except with probability ${bound(honest.delta, 2)}.`;
+    : `For anyone who sees all of this run, the odds of any conclusion differ from those after a run with ${HIDDEN[honest.adjacency]} by at most a factor of ${bound(Math.exp(honest.epsilon))} (e to the ${bound(honest.epsilon)})${honest.delta > 0 ? `, except with probability ${bound(honest.delta, 2)}` : ""}.`;
   const bounded = promises.filter((each) => each.epsilon !== null);
   const shared = bounded.length ? bounded[0].assumptions.filter((words) => bounded.every((each) => each.assumptions.includes(words))) : [];
   const further = (promise) => promise.assumptions.filter((words) => !shared.includes(words)).join("; ");
@@ -65,7 +65,7 @@ function guarantee(promises) {
 function quality(model, last, run, signal) {
   if (model.evaluation) return evaluation(model.evaluation, model, run, signal);
   return [h("h2", {}, "How good it is"), last
-    ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : h("p", {}, "Nobody has evaluated it yet.")];
+    ? h("p", {}, h("a", { href: `#run/${last}` }, "An evaluation"), " of it has been asked for.") : model.study.hold_out ? h("p", {}, "Nobody has evaluated it yet.") : ""];
 }
 
 /** The form that asks for an evaluation: what it costs, what it can tell, and whether owners allow it; or why not. */
@@ -79,7 +79,7 @@ function evaluating(run, { guarantees: promises, study, evaluation: earlier, stu
   const alert = h("div", { class: "alert", role: "alert" }), atMost = h("p", { id: "at-most", "aria-live": "polite" });
   const button = h("button", {}, "Evaluate"), refusals = h("div", { id: "allowed", "aria-live": "polite" });
   const cost = () => ({ epsilon: epsilon.valueAsNumber, delta: delta.valueAsNumber });
-  let parties = null;
+  let parties = null, latest = 0;
   const judge = () => {
     const refused = parties ? unwilling(run, digest, parties, cost()) : [];
     button.disabled = refused.some(({ isFinal }) => isFinal);
@@ -89,11 +89,12 @@ function evaluating(run, { guarantees: promises, study, evaluation: earlier, stu
   const foresee = debounced(async () => {
     alert.replaceChildren();
     judge();
+    const asked = ++latest; // an answer for an earlier budget may come later
     try {
-      if (epsilon.valueAsNumber > 0) atMost.replaceChildren(...precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)));
-      else atMost.replaceChildren("ε must be above 0.");
+      const words = epsilon.valueAsNumber > 0 ? precision(await get(`/v1/runs/${run.id}/evaluation?${new URLSearchParams(cost())}`, signal)) : ["ε must be above 0."];
+      if (asked === latest) atMost.replaceChildren(...words);
     } catch (error) {
-      if (!signal.aborted) atMost.replaceChildren(error.message);
+      if (asked === latest && !signal.aborted) atMost.replaceChildren(error.message);
     }
   }, 250);
   const send = async (event) => {

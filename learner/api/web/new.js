@@ -156,7 +156,7 @@ class RunForm {
     this.alert.replaceChildren(...this.refused.map((words) => h("p", {}, words)));
     this.button.disabled = this.refused.length > 0;
     this.button.className = warning ? "caution" : "main";
-    this.button.textContent = warning ? `Train anyway: ${firstWords(warning.split(/ ?[:(]/)[0], 90)}` : "Train";
+    this.button.textContent = warning ? `Train anyway: ${firstWords(warning.replaceAll(/ \([^)]*\)/g, "").split(/[:,] /)[0], 90)}` : "Train";
   }
 
   /** Requests a forecast, and cancels the request before. */

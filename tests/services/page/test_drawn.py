@@ -177,7 +177,7 @@ def test_two_classes_have_a_threshold_with_its_figures_and_curves(visitor: Visit
         "Recall of yes 90.0 % 85.0 % to 95.0 %",
         "Specificity 77.8 %",
         "Precision of yes 31.0 %",
-        "F1 of yes 46.2 %",
+        "F1 of yes 0.462",
     ):
         assert words in shown["figures"]
     assert shown["chosen"] == ["1", "2", "2", "0", "0"], "balanced, F1, costs 1:1 and 1:50, recall .95"
