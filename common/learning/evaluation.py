@@ -597,9 +597,13 @@ class NoisyErrors:
         )
 
     def mean_absolute_error(self) -> FigureEstimate:
-        """Return the mean absolute error, in the label's units."""
+        """Return the mean absolute error, in the label's units: no larger than the root mean squared one, as estimated."""
         found = ratio(self._number(lambda s: s[..., 4]), self._number(lambda s: s[..., 0]), (0.0, self.largest))
-        return FigureEstimate(**{name: value and self.unit * value for name, value in found})
+        in_units = FigureEstimate(**{name: value and self.unit * value for name, value in found})
+        root = self.root_mean_squared_error().estimate
+        if root is None or in_units.estimate is None or in_units.estimate <= root:
+            return in_units
+        return in_units.model_copy(update={"estimate": root, "low": min(in_units.low or 0.0, root)})
 
     def r_squared(self) -> FigureEstimate:
         """Return R^2 = 1 - n E / (n S - T^2), of the sums T of labels, S of their squares and E of squared errors.
