@@ -597,7 +597,7 @@ class NoisyErrors:
         )
 
     def mean_absolute_error(self) -> FigureEstimate:
-        """Return the mean absolute error, in the label's units: no larger than the root mean squared one, as estimated."""
+        """Return the mean absolute error, in the label's units; its estimate is at most the root mean squared one."""
         found = ratio(self._number(lambda s: s[..., 4]), self._number(lambda s: s[..., 0]), (0.0, self.largest))
         in_units = FigureEstimate(**{name: value and self.unit * value for name, value in found})
         root = self.root_mean_squared_error().estimate
