@@ -194,12 +194,13 @@ class Evaluate(Algorithm):
 def largest_score(weights: FloatArray, facts: FederationFacts) -> float:
     """Return how large the score of a row can be under public weights (1, d), at most; 1 if all round to 0.
 
-    Rows are at most 1 in the 2-norm, or in each of their entries.
+    Rows are at most 1 in the 2-norm, or in each of their entries. Sums are rounded once, so that learner and parties get
+    the same number.
     """
     if facts.norm == "euclidean":
-        largest = float(np.linalg.norm(weights))
+        largest = math.sqrt(math.fsum((weights**2).ravel().tolist()))
     else:
-        largest = float(np.sort(np.abs(weights).ravel())[-facts.most_entries :].sum())
+        largest = math.fsum(np.sort(np.abs(weights).ravel())[-facts.most_entries :].tolist())
     return largest if largest > _LEAST_WEIGHT else 1.0
 
 
