@@ -194,8 +194,8 @@ class Evaluate(Algorithm):
 def largest_score(weights: FloatArray, facts: FederationFacts) -> float:
     """Return how large the score of a row can be under public weights (1, d), at most; 1 if all round to 0.
 
-    Rows are at most 1 in the 2-norm, or in each of their entries. Sums are rounded once, so that learner and parties get
-    the same number.
+    Rows are at most 1 in the 2-norm, or in each of their entries. A sum is rounded once, so that learner and parties
+    get the same number.
     """
     if facts.norm == "euclidean":
         largest = math.sqrt(math.fsum((weights**2).ravel().tolist()))
