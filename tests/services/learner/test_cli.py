@@ -133,7 +133,7 @@ def test_evaluates_a_model_by_the_rest_of_the_budget_or_later(command: Commands)
     assert f"  {heading}\n    accuracy " in saved
     assert saved.count(" at 95%") == 12  # six of both classes; precision, recall and F1 of each
     assert command.json("model", run)["evaluation"]["run"] == follower
-    again = command("evaluate", run, "--epsilon", "10", "--delta", "0.01", "-p", "threshold=0.5", "--watch").stdout
+    again = command("evaluate", run, "--epsilon", "10", "--delta", "0.01", "-p", "largest_error=0.5", "--watch").stdout
     assert "at epsilon 10, delta 0:" in again
     queued = command.json("evaluate", run, "--epsilon", "0.1", "--delta", "1e-6", "--idempotency-key", "evaluated")
     assert queued["evaluates"] == run
@@ -272,7 +272,7 @@ def test_says_what_to_expect_before_it_asks(command: Commands) -> None:
     quiet = command(
         "submit", "made-up", "--epsilon", "1e-3", "--delta", "1e-5", "--algorithm", "psgd", "-p", "n_rounds=2"
     )
-    assert "warning: joining is not worth it for party-1" in quiet.stderr
+    assert "joining is not worth it for party-1" in quiet.stderr
     assert "n_rounds = " not in quiet.stderr
 
 
