@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from parley.common.algorithms import REGISTRY
 from parley.common.data.study import Study
 from parley.common.errors import ForbiddenError, InvalidInputError
@@ -52,8 +54,10 @@ class Terms:
             raise InvalidInputError(f"round must lie between 1 and {len(self.questions)}")
         question = self.questions[query.round - 1]
         question.check(query)
-        if question.public and self.public and digest_of_rows(query.message[: self.public.rows]) != self.public.digest:
-            raise InvalidInputError(f"round {query.round} must ask about the public rows that were approved")
+        if question.public and self.public:
+            rows = np.atleast_2d(query.message)[: self.public.rows]  # one row may be asked about as a vector
+            if digest_of_rows(rows) != self.public.digest:
+                raise InvalidInputError(f"round {query.round} must ask about the public rows that were approved")
 
 
 def rules_of(policy: Policy, limits: Limits | None = None) -> OwnerRules:

@@ -207,7 +207,7 @@ def test_queued_runs(scene: Scene) -> None:
         f"a run: {median(alone):.2f} s alone, {median(beside):.2f} beside {len(queued)} of 1,000 rounds; "
         f"{others} rounds of theirs meanwhile; {len(refused)} refused"
     )
-    assert len(queued) == 100
+    assert 100 <= len(queued) < 200, "those that end meanwhile make room"
     assert {answer.status_code for answer in refused} == {429}
     assert {answer.headers["retry-after"] for answer in refused} == {"60"}
     assert mean(others) <= FEW * ROUNDS

@@ -50,7 +50,7 @@ def copy_state(state: Path, copy: Path) -> None:
     ]
     for path in sorted(files, key=lambda path: path.suffix in {".db", ".sqlite"}):
         target = copy / path.relative_to(state)
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix in {".db", ".sqlite"}:
             with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as sink:
                 source.backup(sink)
