@@ -65,7 +65,9 @@ def main() -> None:
                 seconds, pid = join(root, name, tables[name], client, stack)
                 listens = " and ".join(sorted(listening(pid))) or "nothing"
                 print(f"{name}: connected {seconds:.1f} s after its invitation came; listens on {listens}", flush=True)
-            run = typed(root, "parley-learner", "submit", "adult", "--epsilon", "1", "--delta", "1e-5").strip()
+            run = typed(
+                root, "parley-learner", "submit", "adult", "--epsilon", "1", "--delta", "1e-5", "--evaluate", "0"
+            ).strip()
             for name in NAMES:
                 config = ("--config", root / name / name / "party.toml")
                 until(partial(waits, root, run, config))
