@@ -44,9 +44,9 @@ ASSUMPTIONS = (
     "clipping and projection hardly ever bind, but where a 1-norm is clipped",
 )
 _OWN_LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1)
+"""By which an owner alone may regularise, beside the run's."""
 _OF_EACH_CLASS = {"auc", "balanced_recall"}
 """The figures that do not depend on how common classes are: those that are stated for a run with class weights."""
-"""By which an owner alone may regularise, beside the run's."""
 _VACUOUS = 0.5
 
 
