@@ -21,7 +21,6 @@ from pydantic import Field
 from parley.common.arrays import FloatArray
 from parley.common.data.columns import Label, RealLabel
 from parley.common.learning.column_sums import SQUARES, ColumnSums, NumberSums, ValueSums
-from parley.common.learning.metrics import ratio_ends
 from parley.common.strict import Strict
 
 _TWO_SIDED_95 = 1.959964
@@ -119,9 +118,23 @@ class _Counted:
     ) -> Estimate:
         """Return the mean over all rows of a value that was summed ``times`` times, between ``least`` and ``most``."""
         total, deviation = total / times, self.deviation / times
-        reach = (z * deviation) ** 2, 0.0, (z * self.rows_deviation) ** 2
-        low, high = ratio_ends(total, self.rows, reach) or (-math.inf, math.inf)
+        reach = (z * deviation) ** 2, (z * self.rows_deviation) ** 2
+        low, high = _ratio_ends(total, self.rows, *reach) or (-math.inf, math.inf)
         return _clamped(total / max(self.rows, 1.0), low - widen, high + widen, least, most)
+
+
+def _ratio_ends(top: float, bottom: float, of_top: float, of_bottom: float) -> tuple[float, float] | None:
+    """Return the ends of all r where (top - r bottom)^2 is no more than noise explains; None if the bottom may be 0.
+
+    ``of_top`` and ``of_bottom`` are variances of independent noise, times the square of as many deviations as are
+    allowed for. Exact for Gaussian noise (Fieller, "Some Problems in Interval Estimation", JRSS B 1954).
+    """
+    certain = bottom**2 - of_bottom
+    if bottom <= 0 or certain <= 0:
+        return None
+    middle = top * bottom
+    width = math.sqrt(max(middle**2 - certain * (top**2 - of_top), 0.0))
+    return (middle - width) / certain, (middle + width) / certain
 
 
 def read_sums(sums: ColumnSums, totals: FloatArray, deviation: float, n_examples: int) -> Description:

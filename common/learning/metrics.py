@@ -3,8 +3,6 @@
 All take the examples (n, d) of one party, or of all pooled. Members' models have the mean of their accuracies, AUCs or
 errors. A row of zeros is no example, as in `parley.common.learning.evaluation`: a study dropped it, so a prediction for
 it says nothing. Fitness alone counts it, because training makes that small and proofs are about it.
-
-`ratio_ends` gives the interval of a ratio of two noisy numbers, which the evaluation and the description share.
 """
 
 from __future__ import annotations
@@ -123,24 +121,3 @@ def _both_classes(model: Model, shard: Shard, n_required: int) -> tuple[FloatArr
     if not all(len(side) for side in classes[:n_required]):
         raise InvalidInputError("examples of one class only: the rate of the other cannot be measured")
     return classes
-
-
-# ── the interval of a ratio ──────────────────────────────────────────────────
-
-Spread = tuple[float, float, float]
-"""The variance of a top, its covariance with the bottom, the variance of the bottom."""
-
-
-def ratio_ends(top: float, bottom: float, reach: Spread) -> tuple[float, float] | None:
-    """Return the ends of all r where (top - r bottom)^2 is no more than noise explains; None if the bottom may be 0.
-
-    ``reach`` is a `Spread` times the square of as many deviations as are allowed for. Exact for Gaussian noise
-    (Fieller, "Some Problems in Interval Estimation", JRSS B 1954).
-    """
-    of_top, of_both, of_bottom = reach
-    certain = bottom**2 - of_bottom
-    if bottom <= 0 or certain <= 0:
-        return None
-    middle = top * bottom - of_both
-    width = math.sqrt(max(middle**2 - certain * (top**2 - of_top), 0.0))
-    return (middle - width) / certain, (middle + width) / certain
