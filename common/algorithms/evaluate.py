@@ -153,7 +153,7 @@ class Evaluate(Algorithm):
 
     def reach(self, facts: FederationFacts) -> float:
         """Return how far a replaced example moves a round's tally, in the 1-norm."""
-        return ScoreCells(np.zeros(1)).sensitivity if self.has_scores(facts) else self.fixed_tally(facts).sensitivity
+        return ScoreCells.sensitivity if self.has_scores(facts) else self.fixed_tally(facts).sensitivity
 
     def sensitivity(self, query: Query, facts: OwnFacts) -> float:
         """Return the tally's sensitivity: one example's predictions leave it, another's enter."""

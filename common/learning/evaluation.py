@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -95,16 +95,13 @@ class ScoreSteps:
 
     steps: int
     largest: float
+    sensitivity: ClassVar[float] = 2.0
+    """One count falls and another rises."""
 
     @property
     def width(self) -> int:
         """The number of counts."""
         return self.steps
-
-    @property
-    def sensitivity(self) -> float:
-        """2: one count falls and another rises."""
-        return 2.0
 
     @property
     def edges(self) -> FloatArray:
@@ -121,6 +118,8 @@ class ScoreCells:
     """Counts of two classes by class and by bin of the score, negative ones first; ``edges`` (bins - 1,) ascend."""
 
     edges: FloatArray
+    sensitivity: ClassVar[float] = 2.0
+    """One count falls and another rises."""
 
     @property
     def bins(self) -> int:
@@ -131,11 +130,6 @@ class ScoreCells:
     def width(self) -> int:
         """The number of counts."""
         return 2 * self.bins
-
-    @property
-    def sensitivity(self) -> float:
-        """2: one count falls and another rises."""
-        return 2.0
 
     def add_up(self, scores: FloatArray, y: FloatArray, counted: BoolArray) -> IntArray:
         """Return the counts; a score at an edge belongs to the bin below, as one of 0 predicts the negative class.
@@ -368,25 +362,19 @@ def _figures_above(negative: FloatArray, positive: FloatArray) -> dict[str, Floa
     }
 
 
-def _figure_of(ends: Ends) -> FigureEstimate:
-    """Return a figure of its estimate and ends."""
-    return FigureEstimate(estimate=ends[0], low=ends[1], high=ends[2])
-
-
 @dataclass(frozen=True, eq=False)
 class NoisyCounts:
     """Counts by true and predicted class, (K, K), and by bins of a score, with noise of a ``law``.
 
     ``values`` (m,) are the counts as they were asked for, in reals, ``law`` that of their noise; of two classes they
-    are by class and bin, and ``edges`` are the scores between bins; of more, those of `ClassCells`. The model's
-    ``threshold`` is a score for two classes, and ``offset`` what scores have too much for probabilities.
+    are by class and bin, and ``edges`` are the scores between bins; of more, those of `ClassCells`. ``offset`` is what
+    scores of two classes have too much for probabilities.
     """
 
     values: FloatArray
     law: SummedLaplace
     classes: tuple[str, ...]
     edges: FloatArray | None = None
-    threshold: float = 0.0
     offset: float = 0.0
 
     @cached_property
@@ -394,79 +382,71 @@ class NoisyCounts:
         """Draws of the noise, (draws, m)."""
         return self.law.draws(len(self.values))
 
-    def total(self, weights: FloatArray | BoolArray) -> NoisyNumber:
-        """Return a weighted sum of the counts."""
-        weights = np.asarray(weights, dtype=np.float64)
-        return NoisyNumber(float(weights @ self.values), self.noise @ weights)
-
-    def product(self, *factors: FloatArray) -> NoisyNumber:
-        """Return the product of weighted sums of the counts."""
-        totals = [self.total(weights) for weights in factors]
-        value = math.prod(total.value for total in totals)
-        noisy = np.prod([total.value + total.noise for total in totals], axis=0)
-        return NoisyNumber(value, noisy - value)
-
+    @cached_property
     def cells(self) -> FloatArray:
-        """Return which counts are of each true and predicted class, as masks (K, K, m)."""
+        """Which counts are of each true and predicted class, as masks (K, K, m)."""
         k, m = len(self.classes), len(self.values)
-        masks = np.zeros((k, k, m))
+        places = np.arange(k * k if self.edges is None else m)
         if self.edges is None:
-            places = np.arange(k * k)
-            masks[places // k, places % k, places] = 1.0
-            return masks
-        above = np.concatenate([[False], self.edges >= self.threshold])
-        for place in range(m):
-            label, score_bin = divmod(place, len(above))
-            masks[label, int(above[score_bin]), place] = 1.0
+            true, predicted = np.divmod(places, k)
+        else:
+            true, score_bin = np.divmod(places, len(self.edges) + 1)
+            predicted = np.append(False, self.edges >= 0)[score_bin].astype(np.int64)
+        masks = np.zeros((k, k, m))
+        masks[true, predicted, places] = 1.0
         return masks
+
+    def total(self, weights: FloatArray) -> NoisyNumber:
+        """Return a weighted sum of the counts."""
+        return NoisyNumber(float(weights @ self.values), self.noise @ weights)
 
     def share(self, part: FloatArray, of: FloatArray) -> FigureEstimate:
         """Return the share of some counts in some more, as masks (m,), with the deviation of a share of so many."""
         whole = self.total(of)
         return ratio(self.total(part), whole, n=whole.value)
 
-    @cached_property
-    def frequent(self) -> int:
-        """The class that seems the most frequent."""
-        return int((self.cells().sum(axis=1) @ self.values).argmax())
+    def accuracy(self) -> FigureEstimate:
+        """Return the share of rows whose class is predicted."""
+        return self.share(np.einsum("iim->m", self.cells), self.cells.sum(axis=(0, 1)))
 
-    def accuracy(self, cells: FloatArray) -> FigureEstimate:
-        """Return the share of rows whose class is predicted; ``cells`` are masks as `cells` returns them."""
-        return self.share(np.einsum("iim->m", cells), cells.sum(axis=(0, 1)))
+    def majority(self) -> FigureEstimate:
+        """Return the share of rows of the class that seems the most frequent."""
+        of_classes = self.cells.sum(axis=1)
+        return self.share(of_classes[(of_classes @ self.values).argmax()], of_classes.sum(axis=0))
 
-    def recall(self, cells: FloatArray, label: int) -> FigureEstimate:
+    def recall(self, label: int) -> FigureEstimate:
         """Return the share of a class's rows that are predicted as that class."""
-        return self.share(cells[label, label], cells[label].sum(axis=0))
+        return self.share(self.cells[label, label], self.cells[label].sum(axis=0))
 
-    def precision(self, cells: FloatArray, label: int) -> FigureEstimate:
+    def precision(self, label: int) -> FigureEstimate:
         """Return the share of the rows predicted as a class that are of it."""
-        return self.share(cells[label, label], cells[:, label].sum(axis=0))
+        return self.share(self.cells[label, label], self.cells[:, label].sum(axis=0))
 
-    def f1(self, cells: FloatArray, label: int) -> FigureEstimate:
+    def f1(self, label: int) -> FigureEstimate:
         """Return the harmonic mean of a class's precision and recall."""
-        both = cells[label].sum(axis=0) + cells[:, label].sum(axis=0)
-        return ratio(self.total(2 * cells[label, label]), self.total(both))
+        both = self.cells[label].sum(axis=0) + self.cells[:, label].sum(axis=0)
+        return ratio(self.total(2 * self.cells[label, label]), self.total(both))
 
-    def balanced_accuracy(self, cells: FloatArray) -> FigureEstimate:
+    def balanced_accuracy(self) -> FigureEstimate:
         """Return the mean of the classes' recalls."""
-        rows = [cells[label].sum(axis=0) for label in range(len(self.classes))]
-        if any((total := self.total(row)).value <= total.reach for row in rows):
+        recalls = [
+            (self.total(of_class[label]), self.total(of_class.sum(axis=0))) for label, of_class in enumerate(self.cells)
+        ]
+        if any(rows.value <= rows.reach for _, rows in recalls):
             return FigureEstimate(estimate=None, low=0.0, high=1.0)
-        shares = [self.total(cells[label, label]) for label in range(len(rows))]
-        whole = [self.total(row) for row in rows]
-        mean = float(np.mean([part.value / of.value for part, of in zip(shares, whole, strict=True)]))
+        mean = float(np.mean([hits.value / rows.value for hits, rows in recalls]))
         noise = np.mean(
             [
-                (part.noise - part.value / of.value * of.noise) / np.maximum(of.value + of.noise, 1.0)
-                for part, of in zip(shares, whole, strict=True)
+                (hits.noise - hits.value / rows.value * rows.noise) / np.maximum(rows.value + rows.noise, 1.0)
+                for hits, rows in recalls
             ],
             axis=0,
         )
         return ratio(NoisyNumber(mean, noise), NoisyNumber(1.0, np.zeros_like(noise)))
 
-    def confusion(self, cells: FloatArray) -> tuple[tuple[float, ...], ...]:
+    def confusion(self) -> tuple[tuple[float, ...], ...]:
         """Return the counts by true, then predicted class, none below 0."""
-        return tuple(map(tuple, (cells @ self.values).clip(min=0.0).tolist()))
+        return tuple(map(tuple, (self.cells @ self.values).clip(min=0.0).tolist()))
 
     def points(self) -> tuple[ThresholdPoint, ...]:
         """Return the figures at thresholds of two classes, from the lowest up; none if noise hides a class.
@@ -512,54 +492,54 @@ class NoisyCounts:
 
     def of_ranks(self, figure: Callable[[RankedCounts], Ends | None]) -> list[FigureEstimate]:
         """Return a figure of each of ``ranked``, by the function that returns its estimate and ends, or None."""
-        unknown = FigureEstimate(estimate=None, low=0.0, high=1.0)
-        found = [figure(counts) for counts in self.ranked]
-        return [unknown if ends is None else _figure_of(ends) for ends in found]
+        return [
+            FigureEstimate(estimate=None, low=0.0, high=1.0)
+            if (ends := figure(counts)) is None
+            else FigureEstimate(estimate=ends[0], low=ends[1], high=ends[2])
+            for counts in self.ranked
+        ]
 
     def brier(self) -> list[FigureEstimate]:
         """Return the mean squared difference of probability and class of each of ``ranked``."""
         return list(map(_brier, self.ranked))
 
-    def calibration(self) -> tuple[tuple[CalibrationBin, ...], ...]:
+    def calibration(self) -> list[tuple[CalibrationBin, ...]]:
         """Return for each of ``ranked`` the examples of each bin, from the lowest scores up."""
-        return tuple(map(_calibration, self.ranked))
-
-
-def _noisy_bins(counts: RankedCounts) -> tuple[FloatArray, FloatArray]:
-    """Return the counts of bins, negative ones first, (2 bins,), and draws of their noise, (draws, 2 bins)."""
-    values = np.concatenate([counts.negative, counts.positive])
-    return values, counts.law.draws(len(values))
+        return list(map(_calibration, self.ranked))
 
 
 def _brier(counts: RankedCounts) -> FigureEstimate:
     """Return the mean squared difference of probability and class; its interval also holds what curves explain."""
-    values, noise = _noisy_bins(counts)
+    values, noise = counts.values, counts.noise
     errors = counts.squared_errors().ravel()
-    found = ratio(
+    by_counts = ratio(
         NoisyNumber(float(errors @ values), noise @ errors), NoisyNumber(float(values.sum()), noise.sum(axis=1))
     )
     if (ends := counts.brier()) is None:
-        return found
-    return found.model_copy(update={"low": min(found.low or 0.0, ends[1]), "high": max(found.high, ends[2])})
+        return by_counts
+    low, high = min(by_counts.low or 0.0, ends[1]), max(by_counts.high, ends[2])
+    return by_counts.model_copy(update={"low": low, "high": high})
 
 
 def _calibration(counts: RankedCounts) -> tuple[CalibrationBin, ...]:
     """Return the examples of each bin, from the lowest scores up."""
-    ends, bins = [0.0, *expit(counts.edges - counts.offset).tolist(), 1.0], len(counts.edges) + 1
-    noise, found = counts.law.draws(2 * bins), []
+    bins, read = len(counts.edges) + 1, []
+    ends = [0.0, *expit(counts.edges - counts.offset).tolist(), 1.0]
     for place in range(bins):
-        negative, positive = float(counts.negative[place]), float(counts.positive[place])
-        both = NoisyNumber(negative + positive, noise[:, place] + noise[:, bins + place])
-        found.append(
+        negative, positive = (
+            NoisyNumber(float(counts.values[at]), counts.noise[:, at]) for at in (place, bins + place)
+        )
+        both = NoisyNumber(negative.value + positive.value, negative.noise + positive.noise)
+        read.append(
             CalibrationBin(
                 low=ends[place],
                 high=ends[place + 1],
-                examples=max(0.0, negative) + max(0.0, positive),
-                positives=max(0.0, positive),
-                positive=ratio(NoisyNumber(positive, noise[:, bins + place]), both, n=both.value),
+                examples=max(0.0, negative.value) + max(0.0, positive.value),
+                positives=max(0.0, positive.value),
+                positive=ratio(positive, both, n=both.value),
             )
         )
-    return tuple(found)
+    return tuple(read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -598,8 +578,8 @@ class NoisyErrors:
 
     def mean_absolute_error(self) -> FigureEstimate:
         """Return the mean absolute error, in the label's units; its estimate is at most the root mean squared one."""
-        found = ratio(self._number(lambda s: s[..., 4]), self._number(lambda s: s[..., 0]), (0.0, self.largest))
-        in_units = FigureEstimate(**{name: value and self.unit * value for name, value in found})
+        mean = ratio(self._number(lambda s: s[..., 4]), self._number(lambda s: s[..., 0]), (0.0, self.largest))
+        in_units = FigureEstimate(**{name: value and self.unit * value for name, value in mean})
         root = self.root_mean_squared_error().estimate
         if root is None or in_units.estimate is None or in_units.estimate <= root:
             return in_units

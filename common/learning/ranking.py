@@ -86,6 +86,16 @@ class RankedCounts:
     law: SummedLaplace
     offset: float = 0.0
 
+    @cached_property
+    def values(self) -> FloatArray:
+        """The counts, negative ones first, (2 bins,)."""
+        return np.concatenate([self.negative, self.positive])
+
+    @cached_property
+    def noise(self) -> FloatArray:
+        """Draws of their noise, (draws, 2 bins)."""
+        return self.law.draws(len(self.values))
+
     @property
     def is_known(self) -> bool:
         """Whether noise leaves both classes visible."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from parley.common.registry import Registry
 
 if TYPE_CHECKING:
-    from parley.common.arrays import FloatArray
     from parley.common.learning.evaluation import (
         CalibrationBin,
         FigureEstimate,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         ThresholdPoint,
     )
 
+_T = TypeVar("_T")
 LabelKind = Literal["classes", "two classes", "number"]
 
 
@@ -48,31 +48,29 @@ class Statistic:
         return self.label == label or (self.label == "classes" and label == "two classes")
 
 
-def _by_class(counts: NoisyCounts, figure: Callable[[FloatArray, int], FigureEstimate]) -> dict[str, FigureEstimate]:
-    """Return a figure of each class, by name, from the masks of true and predicted classes."""
-    cells = counts.cells()
-    return {name: figure(cells, index) for index, name in enumerate(counts.classes)}
+def _by_class(counts: NoisyCounts, figure: Callable[[int], FigureEstimate]) -> dict[str, FigureEstimate]:
+    """Return a figure of each class, by name."""
+    return {name: figure(index) for index, name in enumerate(counts.classes)}
 
 
-def _against_others(counts: NoisyCounts, found: list[FigureEstimate]) -> FigureEstimate | dict[str, FigureEstimate]:
-    """Return a figure of two classes, or those of each of more against the others, by name."""
-    return found[0] if len(found) == 1 else dict(zip(counts.classes, found, strict=True))
+def _against_others(counts: NoisyCounts, read: list[_T]) -> _T | dict[str, _T]:
+    """Return what was read of two classes, or of each of more against the others, by name."""
+    return read[0] if len(read) == 1 else dict(zip(counts.classes, read, strict=True))
 
 
 def _accuracy(counts: NoisyCounts) -> FigureEstimate:
     """Return the share of rows whose class is predicted."""
-    return counts.accuracy(counts.cells())
+    return counts.accuracy()
 
 
 def _majority(counts: NoisyCounts) -> FigureEstimate:
     """Return the share of rows of the class that seems the most frequent."""
-    cells = counts.cells()
-    return counts.share(cells[counts.frequent].sum(axis=0), cells.sum(axis=(0, 1)))
+    return counts.majority()
 
 
 def _balanced_accuracy(counts: NoisyCounts) -> FigureEstimate:
     """Return the mean of the classes' recalls."""
-    return counts.balanced_accuracy(counts.cells())
+    return counts.balanced_accuracy()
 
 
 def _precision(counts: NoisyCounts) -> dict[str, FigureEstimate]:
@@ -87,7 +85,7 @@ def _recall(counts: NoisyCounts) -> dict[str, FigureEstimate]:
 
 def _specificity(counts: NoisyCounts) -> FigureEstimate:
     """Return the share of negative rows that are predicted as negative."""
-    return counts.recall(counts.cells(), 0)
+    return counts.recall(0)
 
 
 def _f1(counts: NoisyCounts) -> dict[str, FigureEstimate]:
@@ -112,13 +110,12 @@ def _brier(counts: NoisyCounts) -> FigureEstimate | dict[str, FigureEstimate]:
 
 def _confusion(counts: NoisyCounts) -> tuple[tuple[float, ...], ...]:
     """Return the estimated counts by true, then predicted class."""
-    return counts.confusion(counts.cells())
+    return counts.confusion()
 
 
 def _calibration(counts: NoisyCounts) -> tuple[CalibrationBin, ...] | dict[str, tuple[CalibrationBin, ...]]:
     """Return the share of positive examples in each bin of the score, which should be the bin's probability."""
-    found = counts.calibration()
-    return found[0] if len(found) == 1 else dict(zip(counts.classes, found, strict=True))
+    return _against_others(counts, counts.calibration())
 
 
 def _points(counts: NoisyCounts) -> tuple[ThresholdPoint, ...]:
@@ -262,8 +259,8 @@ def unsaid_caution(evaluation: Mapping[str, Any] | None) -> str | None:
     """Return a warning about `unsaid_classes`, which says what to do; None if there are none."""
     if not (names := unsaid_classes(evaluation)):
         return None
-    told = ", ".join(map(repr, names[:3])) + (" and others" if len(names) > 3 else "")  # noqa: PLR2004
+    first = ", ".join(map(repr, names[:3])) + (" and others" if len(names) > 3 else "")  # noqa: PLR2004
     return (
-        f"the model predicts {told} of nobody or almost nobody: choose another threshold (balanced), or train with "
+        f"the model predicts {first} of nobody or almost nobody: choose another threshold (balanced), or train with "
         "class weights (balanced)"
     )

@@ -90,7 +90,7 @@ def is_of_use(evaluation: RunSpec) -> bool:
     """
     flawless, label = flawless_counts(evaluation), evaluation.study.label
     if isinstance(flawless, NoisyCounts):
-        accuracy = flawless.accuracy(flawless.cells())
+        accuracy = flawless.accuracy()
         return accuracy.estimate is not None and accuracy.high - (accuracy.low or 0.0) <= _WIDEST_ACCURACY
     error = flawless.root_mean_squared_error()
     if error.estimate is None or isinstance(label, Label):
