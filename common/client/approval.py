@@ -18,7 +18,7 @@ from parley.common.client.peer import all_of, ask_all
 from parley.common.errors import AwaitingOwnerError, ParleyError, PartyRefusedError, UnavailableError
 from parley.common.privacy.guarantee import View
 from parley.common.runs.certificate import SignedApproval
-from parley.common.runs.specification import CHANGED_STUDY, Cohort, Member, RunSpec
+from parley.common.runs.specification import CHANGED_STUDY, Cohort, RunSpec
 from parley.common.wire.party_api import Approval, PartyFacts, RunProposal, StudyFacts
 
 if TYPE_CHECKING:
@@ -87,23 +87,13 @@ def enlist(
         facts = {name: turnout.present[name] for name in members}
         not_drawn = f"not drawn: the cohort has at most {cohort.most} parties"
         absent = turnout.absent | {name: not_drawn for name in turnout.present if name not in facts}
-    spec = with_sizes(draft.among(facts), {name: fact.n_examples for name, fact in facts.items()})
+    spec = draft.among(facts).with_sizes({name: fact.n_examples for name, fact in facts.items()})
     return Recruited(spec, facts, absent)
 
 
 def views_of(facts: Mapping[str, StudyFacts]) -> dict[str, View]:
     """Return each party's adversary view, by name."""
     return {name: fact.view for name, fact in facts.items()}
-
-
-def with_sizes(draft: RunSpec, sizes: Mapping[str, int]) -> RunSpec:
-    """Return the draft with the sizes of the shards; raises InvalidInputError if too few rows can be held out."""
-    members = (
-        Member(name=member.name, n_examples=sizes[member.name], budget=member.budget) for member in draft.parties
-    )
-    spec = draft.model_copy(update={"parties": tuple(members)})
-    spec.check_hold_out()
-    return spec
 
 
 async def propose(  # noqa: PLR0913, PLR0917 -- what is proposed, and how long is waited for what

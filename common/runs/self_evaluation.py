@@ -48,8 +48,9 @@ def keep_for_evaluation(
 
     Raises InvalidInputError if a party has no row for the evaluation that was asked for.
     """
+    sizes = {member.name: member.n_examples for member in run.parties}
     if asked is not None:
-        evaluation = _sized(asked.among(run.names), run)
+        evaluation = asked.among(run.names).with_sizes(sizes)
         whole = run.parties[0].budget.epsilon + evaluation.parties[0].budget.epsilon
         share = f"{evaluation.parties[0].budget.epsilon / whole:.2g} of the budget"
         return SelfEvaluation(run, words=_kept(share, evaluation))
@@ -57,28 +58,16 @@ def keep_for_evaluation(
         return SelfEvaluation(run)
     try:
         parts = {member.name: divide(member.budget, USUAL_SHARE) for member in run.parties}
-        evaluation = _sized(evaluation_spec(run, {name: part for name, (_, part) in parts.items()}, {}), run)
+        evaluation = evaluation_spec(run, {name: part for name, (_, part) in parts.items()}, {}).with_sizes(sizes)
     except InvalidInputError as error:
         return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {error.detail}")
     if (reason := _refusal(evaluation, rules)) is not None:
         return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {reason}")
     if not is_of_use(evaluation):
-        few = f"{evaluation.facts().n_total:,} held-out rows are too few at epsilon {_told(evaluation)}"
+        few = f"{evaluation.facts().n_total:,} held-out rows are too few at epsilon {_epsilons_of(evaluation)}"
         return SelfEvaluation(run, words=f"{_NOT_EVALUATED}: {few}; {_later(evaluation)}")
-    members = (member.model_copy(update={"budget": parts[member.name][0]}) for member in run.parties)
-    trained = run.model_copy(update={"parties": tuple(members)})
+    trained = run.with_budgets({name: part for name, (part, _) in parts.items()})
     return SelfEvaluation(trained, evaluation, _kept("a tenth of the budget", evaluation))
-
-
-def _sized(draft: RunSpec, run: RunSpec) -> RunSpec:
-    """Return the draft of an evaluation with a run's sizes; raises InvalidInputError if a party holds no row out."""
-    members = (
-        member.model_copy(update={"n_examples": trained.n_examples})
-        for member, trained in zip(draft.parties, run.parties, strict=True)
-    )
-    evaluation = draft.model_copy(update={"parties": tuple(members)})
-    evaluation.check_hold_out()
-    return evaluation
 
 
 def is_of_use(evaluation: RunSpec) -> bool:
@@ -104,12 +93,8 @@ def is_of_use(evaluation: RunSpec) -> bool:
 def _later(evaluation: RunSpec) -> str:
     """Say at what epsilon an evaluation that is not of use would be."""
     for epsilon in _EPSILONS:
-        budgets = [member.budget.model_copy(update={"epsilon": epsilon}) for member in evaluation.parties]
-        members = (
-            member.model_copy(update={"budget": budget})
-            for member, budget in zip(evaluation.parties, budgets, strict=True)
-        )
-        if is_of_use(evaluation.model_copy(update={"parties": tuple(members)})):
+        budgets = {m.name: m.budget.model_copy(update={"epsilon": epsilon}) for m in evaluation.parties}
+        if is_of_use(evaluation.with_budgets(budgets)):
             return f"ask for it later, at a larger one (parley-learner evaluate RUN --epsilon {epsilon:g})"
     return f"ask for it later, with more rows: even an epsilon of {_EPSILONS[-1]:g} is too little"
 
@@ -127,10 +112,10 @@ def _refusal(evaluation: RunSpec, rules: Mapping[str, OwnerRules]) -> str | None
 
 def _kept(share: str, evaluation: RunSpec) -> str:
     rows = evaluation.facts().n_total
-    return f"{share} (epsilon {_told(evaluation)}) evaluates the model on {rows:,} held-out rows"
+    return f"{share} (epsilon {_epsilons_of(evaluation)}) evaluates the model on {rows:,} held-out rows"
 
 
-def _told(evaluation: RunSpec) -> str:
+def _epsilons_of(evaluation: RunSpec) -> str:
     """Return the epsilons of an evaluation's parties: one number, or the least and the largest."""
     epsilons = [member.budget.epsilon for member in evaluation.parties]
     least, most = f"{min(epsilons):g}", f"{max(epsilons):g}"

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -316,6 +316,21 @@ class RunSpec(RunOutline):
             norm=self.study.norm,
             row_entries=self.study.row_entries,
         )
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> Self:
+        """Return the run with the sizes of its parties' shards, by name.
+
+        Raises InvalidInputError if too few rows can be held out.
+        """
+        members = (Member(name=m.name, n_examples=sizes[m.name], budget=m.budget) for m in self.parties)
+        sized = self.model_copy(update={"parties": tuple(members)})
+        sized.check_hold_out()
+        return sized
+
+    def with_budgets(self, budgets: Mapping[str, Budget]) -> Self:
+        """Return the run with other budgets of its parties, by name."""
+        members = (member.model_copy(update={"budget": budgets[member.name]}) for member in self.parties)
+        return self.model_copy(update={"parties": tuple(members)})
 
     def check_hold_out(self) -> None:
         """Raise InvalidInputError that names a party, of known size, which holds out none of the rows of this run.

@@ -13,7 +13,6 @@ from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from parley.common import parley_version
-from parley.common.client.approval import with_sizes
 from parley.common.client.peer import Line
 from parley.common.encoding.canonical_json import canonical
 from parley.common.encoding.number_lines import document_lines
@@ -474,7 +473,7 @@ def _add_evaluations(app: FastAPI, learner: LearnerService, roles: Roles) -> Non
             raise ConflictError(f"run {run} has no model", state=trained.state)
         draft = EvaluationRequest(epsilon=epsilon, delta=delta, budgets={}, parameters={}).draft(trained)
         sizes = {member.name: member.n_examples for member in trained.spec.parties}
-        flawless = flawless_evaluation(with_sizes(draft, sizes))
+        flawless = flawless_evaluation(draft.with_sizes(sizes))
         assert flawless is not None  # noqa: S101 -- the draft evaluates
         return flawless
 

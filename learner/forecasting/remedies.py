@@ -122,9 +122,7 @@ def _at_most(spec: RunSpec, epsilon: float, delta: float) -> RunSpec | None:
     if budgets or epsilon < LEAST_EPSILON or (delta <= 0) != (budget.delta <= 0):
         return None
     lower = budget.model_copy(update={"epsilon": epsilon, "delta": delta})
-    return spec.model_copy(
-        update={"parties": tuple(member.model_copy(update={"budget": lower}) for member in spec.parties)}
-    )
+    return spec.with_budgets(dict.fromkeys(spec.names, lower))
 
 
 def _rounded(epsilon: float) -> float:

@@ -20,7 +20,7 @@ from itertools import chain, repeat
 
 import numpy as np
 
-from parley.common.client.approval import enlist, views_of, with_sizes
+from parley.common.client.approval import enlist, views_of
 from parley.common.client.party import PartyClient
 from parley.common.client.peer import ask_all
 from parley.common.errors import BudgetExhaustedError, ParleyError
@@ -33,7 +33,7 @@ from parley.common.runs.consent import Objection, OwnerRules, ReviewedRun, dear
 from parley.common.runs.evaluation import EVALUATE
 from parley.common.runs.pricing import costs_of, highest_charge, limit_of
 from parley.common.runs.self_evaluation import SelfEvaluation, keep_for_evaluation
-from parley.common.runs.specification import Cohort, Member, RunSpec
+from parley.common.runs.specification import Budget, Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.holders import Heard
@@ -141,12 +141,12 @@ class Review:
             return self.spec
         kept = {member.name: member.budget for member in self.evaluation.parties}
 
-        def with_all(member: Member) -> Member:
-            own, part = member.budget, kept[member.name]
-            budget = own.model_copy(update={"epsilon": own.epsilon + part.epsilon, "delta": own.delta + part.delta})
-            return member.model_copy(update={"budget": budget})
+        def both(own: Budget, part: Budget) -> Budget:
+            return own.model_copy(update={"epsilon": own.epsilon + part.epsilon, "delta": own.delta + part.delta})
 
-        return self.spec.model_copy(update={"parties": tuple(map(with_all, self.spec.parties))})
+        return self.spec.with_budgets(
+            {member.name: both(member.budget, kept[member.name]) for member in self.spec.parties}
+        )
 
     @property
     def accounts(self) -> dict[str, Account]:
@@ -186,7 +186,7 @@ async def foresee_owners(
 
     ``seconds`` is how long the run's rounds may take.
     """
-    review = await _review(with_sizes(draft, sizes), PartyAnswers(), UNKNOWN, seconds, settle=settle, keeping=keeping)
+    review = await _review(draft.with_sizes(sizes), PartyAnswers(), UNKNOWN, seconds, settle=settle, keeping=keeping)
     return await _foresee(review, UNKNOWN)
 
 
@@ -302,8 +302,8 @@ def _sized(draft: RunSpec, facts: Mapping[str, StudyFacts]) -> RunSpec:
     Raises InvalidInputError if too few rows can be held out.
     """
     sizes = {name: stated.n_examples for name, stated in facts.items()}
-    with_sizes(draft.among(facts), sizes)
-    return with_sizes(draft, {name: sizes.get(name, max(sizes.values())) for name in draft.names})
+    draft.among(facts).with_sizes(sizes)
+    return draft.with_sizes({name: sizes.get(name, max(sizes.values())) for name in draft.names})
 
 
 async def _ask_room(
@@ -345,7 +345,7 @@ def _charged_later(
     ``draft`` is the evaluation's, ``spec`` the run's.
     """
     sizes = {member.name: member.n_examples for member in spec.parties}
-    follower, _ = with_sizes(draft.among(sizes), sizes).settled()
+    follower, _ = draft.among(sizes).with_sizes(sizes).settled()
     charges, others = _charged(follower, answers)
     for name, reasons in others.items():
         new = {rule: why for rule, why in reasons.items() if why not in objected[name].values()}

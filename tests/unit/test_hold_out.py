@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from parley.common.client.approval import with_sizes
 from parley.common.data import study as studies
 from parley.common.data.columns import Feature, Label
 from parley.common.data.loading import load_columns
@@ -133,13 +132,13 @@ def test_a_run_counts_the_rows_that_it_is_about() -> None:
 def test_too_few_rows_to_hold_any_out_are_refused_by_name_once_sizes_are_known() -> None:
     draft = spec(0.2, {"a": 1, "b": 1}, "evaluate")
     with pytest.raises(InvalidInputError, match=r"hold_out = 0.2 leaves none of the 4 rows of b to evaluate on"):
-        with_sizes(draft, {"a": 5, "b": 4})
-    settled = with_sizes(draft, {"a": 5, "b": 5})
+        draft.with_sizes({"a": 5, "b": 4})
+    settled = draft.with_sizes({"a": 5, "b": 5})
     assert settled.facts().n_total == 2
 
 
 def test_an_owner_of_so_few_rows_that_none_is_held_out_trains_on_all() -> None:
-    assert with_sizes(spec(0.2, {"a": 1, "b": 1}), {"a": 5, "b": 4}).facts().n_examples.tolist() == [4, 4]
+    assert spec(0.2, {"a": 1, "b": 1}).with_sizes({"a": 5, "b": 4}).facts().n_examples.tolist() == [4, 4]
 
 
 def test_a_party_refuses_too_few_rows_by_itself(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from scipy.special import logit
 
 from parley.common.algorithms.evaluate import Evaluate
 from parley.common.arrays import FloatArray
-from parley.common.client.approval import with_sizes
 from parley.common.data.columns import Feature, Label, RealLabel
 from parley.common.data.shard import Shard
 from parley.common.data.study import Study
@@ -57,7 +56,7 @@ def evaluation_of_run(cluster: Cluster, document: dict[str, Any], **terms: Any) 
     budgets = dict.fromkeys(cluster.names, Budget(**ORDER))
     rows = PublicRows.of(weights_of(document))
     draft = evaluation_spec(run_spec(cluster, **terms), budgets, {}, rows)
-    return with_sizes(draft, {name: cluster.n_examples + index for index, name in enumerate(cluster.names)})
+    return draft.with_sizes({name: cluster.n_examples + index for index, name in enumerate(cluster.names)})
 
 
 def exact_counts(shard: Shard, trained: dict[str, Any], evaluation: dict[str, Any]) -> FloatArray:
