@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from parley.common.algorithms import REGISTRY
@@ -26,73 +27,87 @@ _MOST_PARTIES = 10
 _DIGITS = 3  # of an epsilon that is offered
 
 
-def foreseen_refusal(
-    spec: RunSpec,
-    refused: Refusals,
-    facts: Mapping[str, StudyFacts],
-    accounts: Mapping[str, Account],
-    review: Callable[[RunSpec], Reviewed],
-) -> ForeseenRefusalError:
-    """Return the error that says who would refuse a run, why, and what helps."""
-    helps = helpful_options(spec, refused, facts, accounts, review)
-    told = {name: _told(reasons) for name, reasons in refused.items()}
-    by_reason: dict[str, list[str]] = {}
-    for name, words in told.items():
-        for reason in words:
-            by_reason.setdefault(reason, []).append(name)
-    detail = "; ".join(f"{first_names(names)} would refuse the run: {reason}" for reason, names in by_reason.items())
-    if helps:
-        detail += f"; what helps: {', or '.join(helps)}"
-    refusals = [{"party": name, "reasons": words} for name, words in told.items()]
-    return ForeseenRefusalError(detail, refusals=refusals, helps=[*helps])
+@dataclass(frozen=True, slots=True)
+class RefusedRun:
+    """A settled run that parties would refuse, and what is known of these parties, by name.
+
+    ``refusals`` say why; ``facts`` are the rules that they state, and ``accounts`` those of the parties that tell.
+    ``review`` reviews another run among the same parties.
+    """
+
+    spec: RunSpec
+    refusals: Refusals
+    facts: Mapping[str, StudyFacts]
+    accounts: Mapping[str, Account]
+    review: Callable[[RunSpec], Reviewed]
+
+    def error(self) -> ForeseenRefusalError:
+        """Return the error that says who would refuse the run, why, and what helps."""
+        helps = self.helpful_options()
+        reasons_of = {name: _worth_saying(reasons) for name, reasons in self.refusals.items()}
+        by_reason: dict[str, list[str]] = {}
+        for name, words in reasons_of.items():
+            for reason in words:
+                by_reason.setdefault(reason, []).append(name)
+        detail = "; ".join(
+            f"{first_names(names)} would refuse the run: {reason}" for reason, names in by_reason.items()
+        )
+        if helps:
+            detail += f"; what helps: {', or '.join(helps)}"
+        refusals = [{"party": name, "reasons": words} for name, words in reasons_of.items()]
+        return ForeseenRefusalError(detail, refusals=refusals, helps=[*helps])
+
+    def helpful_options(self) -> tuple[str, ...]:
+        """Return the options that help, each by itself, the most useful first; none if nothing is known to help."""
+        spec = self.spec
+        rules = {rule for reasons in self.refusals.values() for rule in reasons}
+        helps = [*self._other_terms()]
+        if "algorithms" in rules:
+            helps += _other_algorithm(spec, self.facts)
+        if any(rule.startswith(f"{EVALUATE}.") for rule in rules):
+            helps.append("to leave --evaluate out")
+        rest = tuple(name for name in spec.names if name not in self.refusals)
+        fewest = 1 if spec.secure_sum == "none" else 2  # a sum of one hides nothing
+        if fewest <= len(rest) <= _MOST_PARTIES and spec.algorithm != EVALUATE and self._may_run(rest):
+            helps.append(" ".join(f"--party {name}" for name in rest))
+        return tuple(helps)
+
+    def _other_terms(self) -> Iterator[str]:
+        """Yield the options that meet all rules together, if they are known to."""
+        changed: RunSpec | None = self.spec
+        for name, reasons in self.refusals.items():
+            for rule in reasons:
+                changed = changed and _met(rule, changed, self.facts[name], self.accounts.get(name))
+        if changed is not None and (
+            changed.secure_sum != self.spec.secure_sum or self._meets(changed, set(self.refusals), self.accounts)
+        ):
+            yield " ".join(_options(self.spec, changed))
+
+    def _meets(self, spec: RunSpec, names: set[str], accounts: Mapping[str, Account]) -> bool:
+        """Say whether these parties would not refuse a run, as far as their ``accounts`` tell."""
+        try:
+            charges, objected = self.review(spec)
+        except InvalidInputError:
+            return False
+        fits = all(
+            isinstance(charge := charges[name], Cost) and accounts[name].fits(charge)
+            for name in names & accounts.keys()
+        )
+        return fits and not any(objected.get(name) for name in names)
+
+    def _may_run(self, rest: tuple[str, ...]) -> bool:
+        """Say whether the rest of the parties would not refuse the run among themselves."""
+        changes = {
+            "minimum_contributors": min(self.spec.minimum_contributors, len(rest)),
+            "colluders": min(self.spec.colluders, len(rest) - 1),
+        }
+        return self._meets(self.spec.among(rest).model_copy(update=changes), set(rest), {})
 
 
-def _told(reasons: Mapping[str, str]) -> list[str]:
-    """Return the reasons to tell: that the budget is too small is no news beside a rule that is broken."""
+def _worth_saying(reasons: Mapping[str, str]) -> list[str]:
+    """Return the reasons to say: that the budget is too small is no news beside a rule that is broken."""
     broken = [reason for rule, reason in reasons.items() if rule != BudgetExhaustedError.kind]
     return broken or [*reasons.values()]
-
-
-def helpful_options(
-    spec: RunSpec,
-    refused: Refusals,
-    facts: Mapping[str, StudyFacts],
-    accounts: Mapping[str, Account],
-    review: Callable[[RunSpec], Reviewed],
-) -> tuple[str, ...]:
-    """Return the options that help, each by itself, the most useful first; none if nothing is known to help.
-
-    ``refused`` says who would refuse the settled run and why; ``review`` reviews another one among the same parties.
-    """
-    rules = {rule for reasons in refused.values() for rule in reasons}
-    helps = [*_other_terms(spec, refused, facts, accounts, review)]
-    if "algorithms" in rules:
-        helps += _other_algorithm(spec, facts)
-    if any(rule.startswith(f"{EVALUATE}.") for rule in rules):
-        helps.append("to leave --evaluate out")
-    rest = tuple(name for name in spec.names if name not in refused)
-    fewest = 1 if spec.secure_sum == "none" else 2  # a sum of one hides nothing
-    if fewest <= len(rest) <= _MOST_PARTIES and spec.algorithm != EVALUATE and _may_run(spec, rest, review):
-        helps.append(" ".join(f"--party {name}" for name in rest))
-    return tuple(helps)
-
-
-def _other_terms(
-    spec: RunSpec,
-    refused: Refusals,
-    facts: Mapping[str, StudyFacts],
-    accounts: Mapping[str, Account],
-    review: Callable[[RunSpec], Reviewed],
-) -> Iterator[str]:
-    """Yield the options that meet all rules together, if they are known to."""
-    changed: RunSpec | None = spec
-    for name, reasons in refused.items():
-        for rule in reasons:
-            changed = changed and _met(rule, changed, facts[name], accounts.get(name))
-    if changed is not None and (
-        changed.secure_sum != spec.secure_sum or _meets(changed, set(refused), accounts, review)
-    ):
-        yield " ".join(_options(spec, changed))
 
 
 def _met(rule: str, spec: RunSpec, stated: StudyFacts, account: Account | None) -> RunSpec | None:
@@ -144,29 +159,6 @@ def _options(before: RunSpec, after: RunSpec) -> Iterator[str]:
     for name in ("minimum_contributors", "colluders", "secure_sum"):
         if getattr(before, name) != (value := getattr(after, name)):
             yield f"--{name.replace('_', '-')} {value}"
-
-
-def _meets(
-    spec: RunSpec, names: set[str], accounts: Mapping[str, Account], review: Callable[[RunSpec], Reviewed]
-) -> bool:
-    """Say whether these parties would not refuse a run, as far as they tell."""
-    try:
-        charges, objected = review(spec)
-    except InvalidInputError:
-        return False
-    fits = all(
-        isinstance(charge := charges[name], Cost) and accounts[name].fits(charge) for name in names & accounts.keys()
-    )
-    return fits and not any(objected.get(name) for name in names)
-
-
-def _may_run(spec: RunSpec, rest: tuple[str, ...], review: Callable[[RunSpec], Reviewed]) -> bool:
-    """Say whether the rest of the parties would not refuse the run among themselves."""
-    changes = {
-        "minimum_contributors": min(spec.minimum_contributors, len(rest)),
-        "colluders": min(spec.colluders, len(rest) - 1),
-    }
-    return _meets(spec.among(rest).model_copy(update=changes), set(rest), {}, review)
 
 
 def _other_algorithm(spec: RunSpec, facts: Mapping[str, StudyFacts]) -> Iterator[str]:

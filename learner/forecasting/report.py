@@ -37,7 +37,7 @@ from parley.common.runs.specification import Budget, Cohort, Member, RunSpec
 from parley.common.service.settings import Limits
 from parley.common.wire.party_api import BudgetReport, StudyFacts
 from parley.learner.forecasting.holders import Heard
-from parley.learner.forecasting.remedies import foreseen_refusal, helpful_options
+from parley.learner.forecasting.remedies import RefusedRun
 from parley.learner.forecasting.views import CostsView, ForecastView, IntervalView, OutcomeView, OwnerView, RunTime
 from parley.learner.secure_sum.coordinator import ForeseenSum, SecureSumCoordinator
 from parley.learner.storage.run_store import RunStore
@@ -157,6 +157,12 @@ class Review:
         """Return a party's account as this learner's own runs have left it; None if it does not tell."""
         return self.answers.budgets[name].account if name in self.answers.budgets else None
 
+    def refused(self) -> RefusedRun | None:
+        """Return the run with why parties would refuse it; None if none would."""
+        if not (refusals := self.refusals()):
+            return None
+        return RefusedRun(self.whole, refusals, self.answers.facts or {}, self.accounts, self.reviewed_again)
+
     def reviewed_again(self, spec: RunSpec) -> tuple[dict[str, Charge], dict[str, dict[str, str]]]:
         """Return the charges and objections of a run on other terms, by the same answers."""
         return _charged(spec, self.answers)
@@ -256,11 +262,9 @@ class Foresight:
         if any_algorithm or "n_rounds" in (await asyncio.to_thread(spec.settled))[1]:
             time = await round_time(spec, members, self.store, self.deadline)
         reviewed = await self._reviewed(spec, answers, time, seconds, keeping, budgets=cohort is None)
-        refused = reviewed.refusals()
-        if refused and (cohort is None or len(draft.names) - len(refused) < cohort.least):
-            raise await asyncio.to_thread(
-                foreseen_refusal, reviewed.whole, refused, facts, reviewed.accounts, reviewed.reviewed_again
-            )
+        refused = reviewed.refused()
+        if refused and (cohort is None or len(draft.names) - len(refused.refusals) < cohort.least):
+            raise await asyncio.to_thread(refused.error)
 
     async def _ask(
         self, spec: RunSpec, facts: Mapping[str, StudyFacts], heard: Heard, *, budgets: bool = True
@@ -379,7 +383,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
     algorithm, facts = spec.build(), spec.facts()
     outcome = await asyncio.to_thread(_forecast, algorithm, facts)
     costs = costs_of(spec, getattr(Limits(), limit_of(spec)))
-    refused = review.refusals()
+    refused = review.refused()
     return ForecastView(
         algorithm=spec.algorithm,
         parameters=spec.parameters,
@@ -389,11 +393,7 @@ async def _foresee(review: Review, time: RoundTime) -> ForecastView:
         outcome=OutcomeView.of(outcome) if isinstance(outcome, Forecast) else None,
         no_forecast=outcome.reason if isinstance(outcome, NoForecast) else None,
         owners=tuple(_owners(review, facts, outcome)),
-        helps=await asyncio.to_thread(
-            helpful_options, review.whole, refused, answers.facts or {}, review.accounts, review.reviewed_again
-        )
-        if refused
-        else (),
+        helps=await asyncio.to_thread(refused.helpful_options) if refused else (),
         key_holders=answers.foreseen.hindrances_of(costs.answered, len(spec.parties)) if answers.foreseen else (),
         run_time=RunTime.of(time, len(spec.questions())),
         costs=CostsView.of(costs),
