@@ -70,18 +70,13 @@ class PartyReports:
             problem = {"problem": ProblemDocument.model_validate(document_of(answer))}
             self._last[party] = self._said(party).model_copy(update=problem)
             return view.model_copy(update=problem)
-        await self._keep(party, answer)
+        if self._learner.roster.get(party.name) is party:  # it may have been removed meanwhile
+            await asyncio.to_thread(self._learner.known.note, {party.name: answer})
         digests = {study.digest for study in self._learner.studies.values()}
         budgets = await _budgets(party, answer, digests, deadline)
         view = view.model_copy(update={"facts": answer, "budgets": budgets, "as_of": datetime.now(UTC)})
         self._last[party] = view
         return view
-
-    async def _keep(self, party: PartyClient, facts: PartyFacts) -> None:
-        """Have the learner keep new facts of a party that is on the roster still, if they are its own."""
-        known, is_its_own = self._learner.known, facts.name == party.name
-        if is_its_own and self._learner.roster.get(party.name) is party and known.facts.get(party.name) != facts:
-            await asyncio.to_thread(known.note, facts)
 
     def _said(self, party: PartyClient) -> PartyView:
         """Return what a party said last; if nothing since the learner began, the facts that the learner keeps."""

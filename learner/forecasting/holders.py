@@ -105,7 +105,5 @@ async def hear(
         else:
             now[party.name] = outcome
     earlier = known.facts
-    own = [facts for name, facts in now.items() if facts.name == name and known.facts.get(name) != facts]
-    if own:
-        await asyncio.to_thread(known.note, *own)
+    await asyncio.to_thread(known.note, now)
     return Heard(now, silent, earlier, joined)

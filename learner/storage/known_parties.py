@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,12 +27,15 @@ class KnownParties:
                 facts = PartyFacts.model_validate_json(read_private(path))
                 self.facts[facts.name] = facts
 
-    def note(self, *said: PartyFacts) -> None:
-        """Keep what parties say of themselves."""
-        self.facts = self.facts | {facts.name: facts for facts in said}
+    def note(self, said: Mapping[str, PartyFacts]) -> None:
+        """Keep what parties say of themselves, by name, if it is new; what one says by another name is not its own."""
+        new = {name: facts for name, facts in said.items() if facts.name == name and self.facts.get(name) != facts}
+        if not new:
+            return
+        self.facts = self.facts | new
         with suppress(ParleyError), writing("what parties said"):
-            for facts in said:
-                replace_private(self._directory / f"{facts.name}.json", facts.model_dump_json().encode())
+            for name, facts in new.items():
+                replace_private(self._directory / f"{name}.json", facts.model_dump_json().encode())
 
     def forget(self, name: str) -> None:
         """Forget a party that was removed."""
