@@ -320,16 +320,19 @@ def without_rich() -> Iterator[None]:
             del sys.modules["rich"]
 
 
+TableArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TABLE]", help="a file, folder/*.parquet, file.sqlite::table, or a query", show_default=False
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class TableArguments:
     """The table of a command, as an argument or an option."""
 
-    argument: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TABLE]", help="a file, folder/*.parquet, file.sqlite::table, or a query", show_default=False
-        ),
-    ] = None
+    argument: TableArgument = None
     option: Annotated[str | None, typer.Option("--data", help="the same table, as an option")] = None
 
     @property

@@ -26,6 +26,9 @@ with deferred():
     from parley.common.service import tokens
     from parley.common.storage import certificates, keys
 
+PlainHttpOption = Annotated[
+    bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind a proxy that has TLS")
+]
 BEGINNINGS = "Example: parley-learner init https://learner.example.org:8100 --out learner"
 """The command's example, for its help."""
 
@@ -40,9 +43,7 @@ def init_learner_command(
     listen: Annotated[
         str | None, typer.Option("--listen", help="address to listen on; default: all, or for a loopback URL that one")
     ] = None,
-    plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind a proxy that has TLS")
-    ] = False,
+    plain_http: PlainHttpOption = False,
     compose: Annotated[
         bool, typer.Option("--compose", help="write a Compose file too, which runs the learner in a container")
     ] = False,
@@ -160,10 +161,15 @@ def _address(url: httpx.URL, listen: str | None, *, plain_http: bool, compose: b
     return host, port
 
 
+def serve_line(settings: Path) -> str:
+    """Return the line for a shell that starts the learner of these settings."""
+    return f"parley-learner serve --config {quote(str(settings))}"
+
+
 def _start(settings: Path, host: str, port: int, *, compose: bool) -> str:
     """Return the command that starts the learner; with ``compose``, write the Compose file of its container first."""
     if not compose:
-        return f"parley-learner serve --config {quote(str(settings))}"
+        return serve_line(settings)
     own_address = f"[{host}]" if ":" in host else "127.0.0.1"
     published = f"{f'{own_address}:' if strict.is_loopback(host) else ''}{port}:{port}"
     return composing.ContainerService("learner", ("parley-learner",), settings, ports=(published,)).write().start

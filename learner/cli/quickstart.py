@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -19,7 +19,7 @@ import typer
 from parley.common.errors import ConflictError, InvalidInputError, UnavailableError
 from parley.common.service.commands import CsvOption, Printer, TableOption, deferred
 from parley.learner.api import routes
-from parley.learner.cli.begin import environment_of, exported, make_learner
+from parley.learner.cli.begin import PlainHttpOption, environment_of, exported, make_learner, serve_line
 from parley.learner.cli.options import HERE, SETTINGS
 from parley.learner.cli.roster import unused_file, write_invitation
 from parley.learner.cli.serve import serve_command
@@ -87,9 +87,7 @@ def quickstart_command(
         bool | None,
         typer.Option("--serve/--no-serve", help="start the learner here, until Ctrl-C; default: asked at a terminal"),
     ] = None,
-    plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="no TLS: for a URL on this machine, or behind a proxy that has TLS")
-    ] = False,
+    plain_http: PlainHttpOption = False,
     words: AuthorOptions,
     ask: Annotated[
         bool | None, typer.Option("--ask/--no-ask", help="ask for what is missing; default: at a terminal")
@@ -167,23 +165,25 @@ class LearnerHere:
             self.environment["PARLEY_URL"], token_file=named["PARLEY_TOKEN_FILE"], ca=named.get("PARLEY_CA")
         )
 
-    def is_running(self) -> bool:
-        """Say whether the learner answers."""
+    def roster(self) -> list[Mapping[str, Any]] | None:
+        """Return the roster that the learner shows; None if it does not answer."""
         try:
             with self.connect() as connection:
-                connection.ask(*routes.SHOW_ROSTER.to())
+                views: list[Mapping[str, Any]] = connection.ask(*routes.SHOW_ROSTER.to())
         except UnavailableError:
-            return False
-        return True
+            return None
+        return views
+
+    def is_running(self) -> bool:
+        """Say whether the learner answers."""
+        return self.roster() is not None
 
     def members(self) -> set[str]:
         """Return the names of the owners who have joined and are confirmed, so that nobody compares words again."""
-        if self.is_running():
-            with self.connect() as connection:
-                views = connection.ask(*routes.SHOW_ROSTER.to())
-            return {view["name"] for view in views if view["state"] == "member" and not view.get("unchecked")}
-        with self._stopped() as members:
-            return {view.name for view in members.views() if view.state == "member" and not view.unchecked}
+        if (views := self.roster()) is None:
+            with self._stopped() as members:
+                views = [view.model_dump() for view in members.views()]
+        return {view["name"] for view in views if view["state"] == "member" and not view.get("unchecked")}
 
     def invite(self, asked: Sequence[membership.InvitationRequest]) -> dict[str, Path]:
         """Write an invitation for each request; returns the files by the owner's name."""
@@ -252,10 +252,9 @@ def _is_here_alone(url: str) -> bool:
 def _report(
     learner: LearnerHere, drafted: Drafted, file: Path, invited: Mapping[str, Path], *, is_started: bool, out: Printer
 ) -> None:
-    """Print what was made, what to send to whom, the words to read out, and what comes next."""
+    """Print what was made, what to send each owner, the words to read out, and what comes next."""
     study, url = drafted.study.name, learner.environment["PARLEY_URL"]
-    config = learner.root / SETTINGS
-    serving = f"parley-learner serve --config {quote(str(config))}"
+    serving = serve_line(learner.root / SETTINGS)
     export = exported(learner.environment)
     members = learner.members() if invited else set()
     strangers = [name for name in invited if name not in members]

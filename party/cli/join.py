@@ -15,6 +15,7 @@ from parley.common.service.commands import (
     AsIsOption,
     CsvOption,
     Printer,
+    TableArgument,
     TableOption,
     ValueOption,
     deferred,
@@ -85,12 +86,7 @@ _NO_TRAINING = (
 class OwnTable:
     """The owner's table, and how it is read."""
 
-    argument: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TABLE]", help="a file, folder/*.parquet, file.sqlite::table, or a query", show_default=False
-        ),
-    ] = None
+    argument: TableArgument = None
     data: Annotated[
         list[str] | None,
         typer.Option(
