@@ -80,16 +80,15 @@ def build_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> A
     if name not in REGISTRY:
         near = did_you_mean(name, REGISTRY)
         raise InvalidInputError(f"unknown algorithm {name!r}; there are {', '.join(sorted(REGISTRY))}{near}")
-    given = dict(parameters or {})
-    known = parameters_of(name)
-    if unknown := sorted(given.keys() - known):
-        near = did_you_mean(unknown[0], known)
+    parameters, declared = dict(parameters or {}), parameters_of(name)
+    if unknown := sorted(parameters.keys() - declared):
+        near = did_you_mean(unknown[0], declared)
         raise InvalidInputError(
             f"parameters of {name}: unknown: {', '.join(map(shortened, unknown[:5]))}; "
-            f"there are {', '.join(known) or 'none'}{near}"
+            f"there are {', '.join(declared) or 'none'}{near}"
         )
     try:
-        return _adapter(name).validate_json(json.dumps(given), strict=True)
+        return _adapter(name).validate_json(json.dumps(parameters), strict=True)
     except ValidationError as error:
         raise InvalidInputError(f"parameters of {name}: {faults(error)}") from None
 

@@ -1,6 +1,6 @@
 """The threshold of a model of two classes: it predicts the positive one where its score exceeds it.
 
-A score of 0 is right for those to whom both errors cost the same. If a class is rare, a model rarely finds it likelier
+A score of 0 is right if both errors cost the same. If a class is rare, a model rarely finds it likelier
 than not, and at 0 it predicts the class for hardly anybody. A rule chooses another threshold, at no cost of privacy:
 from public facts, or from the noisy counts of an evaluation, which has figures at several thresholds, its ``points``:
 
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field
 
+from parley.common.data.class_weights import prior_offset
 from parley.common.errors import InvalidInputError
 from parley.common.strict import OneLine, Strict, one_line
 
@@ -153,18 +154,18 @@ class ThresholdRule:
         if self.name == "cost":
             return float(min(points, key=lambda point: (self._cost(point), abs(point["score"])))["score"])
         figure = {"balanced": "balanced_accuracy"}.get(self.name, self.name)
-        known = [(point[figure]["estimate"], point["score"]) for point in points if point[figure]]
-        known = [(estimate, score) for estimate, score in known if estimate is not None]
+        estimates = [(point[figure]["estimate"], point["score"]) for point in points if point[figure]]
+        candidates = [(estimate, score) for estimate, score in estimates if estimate is not None]
         words = figure.replace("_", " ")
-        if not known:
+        if not candidates:
             raise InvalidInputError(
                 f"the evaluation's noise leaves no estimate of {words} at any threshold: a larger epsilon would"
             )
         if self.name != "recall":
-            return float(max(known, key=lambda one: (one[0], -abs(one[1])))[1])
+            return float(max(candidates, key=lambda one: (one[0], -abs(one[1])))[1])
         (least,) = self.numbers
-        if not (enough := [score for estimate, score in known if estimate >= least]):
-            most = max(estimate for estimate, _ in known)
+        if not (enough := [score for estimate, score in candidates if estimate >= least]):
+            most = max(estimate for estimate, _ in candidates)
             raise InvalidInputError(f"the largest recall that was estimated is {most:.3g}, not {least:g}")
         return float(max(enough))
 
@@ -241,9 +242,8 @@ def _probability(score: float) -> float:
 
 def _offset(class_weights: Mapping[str, float] | None, classes: Sequence[str]) -> float:
     """Return the score that is a probability of 1/2 if two ``classes`` had these weights in training."""
-    weights = [(class_weights or {}).get(name, 1.0) for name in classes]
-    negative, positive = (math.log(weight) if weight > 0 else 0.0 for weight in weights)
-    return positive - negative
+    weights = [class_weights.get(name, 1.0) for name in classes] if class_weights else ()
+    return float(prior_offset(weights, 1))
 
 
 def threshold_in_words(document: Mapping[str, Any]) -> list[str]:

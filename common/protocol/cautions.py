@@ -34,10 +34,10 @@ def _of_rare_classes(facts: FederationFacts) -> tuple[str, ...]:
         return ()
     named = (f"{study.label.values[place]!r} ({shares[place]:.2g} of the population)" for place in rare[:_MOST_NAMED])
     more = " and others" if len(rare) > _MOST_NAMED else ""
-    told = f"the model may predict {', '.join(named)}{more} of nobody or almost nobody"
+    caution = f"the model may predict {', '.join(named)}{more} of nobody or almost nobody"
     if len(shares) > 2:  # noqa: PLR2004 -- two classes have a threshold
-        return (f"{told}: take --class-weights balanced",)
-    return (f"{told}, at a threshold of probability .5: take --threshold balanced, or --class-weights balanced",)
+        return (f"{caution}: take --class-weights balanced",)
+    return (f"{caution}, at a threshold of probability .5: take --threshold balanced, or --class-weights balanced",)
 
 
 def _of_delta(algorithm: Algorithm, facts: FederationFacts) -> tuple[str, ...]:

@@ -131,13 +131,15 @@ class CommandGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 -- Typer's own
         """List the commands by panels, each with the whole first sentence of its help, folded."""
-        shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        panels = {title: [name for name in names.split() if name in shown] for title, names in self.panels.items()}
-        panels["Others" if panels else "Commands"] = [name for name in shown if name not in {*chain(*panels.values())}]
-        width = max(map(len, shown), default=0)
+        visible = {name: command for name, command in self.commands.items() if not command.hidden}
+        panels = {title: [name for name in names.split() if name in visible] for title, names in self.panels.items()}
+        panels["Others" if panels else "Commands"] = [
+            name for name in visible if name not in {*chain(*panels.values())}
+        ]
+        width = max(map(len, visible), default=0)
         for title, names in panels.items():
             if names:
-                rows = [(name.ljust(width), shown[name].get_short_help_str(_ALL)) for name in names]
+                rows = [(name.ljust(width), visible[name].get_short_help_str(_ALL)) for name in names]
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=width + 2)
 
