@@ -85,11 +85,18 @@ export function chosenPoint(points, rule, value) {
 
 const likelihood = (score) => 1 / (1 + Math.exp(-score));
 
+/** What scores have too much for probabilities, by class weights, as parley.common.data.class_weights.prior_offset has it. */
+function offsetOf({ classes, class_weights: weights }) {
+  const [negative, positive] = classes.map((name) => Math.log(weights?.[name] || 1));
+  return positive - negative;
+}
+
 /** A slider over an evaluation's thresholds, with the figures at each, and the rule that the model's threshold follows. */
 class Threshold {
   constructor(points, model, run, curves, signal) {
     Object.assign(this, { points, model, run, curves, signal, positive: model.classes[1], inUse: model.threshold ?? null });
     this.isLogistic = (model.study.loss?.kind ?? "logistic") === "logistic";
+    this.offset = offsetOf(model);
     this.slider = h("input", { id: "threshold", type: "range", min: 0, max: points.length - 1, step: 1, oninput: () => this.draw() });
     this.figures = h("div", { id: "at-threshold" });
     this.matrix = h("div", {});
@@ -145,7 +152,7 @@ class Threshold {
 
   draw() {
     const point = this.points[this.slider.value], { score } = point, { classes } = this.model;
-    const above = `score is above ${number(score, 3)}${this.isLogistic ? `, a probability of ${number(likelihood(score), 2)}` : ""}`;
+    const above = `score is above ${number(score, 3)}${this.isLogistic ? `, a probability of ${number(likelihood(score - this.offset), 2)}` : ""}`;
     this.slider.setAttribute("aria-valuetext", above);
     const isSilent = isUnsaid(point.recall);
     this.words.replaceChildren(`It says “${this.positive}” where the ${above}.`, isSilent ? h("span", { class: "warn" }, ` So it says “${this.positive}” to hardly anybody: choose another threshold, or train with class weights.`) : "");
