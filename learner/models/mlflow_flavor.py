@@ -91,9 +91,9 @@ def _parameters(read: ModelDocument) -> Iterator[tuple[str, object]]:
     for promise in read.guarantees[:1]:
         yield "epsilon", promise.epsilon
         yield "delta", promise.delta
-    if (threshold := getattr(read, "threshold", None)) is not None:
-        yield "threshold", threshold.rule
-        yield "threshold_score", threshold.score
+    if read.threshold is not None:
+        yield "threshold", read.threshold.rule
+        yield "threshold_score", read.threshold.score
     for name, value in read.parameters.items():
         yield f"parameter.{_spelt(name)}", value
 
