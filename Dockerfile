@@ -76,15 +76,13 @@ COPY --from=learner-packages /opt/parley /opt/parley
 ENTRYPOINT ["parley-learner"]
 CMD ["serve", "--config", "/etc/parley/learner.toml"]
 
-# The learner's image with the code of all services, which makes a deployment's files and ledgers.
+# The learner's image and the code of parties, which makes a deployment's files and ledgers.
 FROM learner AS setup
 USER 0:0
-COPY common /setup/common
-COPY learner /setup/learner
 COPY party /setup/party
-COPY parley /setup/parley
 COPY scripts/deployment /setup/scripts/deployment
 ENV PYTHONPATH=/setup
+RUN ["python", "-c", "import os, parley; os.symlink('/setup/party', f'{parley.__path__[0]}/party')"]
 RUN ["python", "-m", "scripts.deployment.volume_folders"]
 USER 10001:10001
 ENTRYPOINT ["python", "-m", "scripts.deployment.setup"]

@@ -26,6 +26,7 @@ _UNUSED = (
     "numpy/distutils",
     "pyarrow/include",
     "pygments/lexers/[!_]*.py",  # the colours of programming languages
+    "pygments/lexers/_*_builtins.py",
     "pyarrow/src",
     "pyarrow/*flight*",  # remote procedure calls
     "pyarrow/*s3*",  # a store in a cloud
