@@ -35,6 +35,8 @@ from parley.common.strict import Strict
 EVALUATE = "evaluate"
 """The algorithm's name in the registry."""
 _NOT_TRAINED = "0" * 64
+_UNIFORM = 1 / 3
+"""The variance of a label that is uniform between its bounds, -1 and +1."""
 _DEVIATIONS = 3
 
 
@@ -205,7 +207,8 @@ def flawless_evaluation(spec: RunSpec) -> RunEvaluation | None:
     """Return the evaluation of a model without any error: as much as the run's terms can reveal about any model.
 
     Intervals are as wide as the noise of ``spec`` makes them on the rows that its parties hold out, as many of each
-    class, or labels that spread evenly; None for a run that evaluates nothing.
+    class, or labels as the study says they are, evenly between their bounds if it does not; None for a run that
+    evaluates nothing.
     """
     return evaluation_of(spec, _flawless(spec), spec.names) if isinstance(spec.build(), Evaluate) else None
 
@@ -224,7 +227,9 @@ def _flawless(spec: RunSpec) -> Model:
     assert isinstance(algorithm, Evaluate)  # noqa: S101 -- of evaluations alone
     n = facts.examples(tuple(range(len(spec.parties))))
     if isinstance(spec.study.label, RealLabel):
-        sums = np.array([n / 2, 0.0, n / 6, 0.0, 0.0])
+        usual = spec.study.usual_label
+        mean, variance = (0.0, _UNIFORM) if usual is None else (usual.mean, usual.deviation**2)
+        sums = n / 2 * np.array([1.0, mean, mean**2 + variance, 0.0, 0.0])
         return Model(sums, "statistics")
     if not algorithm.has_scores(facts):
         kind = ClassCells(k := facts.loss.outputs)

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from parley.common.data.columns import Label
 from parley.common.errors import InvalidInputError
-from parley.common.learning.evaluation import NoisyCounts
+from parley.common.learning.evaluation import FigureEstimate, NoisyCounts
 from parley.common.runs.consent import OwnerRules, ReviewedRun
 from parley.common.runs.evaluation import divide, evaluation_spec, flawless_counts
 from parley.common.runs.specification import RunSpec
@@ -23,8 +22,6 @@ _EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Epsilons of an evaluation to propose, the first that is of use."""
 _WIDEST_ACCURACY = 0.1
 _WIDEST_R_SQUARED = 0.2
-_UNIFORM = 1 / 3
-"""The variance of a label that is uniform between its bounds, -1 and +1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +70,17 @@ def keep_for_evaluation(
 def is_of_use(evaluation: RunSpec) -> bool:
     """Return whether an evaluation, of known sizes, says enough about a model to be worth its budget.
 
-    For classes: the interval of the accuracy of a model without error is at most .1 wide. For a real label: noise
-    leaves R^2 an interval at most .2 wide, a fifth of what models are worth that are better than the mean; by the
-    label's deviation if the study states it, otherwise as if it were uniform between its bounds.
+    By a model without error: the interval of its accuracy is at most .1 wide, or that of its R^2, of a real label, .2.
     """
-    flawless, label = flawless_counts(evaluation), evaluation.study.label
+    flawless = flawless_counts(evaluation)
     if isinstance(flawless, NoisyCounts):
-        accuracy = flawless.accuracy()
-        return accuracy.estimate is not None and accuracy.high - (accuracy.low or 0.0) <= _WIDEST_ACCURACY
-    error = flawless.root_mean_squared_error()
-    if error.estimate is None or isinstance(label, Label):
-        return False
-    usual = evaluation.study.usual_label
-    variance = _UNIFORM if usual is None else usual.deviation**2
-    most_noise = (error.high / ((label.upper - label.lower) / 2)) ** 2
-    return bool(2 * most_noise / variance <= _WIDEST_R_SQUARED)
+        return _is_narrow(flawless.accuracy(), _WIDEST_ACCURACY)
+    return _is_narrow(flawless.r_squared(), _WIDEST_R_SQUARED)
+
+
+def _is_narrow(figure: FigureEstimate, widest: float) -> bool:
+    """Return whether a figure has an estimate, and an interval at most so wide."""
+    return figure.estimate is not None and figure.low is not None and figure.high - figure.low <= widest
 
 
 def _later(evaluation: RunSpec) -> str:
