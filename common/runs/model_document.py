@@ -5,7 +5,7 @@ Millions of weights are never made into a Python list: a row of them is an array
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -133,6 +133,15 @@ class ModelTerms(Strict):
         fields["weights"] = dict(weights) if isinstance(weights, SparseRow) else weights
         fields["evaluation"] = self.evaluation and self.evaluation.stated()
         return {name: canonical_digest(value) for name, value in fields.items()}
+
+
+    def __repr_args__(self) -> Iterator[tuple[str, object]]:
+        """Yield what tells a document from others: all of it has thousands of characters."""
+        yield "study", self.study.name
+        yield "algorithm", self.algorithm
+        yield "epsilon", self.guarantees[0].epsilon if self.guarantees else None
+        yield "contributors", self.contributors
+        yield "run", self.certificate and self.certificate.run
 
 
 class LinearModel(ModelTerms):

@@ -40,15 +40,21 @@ PROMISE = {"epsilon": 1.0, "delta": 1e-5, "view": "transcript", "calibration": "
 PROMISE |= {"trust": 0, "assumptions": []}
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where MLflow keeps what it logs: a database in a file, as it does if nobody says otherwise."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
 @pytest.fixture
-def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """MLflow, with a store in a folder; it tells nobody of its use."""
+def mlflow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """MLflow in a folder; it tells nobody of its use."""
     mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
-    for name in ("MLFLOW_ALLOW_FILE_STORE", "MLFLOW_DISABLE_TELEMETRY"):
-        monkeypatch.setenv(name, "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setattr(mlflow_flavor, "_EXPORTS", {"model.onnx": lambda _: (b"exported", "")})
+    monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings(action="ignore"):
-        mlflow.set_tracking_uri(f"file://{tmp_path}/runs")
+        mlflow.set_tracking_uri(store)
         yield mlflow
         mlflow.set_tracking_uri(None)
 
@@ -118,6 +124,11 @@ def test_an_active_run_is_gone_on_with_and_statistics_have_no_model(mlflow: Any)
     with mlflow.start_run() as active:
         assert fetched(counts).log_mlflow() == active.info.run_id == mlflow.active_run().info.run_id
     assert not mlflow.get_run(active.info.run_id).outputs.model_outputs
+
+
+def test_a_model_is_shown_in_a_line() -> None:
+    shown = "study='readmissions', algorithm='dp_gd', epsilon=1.0, contributors=('party-1',), run='" + "5f" * 16 + "'"
+    assert repr(fetched(certified_document())) == f"FetchedLinearModel({shown})"
 
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
