@@ -511,14 +511,15 @@ class NoisyCounts:
 def _brier(counts: RankedCounts) -> FigureEstimate:
     """Return the mean squared difference of probability and class; its interval also holds what curves explain."""
     values, noise = counts.values, counts.noise
-    errors = counts.squared_errors().ravel()
-    by_counts = ratio(
-        NoisyNumber(float(errors @ values), noise @ errors), NoisyNumber(float(values.sum()), noise.sum(axis=1))
+    rows = NoisyNumber(float(values.sum()), noise.sum(axis=1))
+    mean, least, most = (
+        ratio(NoisyNumber(float(errors @ values), noise @ errors), rows)
+        for errors in counts.squared_errors().reshape(3, -1)
     )
-    if (ends := counts.brier()) is None:
-        return by_counts
-    low, high = min(by_counts.low or 0.0, ends[1]), max(by_counts.high, ends[2])
-    return by_counts.model_copy(update={"low": low, "high": high})
+    low, high = least.low or 0.0, most.high
+    if (ends := counts.brier()) is not None:
+        low, high = min(low, ends[1]), max(high, ends[2])
+    return mean.model_copy(update={"low": low, "high": high})
 
 
 def _calibration(counts: RankedCounts) -> tuple[CalibrationBin, ...]:

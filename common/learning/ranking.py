@@ -8,10 +8,12 @@ that the score cannot tell from others. About it, counts vary as those of a samp
 curves and counts the noisy counts leave possible; draws of them give each figure and its interval.
 
 The laws before the counts are seen (`_BEFORE`) are in multiples of the scores' spread, so that they fit a model of any
-scale: slopes of 0 to 3, hardly any bend, 1 % that the score cannot tell, give or take a factor of 4 twice. They were
-set on made-up normal scores and on three public tables (Adult, hospital readmission, credit card fraud), and hold
-intervals to their rate on other draws of these; of scores whose classes mix in other ways, such as two groups of
-positive rows, intervals hold it less often. Where the counts are many beside the noise, they decide, not these laws.
+scale: about as many positive rows as were counted, slopes of 0 to 5 in most models but with a long tail, as scores may
+tell all rows apart, hardly any bend, and .1 % that the score cannot tell, give or take a factor of 12 twice. They were
+set on made-up normal scores and on four sets (Adult, hospital readmission, credit card fraud, and simulated rows that a
+model tells apart). Intervals hold figures to their rate on other draws of these, and of normal scores 0 to 6 deviations
+apart, of 100 to 3,000 rows, 3 to 50 % of them positive; of scores whose classes mix in other ways, such as two groups
+of positive rows, they do less often. Where the counts are many beside the noise, they decide, not these laws.
 
 Within a bin scores are spread evenly, and classes drift apart as the curve says, up to twice or not at all.
 """
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit, gammaln, logit
+from scipy.special import expit, gammaln
 
 from parley.common.arrays import FloatArray
 from parley.common.learning.noise_law import SummedLaplace
@@ -32,13 +34,18 @@ _CURVES, _ROUNDS, _KEPT, _PARTS = 4000, 5, 1000, 6
 _TAIL = 5.0  # degrees of freedom of the proposals
 _LEAST_EFFECTIVE = 60.0
 _LEAST_GAP = 1e-6
-_BEFORE = (np.array([-0.8, 1.5, 0.0, -5.5]), np.array([1.5, 1.5, 0.15, 1.5]))
-"""Means and deviations of: log odds less those of all rows, slope, bend, log odds of a positive row without a score."""
-_RATE, _SAFE_RATE = 0.955, 0.99
-"""The rates at which intervals are read, so that they hold 95 times in 100 of data whose curve is another.
+_FAR, _HALVINGS, _STEEPEST = 20.0, 24, 8.0
+_SLOPE, _BEFORE = 1.5, (np.array([0.0, 0.0, 0.0, -7.0]), np.array([1.0, 1.0, 0.15, 2.5]))
+"""What is known of a curve before the counts are seen: means and deviations of its four numbers.
 
-The second is for average precision, which depends on few rows.
+They are the logarithm of how many positive rows it expects beside their noisy count; v, its slope being
+_SLOPE (1 + v), or _SLOPE (1 + sinh v) if v > 0; its bend; and the log odds that a score does not tell a positive row.
+The law of v is the hyperbolic secant, so that large slopes are as likely as by Cauchy's law, and negative ones hardly;
+the others' are normal.
 """
+_V = 1
+_RATE, _SAFE_RATE = 0.95, 0.98
+"""The rates at which intervals are read; the second is for average precision, which depends on few rows."""
 
 Ends = tuple[float, float, float]
 """A figure's estimate, and the ends of its interval."""
@@ -135,19 +142,23 @@ class RankedCounts:
         return self._ends(mean)
 
     def squared_errors(self) -> FloatArray:
-        """Return the mean squared difference of probability and class in each bin, of either class, (2, bins).
+        """Return squared differences of probability and class by bin, of either class, (3, 2, bins).
 
-        Rows lie in a bin as the curves expect; all in its middle where noise hides a class.
+        They are the mean, the least and the largest that it may be. Rows lie in a bin as the curves expect; anywhere in
+        the first bin and the last, which have no end, and where noise hides a class.
         """
-        bins = len(self.negative)
+        ends = expit(np.concatenate([[-np.inf], self.edges, [np.inf]]) - self.offset)
+        low, high = ends[:-1], ends[1:]
+        least, most = np.array([low**2, (1 - high) ** 2]), np.array([high**2, (1 - low) ** 2])
         if not self.is_known:
-            gaps = np.diff(self.edges, prepend=self.edges[0], append=self.edges[-1]) / 2
-            p = expit(np.append(self.edges, self.edges[-1]) - gaps[:bins] - self.offset)
-            return np.array([p**2, (1 - p) ** 2])
+            return np.stack([(least + most) / 2, least, most])
         p = expit(self.worlds.scores - self.offset)
-        rows = self.worlds.expected.reshape(2, bins, -1)
+        rows = self.worlds.expected.reshape(2, len(self.negative), -1)
         errors = np.array([p**2, (1 - p) ** 2]).reshape(rows.shape)
-        return np.asarray((rows * errors).sum(axis=2) / np.maximum(rows.sum(axis=2), 1e-12))
+        mean = (rows * errors).sum(axis=2) / np.maximum(rows.sum(axis=2), 1e-12)
+        inner = slice(1, -1)
+        least[:, inner] = most[:, inner] = mean[:, inner]
+        return np.stack([mean, np.minimum(least, mean), np.maximum(most, mean)])
 
     def _ends(self, figure: Callable[[PossibleCounts], FloatArray], rate: float = _RATE) -> Ends | None:
         """Return the median of a figure and the shortest interval that holds it at the rate."""
@@ -196,8 +207,7 @@ class _Reading:
         self.size = np.minimum((self.rows / (2 * noise)) ** 2, 1e7)
         self.tables = [self._counts_near(value, noise) for value in counts.positive]
         self.others = [self._counts_near(value, noise) for value in counts.negative]
-        share = np.clip(counts.positive.sum() / self.rows.sum(), 1e-6, 0.5)
-        self.mean = _BEFORE[0] + np.array([logit(share), 0.0, 0.0, 0.0])
+        self.total = min(float(counts.positive.sum()), 0.9 * float(self.rows.sum()))
 
     def _likely(self, value: float) -> float:
         """Return the mean of a bin's rows, of both classes, if before a number is as likely as its inverse."""
@@ -214,10 +224,20 @@ class _Reading:
 
     def expected(self, curves: FloatArray) -> FloatArray:
         """Return how many positive rows curves (s, 4) expect in each bin, (s, bins)."""
-        odds = expit(curves[:, :1] + curves[:, 1:2] * self.z + curves[:, 2:3] * (self.z**2 - 1))
-        untold = expit(curves[:, 3:4])
-        everywhere = (odds @ self.rows[:, None]) * untold / self.rows.sum()
-        return np.asarray(np.maximum(self.rows * ((1 - untold) * odds + everywhere), 1e-6))
+        total, v, bend, untold = (curves[:, place, None] for place in range(4))
+        shape = _SLOPE * (1 + np.where(v > 0, np.sinh(v), v)) * self.z + bend * (self.z**2 - 1)
+        odds = self._odds(shape, np.minimum(self.total * np.exp(total), 0.99 * self.rows.sum()))
+        everywhere = (odds @ self.rows[:, None]) * expit(untold) / self.rows.sum()
+        return np.asarray(np.maximum(self.rows * (expit(-untold) * odds + everywhere), 1e-6))
+
+    def _odds(self, shape: FloatArray, total: FloatArray) -> FloatArray:
+        """Return shares of positive rows (s, bins), with log odds of a ``shape`` and a constant, by their ``total``."""
+        low, high = -shape.max(axis=1, keepdims=True) - _FAR, -shape.min(axis=1, keepdims=True) + _FAR
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            is_few = expit(shape + middle) @ self.rows[:, None] < total
+            low, high = np.where(is_few, middle, low), np.where(is_few, high, middle)
+        return np.asarray(expit(shape + (low + high) / 2))
 
     def _log_chances(self, place: int, table: tuple[FloatArray, FloatArray], expected: FloatArray) -> FloatArray:
         """Return the logarithm of each count's chance, with its noisy value, for expected counts (s,): (s, k)."""
@@ -241,19 +261,24 @@ class _Reading:
 
     def curves(self) -> FloatArray:
         """Draw curves (kept, 4) by importance sampling, whose proposals approach the posterior in a few rounds."""
-        deviation = _BEFORE[1]
-        mean, covariance = self.mean, np.diag(deviation**2)
+        mean, covariance = _BEFORE[0], np.diag(_BEFORE[1] ** 2)
         for last in [False] * (_ROUNDS - 1) + [True]:
             root = np.linalg.cholesky(covariance + 1e-9 * np.eye(4))
             step = self.rng.normal(size=(_CURVES, 4)) / np.sqrt(self.rng.chisquare(_TAIL, (_CURVES, 1)) / _TAIL)
             drawn = mean + step @ root.T
             proposed = -(_TAIL + 4) / 2 * np.log1p((step**2).sum(axis=1) / _TAIL)
-            before = -(((drawn - self.mean) / deviation) ** 2).sum(axis=1) / 2
-            logs = self.log_likelihood(self.expected(drawn)) + before - proposed
+            drawn[:, _V] = np.clip(drawn[:, _V], -_STEEPEST, _STEEPEST)
+            logs = self.log_likelihood(self.expected(drawn)) + self._log_before(drawn) - proposed
             weights = self._normalised(logs, least=0.0 if last else _LEAST_EFFECTIVE)
             mean = weights @ drawn
             covariance = 1.3 * (weights[:, None] * (drawn - mean)).T @ (drawn - mean)
         return np.asarray(drawn[self.rng.choice(_CURVES, _KEPT, p=weights)])
+
+    @staticmethod
+    def _log_before(curves: FloatArray) -> FloatArray:
+        """Return the logarithm of the density of curves (s, 4) before the counts are seen, (s,), up to a constant."""
+        squares = np.delete((curves - _BEFORE[0]) / _BEFORE[1], _V, axis=1) ** 2
+        return np.asarray(-np.log(np.cosh(curves[:, _V])) - squares.sum(axis=1) / 2)
 
     @staticmethod
     def _normalised(logs: FloatArray, least: float) -> FloatArray:

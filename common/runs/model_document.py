@@ -134,7 +134,6 @@ class ModelTerms(Strict):
         fields["evaluation"] = self.evaluation and self.evaluation.stated()
         return {name: canonical_digest(value) for name, value in fields.items()}
 
-
     def __repr_args__(self) -> Iterator[tuple[str, object]]:
         """Yield what tells a document from others: all of it has thousands of characters."""
         yield "study", self.study.name
