@@ -451,30 +451,35 @@ class NoisyCounts:
     def points(self) -> tuple[ThresholdPoint, ...]:
         """Return the figures at thresholds of two classes, from the lowest up; none if noise hides a class.
 
-        Intervals are those of counts that may be true, as those of the order of scores. Estimates are what other rows
-        of the same kind would have: neighbours differ by little, and a rule that takes the best of them does not take
-        the noise.
+        Intervals are those of counts that may be true, as those of the order of scores; within a bin they hold what
+        they do at its ends, because its rows may have one score. Estimates are what other rows of the same kind would
+        have: neighbours differ by little, and a rule that takes the best of them does not take the noise.
         """
         (counts,) = self.ranked
         if not counts.is_known:
             return ()
         worlds = counts.worlds
-        drawn = _figures_above(worlds.negative, worlds.positive)
+        beside = ((0, 0), (1, 1))  # so that there are bounds below and above all cells
+        drawn = _figures_above(np.pad(worlds.negative, beside), np.pad(worlds.positive, beside))
+        ends = {name: np.array([ends_of(draws)[1:] for draws in values.T]) for name, values in drawn.items()}
+        parts = len(worlds.scores) // len(counts.negative)
         expected = _figures_above(*worlds.expected)
         negative, positive = worlds.expected.sum(axis=1)
         alarms, hits = counts_above(worlds.expected)
         cells = np.stack([negative - alarms, alarms, positive - hits, hits], axis=-1).reshape(-1, 2, 2)
 
         def figure(name: str, place: int) -> FigureEstimate:
-            _, low, high = ends_of(drawn[name][:, place])
+            at = place + 1
+            within = ends[name][[at, at // parts * parts, -(-at // parts) * parts]]
             estimate = float(expected[name][place])
-            return FigureEstimate(estimate=estimate, low=min(low, estimate), high=max(high, estimate))
+            low, high = min(within[:, 0].min(), estimate), max(within[:, 1].max(), estimate)
+            return FigureEstimate(estimate=estimate, low=low, high=high)
 
         return tuple(
             ThresholdPoint(
                 score=score,
                 confusion=tuple(map(tuple, cells[place].tolist())),
-                **{name: figure(name, place) for name in drawn},
+                **{name: figure(name, place) for name in ends},
             )
             for place, score in enumerate(worlds.bounds.tolist())
         )
@@ -509,14 +514,20 @@ class NoisyCounts:
 
 
 def _brier(counts: RankedCounts) -> FigureEstimate:
-    """Return the mean squared difference of probability and class; its interval also holds what curves explain."""
+    """Return the mean squared difference of probability and class.
+
+    Its interval also holds what curves explain, and what it is if the rows of each bin have one score.
+    """
     values, noise = counts.values, counts.noise
     rows = NoisyNumber(float(values.sum()), noise.sum(axis=1))
     mean, least, most = (
         ratio(NoisyNumber(float(errors @ values), noise @ errors), rows)
         for errors in counts.squared_errors().reshape(3, -1)
     )
-    low, high = least.low or 0.0, most.high
+    if mean.estimate is None:
+        return mean
+    below, above = counts.reach_of_ties()
+    low, high = max((least.low or 0.0) - below, 0.0), min(most.high + above, 1.0)
     if (ends := counts.brier()) is not None:
         low, high = min(low, ends[1]), max(high, ends[2])
     return mean.model_copy(update={"low": low, "high": high})

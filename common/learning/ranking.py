@@ -15,7 +15,8 @@ model tells apart). Intervals hold figures to their rate on other draws of these
 apart, of 100 to 3,000 rows, 3 to 50 % of them positive; of scores whose classes mix in other ways, such as two groups
 of positive rows, they do less often. Where the counts are many beside the noise, they decide, not these laws.
 
-Within a bin scores are spread evenly, and classes drift apart as the curve says, up to twice or not at all.
+Within a bin scores are spread evenly, and classes drift apart as the curve says, up to twice or not at all. Or the rows
+of a bin have one score, as those of a study of few categories: intervals hold the figure of either.
 """
 
 from __future__ import annotations
@@ -73,6 +74,22 @@ class PossibleCounts:
     scores: FloatArray
     bounds: FloatArray
     expected: FloatArray
+    tied: bool = False
+
+    def ties(self, bins: int) -> PossibleCounts:
+        """Return the counts if all rows of a bin have one score, that of its middle."""
+        negative, positive, scores, expected = (
+            part.reshape(*part.shape[:-1], bins, -1)
+            for part in (self.negative, self.positive, self.scores, self.expected)
+        )
+        return PossibleCounts(
+            negative.sum(axis=-1),
+            positive.sum(axis=-1),
+            scores.mean(axis=-1),
+            self.bounds[negative.shape[-1] - 1 :: negative.shape[-1]],
+            expected.sum(axis=-1),
+            tied=True,
+        )
 
 
 def counts_above(counts: FloatArray) -> FloatArray:
@@ -117,18 +134,21 @@ class RankedCounts:
             pairs = worlds.positive.sum(axis=1) * worlds.negative.sum(axis=1)
             return np.asarray((worlds.positive * below).sum(axis=1) / np.maximum(pairs, 1e-9))
 
-        return self._ends(area)
+        return self._ends_with_ties(area)
 
     def average_precision(self) -> Ends | None:
         """Return the mean precision at the score of each positive row."""
 
         def precision(worlds: PossibleCounts) -> FloatArray:
-            above = [part[:, ::-1].cumsum(axis=1)[:, ::-1] - part / 2 for part in (worlds.positive, worlds.negative)]
+            below = 0.0 if worlds.tied else 0.5  # of the rows of a cell, those that score less than one of them
+            above = [
+                part[:, ::-1].cumsum(axis=1)[:, ::-1] - below * part for part in (worlds.positive, worlds.negative)
+            ]
             at = (above[0] + 0.5) / np.maximum(above[0] + above[1] + 0.5, 1e-9)
             share = worlds.positive / np.maximum(worlds.positive.sum(axis=1, keepdims=True), 1e-9)
             return np.asarray((share * np.minimum(at, 1.0)).sum(axis=1))
 
-        return self._ends(precision, _SAFE_RATE)
+        return self._ends_with_ties(precision, _SAFE_RATE)
 
     def brier(self) -> Ends | None:
         """Return the mean squared difference of the logistic probability and the class, 0 or 1."""
@@ -160,9 +180,33 @@ class RankedCounts:
         least[:, inner] = most[:, inner] = mean[:, inner]
         return np.stack([mean, np.minimum(least, mean), np.maximum(most, mean)])
 
+    def reach_of_ties(self) -> tuple[float, float]:
+        """Return by how much the mean of `squared_errors` is too large, and too small, if a bin's rows have one score.
+
+        It may be any in the bin, and is as independent of those of other bins as it can be. What `squared_errors`
+        allows for by itself, such as rows of the outermost bins, is no part of it.
+        """
+        usual, least, most = self.squared_errors()
+        ends = expit(_ends_of_bins(self.edges) - self.offset)
+        rows = self.worlds.ties(len(self.negative)).expected if self.is_known else np.zeros_like(usual)
+        both = rows.sum(axis=0)
+        share = rows[1] / np.maximum(both, 1e-12)
+        farthest = np.where(share - ends[:-1] > ends[1:] - share, ends[:-1], ends[1:])
+        tied = (np.array([p**2, (1 - p) ** 2]) for p in (share.clip(ends[:-1], ends[1:]), farthest))
+        shifts = [np.where(least < most, 0.0, rows * (errors - usual)) for errors in tied]
+        below, above = (float(np.linalg.norm(each.sum(axis=0))) / max(float(both.sum()), 1e-12) for each in shifts)
+        return below, above
+
     def _ends(self, figure: Callable[[PossibleCounts], FloatArray], rate: float = _RATE) -> Ends | None:
         """Return the median of a figure and the shortest interval that holds it at the rate."""
         return ends_of(figure(self.worlds), rate) if self.is_known else None
+
+    def _ends_with_ties(self, figure: Callable[[PossibleCounts], FloatArray], rate: float = _RATE) -> Ends | None:
+        """Return the ends that `_ends` does, further apart where they are if the rows of each bin have one score."""
+        if (ends := self._ends(figure, rate)) is None:
+            return None
+        _, low, high = ends_of(figure(self.worlds.ties(len(self.negative))), rate)
+        return ends[0], min(ends[1], low), max(ends[2], high)
 
     @cached_property
     def worlds(self) -> PossibleCounts:
@@ -188,15 +232,19 @@ def _apart(edges: FloatArray) -> FloatArray:
     return np.asarray(edges[0] + np.concatenate([[0.0], np.maximum(gaps, least).cumsum()]))
 
 
+def _ends_of_bins(edges: FloatArray) -> FloatArray:
+    """Return the ends of bins (bins + 1,) between edges; the outermost are as wide as those beside them."""
+    gaps = np.diff(edges) if len(edges) > 1 else np.ones(1)
+    return np.concatenate([[edges[0] - gaps[0]], edges, [edges[-1] + gaps[-1]]])
+
+
 class _Reading:
     """Reads the counts of a rarer, positive class beside those of the other."""
 
     def __init__(self, counts: RankedCounts) -> None:
         self.rng = np.random.default_rng(len(counts.positive))
         self.counts, noise = counts, counts.law.deviation / np.sqrt(2)
-        edges = _apart(counts.edges)
-        gaps = np.diff(edges) if len(edges) > 1 else np.ones(1)
-        self.ends = np.concatenate([[edges[0] - gaps[0]], edges, [edges[-1] + gaps[-1]]])
+        self.ends = _ends_of_bins(_apart(counts.edges))
         middles = (self.ends[1:] + self.ends[:-1]) / 2
         self.rows = np.maximum(counts.negative + counts.positive, noise)
         mean = float(np.average(middles, weights=self.rows))

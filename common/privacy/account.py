@@ -89,6 +89,10 @@ class Cost:
         taken = Cost(*map(min, self.units, other.units))
         return taken, self - taken
 
+    def exceeds(self, other: Cost) -> bool:
+        """Return whether this cost is more than another in any unit."""
+        return self.split(other)[0] != self
+
     def __mul__(self, times: int) -> Cost:
         return Cost(*(times * unit for unit in self.units))
 

@@ -393,6 +393,7 @@ class Engine:
             time = await round_time(recruited.spec, members, self._store, seconds) if open_ended else UNKNOWN
             await asyncio.to_thread(self._settle, run, recruited, time)
             return  # to come back with the settled run
+        await asyncio.to_thread(plan.check, run.spec)
         await self._ask_witnesses(run)
         proposal = RunProposal(run=run.id, spec=run.spec, user=run.user, purpose=run.purpose)
         is_sum = run.spec.secure_sum != "none"  # every member signs the roster of a secure sum
@@ -476,6 +477,7 @@ class Engine:
         """Return the plan, the facts and the federation of a run that all have approved. Call it in a thread."""
         plan, spec = self._store.plan(run.id), run.spec
         assert plan is not None  # noqa: S101 -- a run is settled before it is proposed
+        plan.check(spec)
         facts, recent = spec.facts(self._rows.load(spec.public) if spec.public else None), self._store.recent(run)
         if spec.secure_sum != "none":
             return plan, facts, self._sums.federation(run, parties, recent)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
+from parley.common.encoding.texts import so_many
+from parley.common.errors import VersionError
 from parley.common.privacy.account import MICRO
 from parley.common.privacy.guarantee import View
 from parley.common.runs.pricing import guarantees, schedule
@@ -45,6 +47,14 @@ class Plan:
             epsilon_after[member.name] = spent[kind]
         promised = tuple(guarantee.to_json() for guarantee in guarantees(algorithm, facts))
         return cls(len(spec.questions()), epsilon_after, promised)
+
+    def check(self, spec: RunSpec) -> None:
+        """Raise VersionError if an earlier version planned the run, whose algorithm asked in other rounds."""
+        if (rounds := len(spec.questions())) != self.rounds:
+            raise VersionError(
+                f"an earlier version of Parley began this run: {spec.algorithm} asked in "
+                f"{so_many(self.rounds, 'round')} then, and does in {rounds} now; ask for it again"
+            )
 
     def to_json(self) -> str:
         """Return the plan as JSON. Each schedule is written once, because most parties of a large run share one."""

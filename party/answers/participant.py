@@ -120,7 +120,8 @@ class SecureSumParticipant:
 
     def end(self, learner: str, run: str) -> None:
         """Draw no more obfuscators for a run."""
-        self._obfuscators.forget(session_of(run, self._owner.agreed(learner, run).consent.spec))
+        if (consent := self._store.consents.find(learner, run)) is not None:
+            self._obfuscators.forget(session_of(run, consent.spec))
 
     def take_up(self) -> None:
         """Ask the owner's present settings again whom it trusts with the sums that were joined before."""

@@ -546,7 +546,7 @@ class Party:
             raise self.store.chain.unknown(run)
         with self._noting(learner, run, consent.spec):
             price = self._review(self.holdings.find(learner, consent.spec.study.digest), learner, consent.spec)
-            if price.total.epsilon > consent.price.total.epsilon or price.total.delta > consent.price.total.delta:
+            if price.total.exceeds(consent.price.total):
                 raise ForbiddenError(
                     "the run costs more than was agreed, by the owner's present policy or this version of Parley",
                     rule="price",

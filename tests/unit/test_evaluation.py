@@ -114,6 +114,38 @@ def test_intervals_of_the_area_hold_the_truth_at_their_rate(share: float) -> Non
     assert any(ends is not None and ends[2] - ends[1] < 0.15 for ends in found)
 
 
+@pytest.mark.parametrize("n_positive", [0, 60])
+def test_intervals_hold_the_truth_where_many_rows_have_one_score(n_positive: int) -> None:
+    """As those of a study of few categories: here of one, of two values."""
+    rng, law, edges = np.random.default_rng(10), SummedLaplace.of([2.0]), np.linspace(-2.4, 2.4, 9)
+    positive, n = np.array([0.3, 0.7]) * n_positive, np.array([600.0, 400.0])
+    scores = np.array([-0.7, 1.1])
+    exact = np.zeros((2, len(edges) + 1))
+    exact[:, np.searchsorted(edges, scores)] = n - positive, positive
+    p, total = 1 / (1 + np.exp(-scores)), max(positive.sum(), 1)
+    truths = {
+        "brier": float(((n - positive) @ p**2 + positive @ (1 - p) ** 2) / n.sum()),
+        "auc": float(positive[1] * (n - positive) @ [1, 0.5] + positive[0] * (n - positive) @ [0, 0.5])
+        / max(total * (n - positive).sum(), 1),
+        "average_precision": float(positive @ [total / n.sum(), positive[1] / n[1]] / total),
+    }
+    read = [
+        statistics_of(NoisyCounts((exact + rng.laplace(0, 2.0, exact.shape)).ravel(), law, ("no", "yes"), edges))
+        for _ in range(8)
+    ]
+    for name, truth in truths.items() if n_positive else [("brier", truths["brier"])]:
+        figures = [getattr(each, name) for each in read]
+        print(name, truth, [(figure.low, figure.high) for figure in figures])
+        assert sum(holds(figure, truth) for figure in figures) >= stats.binom(len(figures), COVERAGE).ppf(1e-4)
+    held = [
+        holds(point.recall, float(positive[scores > point.score].sum() / total))
+        for each in read
+        for point in each.points
+        if n_positive
+    ]
+    assert sum(held) >= 0.9 * len(held)
+
+
 @pytest.mark.parametrize("largest", [2.0, 1.0])
 def test_intervals_of_a_real_label_hold_the_truth_at_their_rate(largest: float) -> None:
     rng, shard, weights = np.random.default_rng(9), real(2000), np.array([[0.5, 0.0, 0.0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from parley.common.data.columns import Feature, Label
 from parley.common.data.study import Study
 from parley.common.encoding.canonical_json import canonical_digest
+from parley.common.errors import VersionError
 from parley.common.privacy.account import MICRO
 from parley.common.runs.pricing import guarantees, schedule
 from parley.common.runs.specification import Budget, Cohort, Member, PublicRows, RunSpec
@@ -55,6 +57,16 @@ def test_a_plan_has_what_each_party_will_have_spent_after_each_round() -> None:
         costs = [cost.epsilon / MICRO for cost in schedule(algorithm, facts.of(index), "transcript")]
         assert plan.epsilon_after[name] == pytest.approx(np.cumsum(costs))
     assert plan.guarantees == tuple(each.to_json() for each in guarantees(algorithm, facts))
+
+
+def test_a_plan_of_other_rounds_is_an_earlier_versions() -> None:
+    settled = spec()
+    plan = Plan.of(settled, dict.fromkeys(settled.names, "transcript"))
+    plan.check(settled)
+    with pytest.raises(
+        VersionError, match=r"an earlier version .* dp_gd asked in 1 round then, and does in 2 now; ask"
+    ):
+        replace(plan, rounds=1).check(settled)
 
 
 def test_a_plan_is_kept_as_few_schedules() -> None:
