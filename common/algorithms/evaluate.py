@@ -38,10 +38,10 @@ from parley.common.protocol.algorithm import Algorithm, Program
 from parley.common.protocol.facts import FederationFacts, OwnFacts
 from parley.common.protocol.messages import Query, Question
 
-_FIRST = 0.08
+_FIRST = 0.1
 """The part of the budget of two classes that finds where scores are."""
 _STEPS, _LEAST_STEPS, _MOST_STEPS = 0.6, 8, 256
-_EDGES, _LEAST_EDGES, _MOST_EDGES = 0.5, 2, 40
+_EDGES, _LEAST_EDGES, _MOST_EDGES = 0.375, 2, 40
 
 _LEAST_WEIGHT = 2.0 ** -(WEIGHT_BITS + 1)
 """Weights that are no larger count as 0."""

@@ -45,7 +45,7 @@ The law of v is the hyperbolic secant, so that large slopes are as likely as by 
 the others' are normal.
 """
 _V = 1
-_RATE, _SAFE_RATE = 0.95, 0.98
+_RATE, _SAFE_RATE = 0.95, 0.99
 """The rates at which intervals are read; the second is for average precision, which depends on few rows."""
 
 Ends = tuple[float, float, float]
@@ -202,11 +202,11 @@ class RankedCounts:
         return ends_of(figure(self.worlds), rate) if self.is_known else None
 
     def _ends_with_ties(self, figure: Callable[[PossibleCounts], FloatArray], rate: float = _RATE) -> Ends | None:
-        """Return the ends that `_ends` does, further apart where they are if the rows of each bin have one score."""
+        """Return the median of a figure, and the shortest interval that holds it, whether or not a bin's rows tie."""
         if (ends := self._ends(figure, rate)) is None:
             return None
-        _, low, high = ends_of(figure(self.worlds.ties(len(self.negative))), rate)
-        return ends[0], min(ends[1], low), max(ends[2], high)
+        either = np.concatenate([figure(self.worlds), figure(self.worlds.ties(len(self.negative)))])
+        return ends[0], *ends_of(either, rate)[1:]
 
     @cached_property
     def worlds(self) -> PossibleCounts:
